@@ -258,7 +258,7 @@ class AccumulatorModel(RuleBasedStateMachine):
             assert len(bodies) == 1 or self.alone.isdisjoint(bodies)
 
     @invariant()
-    def each_queue_has_one_under_way_and_is_in_order(self) -> None:
+    def each_queue_has_one_batch_in_flight_and_is_in_order(self) -> None:
         for queue in QUEUES:
             assert sum(batch.queue == queue for batch in self.in_flight) <= 1
             sent = self.bodies_of([batch for batch in self.world.sent if batch.queue == queue])

@@ -241,10 +241,10 @@ async def test_messages_without_a_result_after_close_timeout_fail(
 ) -> None:
     async with scripted_cluster(Store(holds_back=True)) as cluster:
         async with batching(cluster.address, send_timeout=60, max_batch_messages=1) as producer:
-            under_way, behind = await send_all(producer, b"a", b"b", queue=QUEUE)
+            in_flight, behind = await send_all(producer, b"a", b"b", queue=QUEUE)
             started = trio.current_time()
         assert trio.current_time() - started == pytest.approx(producer.close_timeout, abs=0.5)
-    for pending, delivery in ((under_way, Delivery.UNKNOWN), (behind, Delivery.NOT_SENT)):
+    for pending, delivery in ((in_flight, Delivery.UNKNOWN), (behind, Delivery.NOT_SENT)):
         assert isinstance(pending.error, ClosedError)
         assert pending.error.delivery is delivery
     assert (producer.pending, producer.buffered_bytes) == (0, 0)

@@ -51,14 +51,14 @@ async def test_each_round_probes_the_unreachable_brokers(
 
 async def test_concurrent_probes_are_bounded(autojump_clock: trio.testing.MockClock) -> None:
     faults = lost(f"broker-{number}" for number in range(10))
-    under_way = most = 0
+    running = most = 0
 
     async def probe(broker_name: str) -> bool:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
         await trio.sleep(1)
-        under_way -= 1
+        running -= 1
         return True
 
     began = trio.current_time()

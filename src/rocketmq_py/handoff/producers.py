@@ -60,7 +60,7 @@ class SendCall(Call[SendResult]):
             return
         if attempt is None:
             super().__call__()
-        elif attempt.is_under_way:
+        elif attempt.is_in_flight:
             self._attempt = attempt
         else:
             self._function = attempt.rest
@@ -84,7 +84,7 @@ class SendCall(Call[SendResult]):
         if self._attempt is None:
             super().cancel()
         else:
-            self._attempt.give_up()
+            self._attempt.forget()
             self._attempt = None
             self._error = ClosedError(CANCELLED)
             self.ended()

@@ -293,7 +293,7 @@ class BatchingProducer(Lifespan):
                 error = ClosedError("the producer was closed before the broker answered")
                 error.delivery = Delivery.UNKNOWN
             if batch.attempt is not None:
-                batch.attempt.give_up()
+                batch.attempt.forget()
             self._resolve(batch, [error] * len(batch.messages))
         self._failures.report()
 
@@ -349,7 +349,7 @@ class BatchingProducer(Lifespan):
                 )
             except RocketMQError:
                 attempt = None  # the task meets the same error, and handles it
-        if attempt is not None and attempt.is_under_way:
+        if attempt is not None and attempt.is_in_flight:
             batch.attempt = attempt
         else:
             start_soon(self._nursery, self._deliver, batch, attempt)

@@ -24,14 +24,14 @@ class FirstAttempt:
     Args:
         sender: sends requests to brokers.
         request: the request.
-        on_answer: called with the answer, if ``is_under_way`` is true.
+        on_answer: called with the answer, if ``is_in_flight`` is true.
 
     Attributes:
-        is_under_way: whether the request was written and waits for its answer. If not, :meth:`rest` must be
+        is_in_flight: whether the request was written and waits for its answer. If not, :meth:`rest` must be
             awaited.
     """
 
-    __slots__ = ("_error", "_on_answer", "_request", "_sender", "is_under_way")
+    __slots__ = ("_error", "_on_answer", "_request", "_sender", "is_in_flight")
 
     def __init__(self, sender: Sender, request: SendRequest, on_answer: OnAnswer) -> None:
         self._sender = sender
@@ -40,10 +40,10 @@ class FirstAttempt:
         self._error: RocketMQError | None = None
         request.on_done, request.on_answer = self._answered, sender.on_answer
         request.is_retried_by_caller = True
-        self.is_under_way: bool = not request.may_be_compressed and sender.write_now(request)
+        self.is_in_flight: bool = not request.may_be_compressed and sender.write_now(request)
 
     def _answered(self, request: SendRequest, outcome: Outcome) -> None:
-        self.is_under_way = False
+        self.is_in_flight = False
         del request.on_done  # it is a reference cycle
         if isinstance(outcome, RocketMQError):
             self._error = outcome
@@ -56,9 +56,9 @@ class FirstAttempt:
         """Make the remaining attempts. Returns, raises and is cancelled as :meth:`Producer.send`."""
         return await self._sender.deliver(self._request, self._error)
 
-    def give_up(self) -> None:
+    def forget(self) -> None:
         """Ignore the answer. The message may still be stored."""
-        self.is_under_way = False
+        self.is_in_flight = False
         self._request.forget()
 
 
