@@ -530,9 +530,7 @@ async def test_invalid_messages_are_rejected_at_once() -> None:
             await producer.submit(Message("T", bytes(4 * 1024 * 1024 + 1)))
         with pytest.raises(InvalidMessageError, match="does not belong to topic 'T'"):
             await producer.submit(Message("T", b"x"), queue=MessageQueue("Other", "broker-a", 0))
-        with pytest.raises(
-            InvalidMessageError, match="the queue selector returned None; it must return a queue of topic"
-        ):
+        with pytest.raises(InvalidMessageError, match="the selector returned None"):
             await producer.submit(Message("T", b"x"), queue=lambda queues, message: None)  # type: ignore[arg-type]  # the fault that is tested
         assert (producer.pending, producer.buffered_bytes) == (0, 0)
 

@@ -107,9 +107,9 @@ async def test_messages_of_one_sharding_key_go_to_one_queue_with_each_method() -
 async def test_an_invalid_result_of_a_selector_is_named() -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
         for nonsense in (None, MessageQueue("other", "broker-a", 0)):
-            with pytest.raises(InvalidMessageError, match="must return a queue of topic 'T'"):
+            with pytest.raises(InvalidMessageError, match="which is not a queue of topic 'T'"):
                 await producer.send(MESSAGE, queue=lambda *_, chosen=nonsense: chosen)
-            with pytest.raises(InvalidMessageError, match="must return a queue of topic 'T'"):
+            with pytest.raises(InvalidMessageError, match="which is not a queue of topic 'T'"):
                 await producer.submit(MESSAGE, queue=lambda *_, chosen=nonsense: chosen)
 
         def broken(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:

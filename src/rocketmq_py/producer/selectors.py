@@ -93,7 +93,7 @@ def select(selector: QueueSelector, queues: Sequence[MessageQueue], message: Mes
     queue = selector(queues, message)
     if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
         raise InvalidMessageError(
-            f"the queue selector returned {queue!r}; it must return a queue of topic {message.topic!r}"
+            f"the selector returned {queue!r}, which is not a queue of topic {message.topic!r}"
         )
     return queue
 
