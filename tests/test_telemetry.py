@@ -21,7 +21,7 @@ from rocketmq_py.properties import decode_properties
 from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.telemetry import TelemetryConsumerHook, TelemetryProducerHook
 from tests.consumer.received import QUEUE, received
-from tests.producer.test_ways_of_sending import store_batch
+from tests.producer.test_send_options import store_batch
 from tests.scripted import refuse, scripted_cluster, store
 
 

@@ -296,7 +296,7 @@ async def test_offsets_of_a_missing_broker_are_committed_only_if_they_change(
         await offsets.commit()
         await offsets.commit_and_wait()
     (record,) = caplog.records
-    assert record.message.endswith("error=no address is known for the master of broker 'broker-a'")
+    assert record.message.endswith("error=the address of the master of broker 'broker-a' is unknown")
 
 
 @pytest.mark.parametrize(("committed", "may_commit_by_pull"), [(None, False), (0, False), (1, True)])
