@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from rocketmq_py.aio.client import Client
 
 
-class _Part:
-    """A part of an Admin: its methods are called through the Admin's door."""
+class _Operations:
+    """The operations of an Admin on one kind of resource. Calls go through the Admin."""
 
     def __init__(self, target: object, call: Callable[..., Any]) -> None:
         self._target = target
         self._call = call
 
 
-class Topics(_Part):
+class Topics(_Operations):
     """``admin.topics``."""
 
     list: Final = coroutine(admin.Topics.list)
@@ -33,7 +33,7 @@ class Topics(_Part):
     delete: Final = coroutine(admin.Topics.delete)
 
 
-class Groups(_Part):
+class Groups(_Operations):
     """``admin.groups``."""
 
     list: Final = coroutine(admin.Groups.list)
@@ -43,7 +43,7 @@ class Groups(_Part):
     delete: Final = coroutine(admin.Groups.delete)
 
 
-class Offsets(_Part):
+class Offsets(_Operations):
     """``admin.offsets``."""
 
     topics: Final = coroutine(admin.Offsets.topics)
@@ -52,7 +52,7 @@ class Offsets(_Part):
     clone: Final = coroutine(admin.Offsets.clone)
 
 
-class Messages(_Part):
+class Messages(_Operations):
     """``admin.messages``."""
 
     get: Final = coroutine(admin.Messages.get)
@@ -63,21 +63,21 @@ class Messages(_Part):
     consume_directly: Final = coroutine(admin.Messages.consume_directly)
 
 
-class DeadLetterQueues(_Part):
+class DeadLetterQueues(_Operations):
     """``admin.dead_letters``."""
 
     list: Final = coroutine(admin.DeadLetterQueues.list)
     resend: Final = coroutine(admin.DeadLetterQueues.resend)
 
 
-class Clients(_Part):
+class Clients(_Operations):
     """``admin.clients``."""
 
     list: Final = coroutine(admin.Clients.list)
     describe: Final = coroutine(admin.Clients.describe)
 
 
-class Brokers(_Part):
+class Brokers(_Operations):
     """``admin.brokers``."""
 
     list: Final = coroutine(admin.Brokers.list)
@@ -88,14 +88,14 @@ class Brokers(_Part):
     add_write_permission: Final = coroutine(admin.Brokers.add_write_permission)
 
 
-class NameServers(_Part):
+class NameServers(_Operations):
     """``admin.name_servers``."""
 
     settings: Final = coroutine(admin.NameServers.settings)
     alter: Final = coroutine(admin.NameServers.alter)
 
 
-class Access(_Part):
+class Access(_Operations):
     """``admin.access``."""
 
     users: Final = coroutine(admin.Access.users)
@@ -105,7 +105,7 @@ class Access(_Part):
     rules: Final = coroutine(admin.Access.rules)
     put_rule: Final = coroutine(admin.Access.put_rule)
     delete_rules: Final = coroutine(admin.Access.delete_rules)
-    accounts_versions: Final = coroutine(admin.Access.accounts_versions)
+    acl_config_versions: Final = coroutine(admin.Access.acl_config_versions)
 
 
 class Admin(Hosted[admin.Admin]):

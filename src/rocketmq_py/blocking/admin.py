@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client
 
 
-class _Part:
-    """A part of an Admin: its methods are called through the Admin's door."""
+class _Operations:
+    """The operations of an Admin on one kind of resource. Calls go through the Admin."""
 
     def __init__(self, target: object, call: Callable[..., Any]) -> None:
         self._target = target
         self._call = call
 
 
-class Topics(_Part):
+class Topics(_Operations):
     """``admin.topics``."""
 
     list: Final = blocking(admin.Topics.list)
@@ -33,7 +33,7 @@ class Topics(_Part):
     delete: Final = blocking(admin.Topics.delete)
 
 
-class Groups(_Part):
+class Groups(_Operations):
     """``admin.groups``."""
 
     list: Final = blocking(admin.Groups.list)
@@ -43,7 +43,7 @@ class Groups(_Part):
     delete: Final = blocking(admin.Groups.delete)
 
 
-class Offsets(_Part):
+class Offsets(_Operations):
     """``admin.offsets``."""
 
     topics: Final = blocking(admin.Offsets.topics)
@@ -52,7 +52,7 @@ class Offsets(_Part):
     clone: Final = blocking(admin.Offsets.clone)
 
 
-class Messages(_Part):
+class Messages(_Operations):
     """``admin.messages``."""
 
     get: Final = blocking(admin.Messages.get)
@@ -63,21 +63,21 @@ class Messages(_Part):
     consume_directly: Final = blocking(admin.Messages.consume_directly)
 
 
-class DeadLetterQueues(_Part):
+class DeadLetterQueues(_Operations):
     """``admin.dead_letters``."""
 
     list: Final = blocking(admin.DeadLetterQueues.list)
     resend: Final = blocking(admin.DeadLetterQueues.resend)
 
 
-class Clients(_Part):
+class Clients(_Operations):
     """``admin.clients``."""
 
     list: Final = blocking(admin.Clients.list)
     describe: Final = blocking(admin.Clients.describe)
 
 
-class Brokers(_Part):
+class Brokers(_Operations):
     """``admin.brokers``."""
 
     list: Final = blocking(admin.Brokers.list)
@@ -88,14 +88,14 @@ class Brokers(_Part):
     add_write_permission: Final = blocking(admin.Brokers.add_write_permission)
 
 
-class NameServers(_Part):
+class NameServers(_Operations):
     """``admin.name_servers``."""
 
     settings: Final = blocking(admin.NameServers.settings)
     alter: Final = blocking(admin.NameServers.alter)
 
 
-class Access(_Part):
+class Access(_Operations):
     """``admin.access``."""
 
     users: Final = blocking(admin.Access.users)
@@ -105,7 +105,7 @@ class Access(_Part):
     rules: Final = blocking(admin.Access.rules)
     put_rule: Final = blocking(admin.Access.put_rule)
     delete_rules: Final = blocking(admin.Access.delete_rules)
-    accounts_versions: Final = blocking(admin.Access.accounts_versions)
+    acl_config_versions: Final = blocking(admin.Access.acl_config_versions)
 
 
 class Admin(Hosted[admin.Admin]):

@@ -16,7 +16,7 @@ from rocketmq_py.cli.topic import yes_option
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from rocketmq_py.admin import Admin, Rule, User
+    from rocketmq_py.admin import AclRule, Admin, User
     from rocketmq_py.errors import RocketMQError
 
 ACTIONS = click.Choice(
@@ -83,7 +83,7 @@ def list_rules(access: Access, form: Form, user: str | None, resource: str | Non
     administer(access, work)
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
+def _rule(rule: AclRule) -> dict[str, Any]:
     return {
         "user": rule.user,
         "resource": rule.resource,
@@ -149,7 +149,7 @@ def version(access: Access, form: Form) -> None:
     from rocketmq_py.cli.administering import administer
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        answers = await admin.access.accounts_versions()
+        answers = await admin.access.acl_config_versions()
         value = [
             {"broker": name, "changes": one.changes, "changed_ms": one.changed_ms}
             for name, one in answers.values.items()

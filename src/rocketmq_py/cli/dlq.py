@@ -16,7 +16,7 @@ from rocketmq_py.cli.topic import yes_option
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rocketmq_py.admin import Admin, DeadLetter, DeadLetters
+    from rocketmq_py.admin import Admin, DeadLetter, DeadLetterListing
     from rocketmq_py.errors import RocketMQError
 
 count_option: Final = click.option(
@@ -134,7 +134,7 @@ def _value(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def _sheet(group: str, found: DeadLetters, letters: Sequence[DeadLetter] | None = None) -> Sheet:
+def _sheet(group: str, found: DeadLetterListing, letters: Sequence[DeadLetter] | None = None) -> Sheet:
     columns = [
         Column("STORED"),
         Column("MESSAGE ID"),

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from rocketmq_py.admin import Admin, GroupSummary, TopicDescription
-from rocketmq_py.admin.asking import ask_each
+from rocketmq_py.admin.fan_out import query_each
 from rocketmq_py.errors import RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 
@@ -55,7 +55,7 @@ class Looking:
     async def look(self, admin: Admin) -> Busy:
         """Return what has happened since the last time. Raises RocketMQError if no name server answers."""
         listing = await admin.topics.list()
-        answers = await ask_each([one.topic for one in listing.topics], admin.topics.describe)
+        answers = await query_each([one.topic for one in listing.topics], admin.topics.describe)
         groups = await admin.groups.list()
         failures: dict[str, RocketMQError] = {**listing.failures, **groups.failures}
         for topic, error in answers.failures.items():
