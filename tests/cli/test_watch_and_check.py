@@ -1,4 +1,4 @@
-"""``--watch``, ``check`` and completion."""
+"""``--watch``, ``check``, and completion through click."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from click.testing import CliRunner
 
 from rocketmq_py import Client, Message
 from rocketmq_py.cli import main
-from rocketmq_py.cli.administering import watch
+from rocketmq_py.cli.admin_runner import watch
 from rocketmq_py.cli.check import metrics
-from rocketmq_py.cli.sheet import BEFORE, Column, Form, Sheet, show
+from rocketmq_py.cli.tables import NEXT_PREFIX, Column, OutputFormat, Table, print_result
 from rocketmq_py.errors import ConfigurationError, RocketMQError
-from tests.cli.conftest import Invoke, MemberAside
+from tests.cli.conftest import Invoke, StartMember
 
 
-async def lag_of_60(address: str) -> None:
-    """Have group billing be 60 messages behind in topic Orders."""
+async def make_lag_of_60(address: str) -> None:
+    """Create group billing with a lag of 60 in topic Orders."""
     async with Client(address) as client:
         async with client.admin() as admin:
             await admin.topics.create("Orders", queues=4)
@@ -41,20 +41,20 @@ async def lag_of_60(address: str) -> None:
         (["--warn", "60"], 1, "WARNING - billing: lag 60, 0 members | lag=60;60;;0"),
         (["--warn", "9", "--critical", "60"], 2, "CRITICAL - billing: lag 60, 0 members | lag=60;9;60;0"),
         (["--topic", "Orders"], 0, "OK - billing: lag 60 in Orders, 0 members | lag=60;;;0"),
-        (["--topic", "Else"], 3, "UNKNOWN - billing: it does not consume Else | lag=0;;;0"),
+        (["--topic", "Else"], 3, "UNKNOWN - billing: the group does not consume Else | lag=0;;;0"),
     ],
 )
-def test_the_lag_is_checked(
-    invoke: Invoke, broker_aside: str, limits: list[str], code: int, line: str
+def test_check_lag_compares_with_limits(
+    invoke: Invoke, threaded_broker: str, limits: list[str], code: int, line: str
 ) -> None:
-    trio.run(lag_of_60, broker_aside)
-    ended = invoke("check", "lag", "billing", *limits, "-n", broker_aside)
+    trio.run(make_lag_of_60, threaded_broker)
+    ended = invoke("check", "lag", "billing", *limits, "-n", threaded_broker)
     assert (ended.code, ended.out.decode(), ended.err) == (code, f"{line}\n", "")
 
 
-def test_the_lag_for_prometheus_and_as_json(invoke: Invoke, broker_aside: str) -> None:
-    trio.run(lag_of_60, broker_aside)
-    check = ("check", "lag", "billing", "--critical", "5", "-n", broker_aside)
+def test_check_lag_prints_prometheus_metrics_and_json(invoke: Invoke, threaded_broker: str) -> None:
+    trio.run(make_lag_of_60, threaded_broker)
+    check = ("check", "lag", "billing", "--critical", "5", "-n", threaded_broker)
     metrics = invoke(*check, "-o", "prometheus")
     assert metrics.code == 2
     assert [line for line in metrics.out.decode().splitlines() if not line.startswith("#")] == [
@@ -70,27 +70,29 @@ def test_the_lag_for_prometheus_and_as_json(invoke: Invoke, broker_aside: str) -
     }
 
 
-def test_metrics_escape_names_that_a_broker_chose() -> None:
+def test_metrics_escape_names() -> None:
     assert metrics("g", {'a"} 1\nx{y="\\': 3}, 0).splitlines()[2] == (
         r'rocketmq_group_lag{group="g",topic="a\"} 1\nx{y=\"\\"} 3'
     )
 
 
-def test_what_nobody_can_say_is_unknown(invoke: Invoke, broker_aside: str, unused_address: str) -> None:
-    nobody = invoke("check", "lag", "nobody", "--critical", "1", "-n", broker_aside)
-    assert (nobody.code, nobody.err) == (3, "")
-    assert nobody.out.decode() == (
-        f"UNKNOWN - nobody: group 'nobody' does not exist (asked {broker_aside})\n"
+def test_an_unknown_group_or_cluster_is_unknown(
+    invoke: Invoke, threaded_broker: str, unused_address: str
+) -> None:
+    missing = invoke("check", "lag", "missing", "--critical", "1", "-n", threaded_broker)
+    assert (missing.code, missing.err) == (3, "")
+    assert missing.out.decode() == (
+        f"UNKNOWN - missing: group 'missing' does not exist (asked {threaded_broker})\n"
     )
-    nowhere = invoke("check", "lag", "billing", "-n", unused_address)
-    assert nowhere.code == 3
-    assert nowhere.out.decode().startswith("UNKNOWN - billing: no name server answered")
+    down = invoke("check", "lag", "billing", "-n", unused_address)
+    assert down.code == 3
+    assert down.out.decode().startswith("UNKNOWN - billing: no name server answered")
     metrics = invoke("check", "lag", "billing", "-o", "prometheus", "-n", unused_address)
     assert (metrics.code, metrics.out) == (3, b"")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "error"),
     [
         (["check", "lag"], "Missing argument"),
         (["check", "lag", "a b"], "may hold only letters"),
@@ -99,14 +101,14 @@ def test_what_nobody_can_say_is_unknown(invoke: Invoke, broker_aside: str, unuse
         (["check", "everything"], "No such command"),
     ],
 )
-def test_a_slip_of_the_pen_in_a_check_is_no_alarm(invoke: Invoke, arguments: list[str], words: str) -> None:
+def test_usage_errors_of_checks_exit_with_3(invoke: Invoke, arguments: list[str], error: str) -> None:
     ended = invoke(*arguments)
     assert (ended.code, ended.out) == (3, b"")
     (line,) = ended.err.splitlines()
-    assert words in line
+    assert error in line
 
 
-async def test_watching_goes_on_in_spite_of_errors(
+async def test_watch_continues_after_errors(
     autojump_clock: trio.testing.MockClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     times: list[float] = []
@@ -127,7 +129,7 @@ async def test_watching_goes_on_in_spite_of_errors(
     ]
 
 
-async def test_what_fails_at_once_is_not_watched() -> None:
+async def test_watch_raises_an_error_of_the_first_run() -> None:
     async def work() -> None:
         raise ConfigurationError("never")
 
@@ -135,43 +137,43 @@ async def test_what_fails_at_once_is_not_watched() -> None:
         await watch(work, 2, lambda: None)
 
 
-def test_what_comes_before_a_table_comes_once() -> None:
+def test_the_prefix_is_printed_once() -> None:
     @click.command
     def shows_twice() -> None:
-        click.get_current_context().meta[BEFORE] = ["before\n"]
+        click.get_current_context().meta[NEXT_PREFIX] = ["before\n"]
         for number in (1, 2):
-            show(Form.TABLE, None, [Sheet([Column("N")], [(number,)])])
+            print_result(OutputFormat.TABLE, None, [Table([Column("N")], [(number,)])])
 
     assert CliRunner().invoke(shows_twice).output == "before\nN\n1\nN\n2\n"
 
 
 @pytest.mark.parametrize("seconds", ["0", "soon"])
-def test_no_time_to_watch(invoke: Invoke, seconds: str) -> None:
+def test_an_invalid_watch_interval_is_a_usage_error(invoke: Invoke, seconds: str) -> None:
     assert invoke("topic", "list", "--watch", seconds).code == 2
 
 
-def completed(*arguments: str, begun: str) -> list[str]:
+def completed(*arguments: str, prefix: str) -> list[str]:
     shell = ShellComplete(main, {}, "rocketmq-py", "_ROCKETMQ_PY_COMPLETE")
-    return [item.value for item in shell.get_completions(list(arguments), begun)]
+    return [item.value for item in shell.get_completions(list(arguments), prefix)]
 
 
 def test_topics_and_groups_are_completed(
-    invoke: Invoke, broker_aside: str, member_aside: MemberAside, unused_address: str
+    invoke: Invoke, threaded_broker: str, threaded_member: StartMember, unused_address: str
 ) -> None:
-    trio.run(lag_of_60, broker_aside)
-    member_aside(broker_aside, "billing", "Orders")
-    at = ("-n", broker_aside)
-    assert completed("topic", "describe", *at, begun="O") == ["Orders"]
-    assert completed("topic", "describe", *at, begun="x") == []
-    assert completed("group", "describe", *at, begun="b") == ["billing"]
-    assert completed("tail", *at, "-t", begun="Or") == ["Orders"]
-    assert completed("tail", *at, "-t", "Orders", "-G", begun="") == ["billing"]
-    assert completed("topic", "describe", "-n", unused_address, begun="") == []
-    assert completed("topic", begun="des") == ["describe"]
+    trio.run(make_lag_of_60, threaded_broker)
+    threaded_member(threaded_broker, "billing", "Orders")
+    at = ("-n", threaded_broker)
+    assert completed("topic", "describe", *at, prefix="O") == ["Orders"]
+    assert completed("topic", "describe", *at, prefix="x") == []
+    assert completed("group", "describe", *at, prefix="b") == ["billing"]
+    assert completed("tail", *at, "-t", prefix="Or") == ["Orders"]
+    assert completed("tail", *at, "-t", "Orders", "-G", prefix="") == ["billing"]
+    assert completed("topic", "describe", "-n", unused_address, prefix="") == []
+    assert completed("topic", prefix="des") == ["describe"]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_the_script_of_a_shell(invoke: Invoke, shell: str) -> None:
+def test_completion_prints_a_script(invoke: Invoke, shell: str) -> None:
     ended = invoke("completion", shell)
     assert (ended.code, ended.err) == (0, "")
     assert f"_ROCKETMQ_PY_COMPLETE={shell}_complete" in ended.out.decode()

@@ -1,28 +1,28 @@
-"""Messages, and what became of them, as commands print them."""
+"""Output of ``rocketmq-py message``: messages, tracks and traces as JSON values and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_py.cli.sheet import Column, Sheet, at
+from rocketmq_py.cli.message_formats import message_value
+from rocketmq_py.cli.tables import Column, Table, format_time
 
 if TYPE_CHECKING:
     from rocketmq_py.admin import MessageTrack, TraceEvent
     from rocketmq_py.message import ReceivedMessage
 
-LONGEST_BODY = 4096
-"""Characters of a body that a table shows; JSON has all of it."""
-LONGEST_IN_A_ROW = 60
+MAX_BODY_LENGTH = 4096
+"""Characters of a body that the table of one message shows. JSON has the whole body."""
+MAX_SUMMARY_LENGTH = 60
+"""Characters of a body that a row of a table shows."""
 
 
 def full_value(message: ReceivedMessage) -> dict[str, Any]:
-    """Return a message as JSON has it, with what only operators want to know."""
-    from rocketmq_py.cli.json_lines import message_value
-
+    """Return a message as a JSON object: the fields of ``tail -J`` and those for operators."""
     value = message_value(message)
-    last = [name for name in ("body", "body_base64", "corruption") if name in value]
-    body: dict[str, Any] = {name: value.pop(name) for name in last}
+    body_fields = [name for name in ("body", "body_base64", "corruption") if name in value]
+    body: dict[str, Any] = {name: value.pop(name) for name in body_fields}
     return {
         **value,
         "offset_message_id": message.offset_message_id,
@@ -37,10 +37,12 @@ def full_value(message: ReceivedMessage) -> dict[str, Any]:
     }
 
 
-def message_sheet(message: ReceivedMessage) -> Sheet:
-    """Return the table that shows one message."""
+def message_table(message: ReceivedMessage) -> Table:
+    """Return a table with the fields of one message."""
     body = _text(message)
-    shown = body if len(body) <= LONGEST_BODY else f"{body[:LONGEST_BODY]} … ({len(message.body):,} bytes)"
+    shown = (
+        body if len(body) <= MAX_BODY_LENGTH else f"{body[:MAX_BODY_LENGTH]} … ({len(message.body):,} bytes)"
+    )
     system = {name: text for name, text in message.properties.items() if name not in message.user_properties}
     rows: list[tuple[str, object]] = [
         ("topic", message.topic),
@@ -48,23 +50,23 @@ def message_sheet(message: ReceivedMessage) -> Sheet:
         ("offset message id", message.offset_message_id),
         ("queue", f"{message.broker_name}/{message.queue_id}"),
         ("offset", message.queue_offset),
-        ("stored", f"{at(message.store_time_ms)} by {message.store_host}"),
-        ("born", f"{at(message.born_time_ms)} at {message.born_host}"),
+        ("stored", f"{format_time(message.store_time_ms)} by {message.store_host}"),
+        ("born", f"{format_time(message.born_time_ms)} at {message.born_host}"),
         ("tag", message.tags),
         ("keys", message.keys),
         ("reconsume times", message.reconsume_times),
         ("properties", [f"{name}={text}" for name, text in message.user_properties.items()]),
-        ("RocketMQ's own", [f"{name}={text}" for name, text in system.items()]),
+        ("system properties", [f"{name}={text}" for name, text in system.items()]),
         ("size", f"{len(message.body):,} bytes"),
         ("body", shown),
     ]
     if message.corruption is not None:
         rows.append(("corruption", message.corruption))
-    return Sheet([Column("FIELD"), Column("VALUE", lines=True)], rows)
+    return Table([Column("FIELD"), Column("VALUE", lines=True)], rows)
 
 
-def messages_sheet(messages: Sequence[ReceivedMessage]) -> Sheet:
-    """Return the table that has a row for each message."""
+def messages_table(messages: Sequence[ReceivedMessage]) -> Table:
+    """Return a table with a row per message."""
     columns = [
         Column("STORED"),
         Column("MESSAGE ID"),
@@ -79,7 +81,7 @@ def messages_sheet(messages: Sequence[ReceivedMessage]) -> Sheet:
     ]
     rows = [
         (
-            at(one.store_time_ms),
+            format_time(one.store_time_ms),
             one.message_id,
             one.offset_message_id,
             one.broker_name,
@@ -88,29 +90,29 @@ def messages_sheet(messages: Sequence[ReceivedMessage]) -> Sheet:
             one.tags,
             one.keys,
             [f"{name}={text}" for name, text in one.user_properties.items()],
-            first_words(one),
+            body_summary(one),
         )
         for one in messages
     ]
-    return Sheet(columns, rows)
+    return Table(columns, rows)
 
 
-def first_words(message: ReceivedMessage) -> str:
-    """Return the beginning of a body, as a table has it in a row."""
+def body_summary(message: ReceivedMessage) -> str:
+    """Return the start of a body on one line, for a row of a table."""
     text = " ".join(_text(message).split())
-    return text if len(text) <= LONGEST_IN_A_ROW else f"{text[:LONGEST_IN_A_ROW]}…"
+    return text if len(text) <= MAX_SUMMARY_LENGTH else f"{text[:MAX_SUMMARY_LENGTH]}…"
 
 
 def _text(message: ReceivedMessage) -> str:
     try:
         text = message.body.decode()
     except UnicodeDecodeError:
-        return repr(message.body[:LONGEST_BODY])
+        return repr(message.body[:MAX_BODY_LENGTH])
     return text if text.replace("\n", "").replace("\t", "").isprintable() else repr(text)
 
 
 def track_value(track: MessageTrack) -> dict[str, Any]:
-    """Return what a group did with a message as JSON has it."""
+    """Return a track as a JSON object."""
     return {
         "group": track.group,
         "track": track.track_type,
@@ -120,14 +122,14 @@ def track_value(track: MessageTrack) -> dict[str, Any]:
     }
 
 
-def tracks_sheet(tracks: Sequence[MessageTrack]) -> Sheet:
-    """Return the table of what groups did with a message."""
-    columns = [Column("GROUP"), Column("TRACK"), Column("IS PAST IT"), Column("GROUP'S OFFSET", right=True)]
-    return Sheet(columns, [(one.group, one.track_type, one.is_past, one.consumer_offset) for one in tracks])
+def tracks_table(tracks: Sequence[MessageTrack]) -> Table:
+    """Return a table with a row per track."""
+    columns = [Column("GROUP"), Column("TRACK"), Column("PAST"), Column("GROUP OFFSET", right=True)]
+    return Table(columns, [(one.group, one.track_type, one.is_past, one.consumer_offset) for one in tracks])
 
 
 def event_value(event: TraceEvent) -> dict[str, Any]:
-    """Return what a client did with a message as JSON has it."""
+    """Return an event of a trace as a JSON object."""
     return {
         "kind": event.kind,
         "time_ms": event.time_ms,
@@ -141,8 +143,8 @@ def event_value(event: TraceEvent) -> dict[str, Any]:
     }
 
 
-def trace_sheet(events: Sequence[TraceEvent]) -> Sheet:
-    """Return the table of what clients did with a message."""
+def trace_table(events: Sequence[TraceEvent]) -> Table:
+    """Return a table with a row per event of a trace."""
     columns = [
         Column("TIME"),
         Column("KIND"),
@@ -156,7 +158,7 @@ def trace_sheet(events: Sequence[TraceEvent]) -> Sheet:
     ]
     rows = [
         (
-            at(one.time_ms or None),
+            format_time(one.time_ms or None),
             one.kind,
             one.group,
             one.client,
@@ -168,4 +170,4 @@ def trace_sheet(events: Sequence[TraceEvent]) -> Sheet:
         )
         for one in events
     ]
-    return Sheet(columns, rows)
+    return Table(columns, rows)

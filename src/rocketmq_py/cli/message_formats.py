@@ -1,26 +1,27 @@
-r"""Formats of ``tail -f``: kcat's letters.
+r"""Output formats of messages: ``-f FORMAT``, with kcat's letters, and ``-J``, JSON.
 
 ============ ===================================================================================
 ``%s`` ``%S``  body, and its length in bytes
-``%k`` ``%K``  keys with blanks between, and their length in bytes (-1 if there are none)
+``%k`` ``%K``  keys separated by spaces, and their length in bytes (-1 without keys)
 ``%t`` ``%p``  topic, queue id
 ``%b``         broker name
 ``%o``         offset in the queue
-``%T``         when the broker stored it, epoch milliseconds: what ``-o @TIMESTAMP_MS`` looks for
-``%h``         the sender's own properties: ``name=value,name=value``
+``%T``         store time on the broker, epoch milliseconds, as in ``-o @TIMESTAMP_MS``
+``%h``         the user's properties: ``name=value,name=value``
 ``%g`` ``%i``  tag, message id
 ``%%``         a percent sign
 ============ ===================================================================================
 
-and the escapes ``\n \t \r \0 \xNN \\``.
+The escapes are ``\n \t \r \0 \xNN \\``.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketmq_py.cli.console import Control
 
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 Render = Callable[["ReceivedMessage"], Sequence[bytes]]
 """Returns the parts that are printed for a message, as :func:`console.write_parts` takes them."""
 
-BODY_A_LINE = r"%s\n"
-"""The format that is used when none is given."""
+DEFAULT_FORMAT = r"%s\n"
+"""The default of ``-f``: one body per line."""
 
 _LETTERS: dict[str, Callable[[ReceivedMessage], object]] = {
     "s": lambda message: message.body,
@@ -78,12 +79,12 @@ def compile_format(text: str) -> Render:
             literal += b"%"
         elif letter is not None:
             known = " ".join(f"%{known}" for known in [*_LETTERS, "%"])
-            raise ValueError(f"the format knows no {token[0]}; it knows {known}")
+            raise ValueError(f"the format does not support {token[0]}; supported: {known}")
         elif token["hex"]:
             literal += bytes.fromhex(token["hex"])
         elif escape is not None:
             if escape not in _ESCAPES:
-                raise ValueError(rf"the format knows no {token[0]}; it knows \n \t \r \0 \xNN \\")
+                raise ValueError(rf"the format does not support {token[0]}; supported: \n \t \r \0 \xNN \\")
             literal += _ESCAPES[escape]
         else:
             literal += os.fsencode(token[0])
@@ -93,9 +94,46 @@ def compile_format(text: str) -> Render:
     ]
 
 
-def as_it_is(render: Render) -> Render:
-    """Return a function that renders as ``render`` does, for terminals that show control characters."""
+def unescaped(render: Render) -> Render:
+    """Return a function that renders as ``render`` does, without escaping control characters on terminals."""
     return lambda message: [Control(b"".join(render(message)))]
+
+
+def json_line(message: ReceivedMessage) -> list[bytes]:
+    """Render a message as one line of JSON, with the fields of :func:`message_value`."""
+    import msgspec
+
+    return [msgspec.json.encode(message_value(message)), b"\n"]
+
+
+def message_value(message: ReceivedMessage) -> dict[str, Any]:
+    """Return a message as a JSON object, with its fields in a fixed order.
+
+    ``topic``, ``broker``, ``queue``, ``offset``, ``message_id``, ``store_time_ms`` (broker's clock),
+    ``born_time_ms`` (sender's clock), ``reconsume_times``, ``tag``, ``keys`` (a list), ``properties`` (the
+    user's), then ``body`` if it is UTF-8, otherwise ``body_base64``. A body that could not be decompressed is
+    included as stored, and ``corruption`` contains the reason.
+    """
+    value: dict[str, Any] = {
+        "topic": message.topic,
+        "broker": message.broker_name,
+        "queue": message.queue_id,
+        "offset": message.queue_offset,
+        "message_id": message.message_id,
+        "store_time_ms": message.store_time_ms,
+        "born_time_ms": message.born_time_ms,
+        "reconsume_times": message.reconsume_times,
+        "tag": message.tags,
+        "keys": message.keys,
+        "properties": message.user_properties,
+    }
+    try:
+        value["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        value["body_base64"] = base64.b64encode(message.body).decode()
+    if message.corruption is not None:
+        value["corruption"] = message.corruption
+    return value
 
 
 def _encoded(value: object) -> bytes:

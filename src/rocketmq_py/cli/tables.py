@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs."""
+"""The output of commands: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from rocketmq_py.cli.console import BOLD, NORMAL, escape, escape_line, is_termin
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-WATCH = "rocketmq_py.watch"
-"""In the meta of click's context: after how many seconds a command does it all again."""
-BEFORE = "rocketmq_py.before"
-"""There too: the parts that are printed before the next table, once."""
+WATCH_INTERVAL = "rocketmq_py.watch_interval"
+"""Key in the meta of click's context: seconds between two runs of a command with ``--watch``."""
+NEXT_PREFIX = "rocketmq_py.next_prefix"
+"""Key in the meta of click's context: parts to print once, before the next result."""
 _GAP = "  "
-_ENDLESS = 10_000
-_DUMB = {"dumb", "unknown"}
+_UNLIMITED_WIDTH = 10_000
+_DUMB_TERMINALS = {"dumb", "unknown"}
 
 
-class Form(enum.StrEnum):
-    """How a command prints what it found."""
+class OutputFormat(enum.StrEnum):
+    """The values of ``-o``."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -38,25 +38,26 @@ class Form(enum.StrEnum):
     JSONL = "jsonl"
 
 
-def takes_form(function: Function) -> Function:
-    """Give a command the option ``-o``; it gets it as ``form``."""
+def output_option(function: Function) -> Function:
+    """Add the option ``-o`` to a command, which receives it as ``output``."""
     option = click.option(
-        "-o", "form", type=click.Choice([form.value for form in Form]), default=Form.TABLE.value,
-        show_default=True, callback=lambda _, __, value: Form(value),
-        help="Tables (wide ones have all columns), or JSON: one document, or a line for each.",
+        "-o", "output", type=click.Choice([one.value for one in OutputFormat]),
+        default=OutputFormat.TABLE.value, show_default=True,
+        callback=lambda _, __, value: OutputFormat(value),
+        help="Table (wide: with all columns), one JSON document, or a JSON object per line.",
     )  # fmt: skip
     return option(function)
 
 
-def takes_watch(function: Function) -> Function:
-    """Give a command the option ``--watch``, which :func:`administering.administer` reads."""
+def watch_option(function: Function) -> Function:
+    """Add the option ``--watch`` to a command. :func:`admin_runner.run_admin` reads it."""
 
-    def keep(context: click.Context, _: click.Parameter, seconds: float | None) -> None:
-        context.meta[WATCH] = seconds
+    def store(context: click.Context, _: click.Parameter, seconds: float | None) -> None:
+        context.meta[WATCH_INTERVAL] = seconds
 
     option = click.option(
-        "--watch", metavar="SECONDS", type=click.FloatRange(min=0.1), expose_value=False, callback=keep,
-        help="Ask and print again and again, so many seconds later, until Ctrl-C.",
+        "--watch", metavar="SECONDS", type=click.FloatRange(min=0.1), expose_value=False, callback=store,
+        help="Refresh every SECONDS until Ctrl-C.",
     )  # fmt: skip
     return option(function)
 
@@ -66,10 +67,10 @@ class Column:
     """A column of a table.
 
     Attributes:
-        title: what stands above it.
-        right: whether it holds numbers.
-        wide: whether it is left out of a plain table.
-        lines: whether its cells may be of several lines, also on a terminal.
+        title: the title.
+        right: whether cells are aligned to the right, as numbers are.
+        wide: whether only ``-o wide`` shows the column.
+        lines: whether cells may have several lines on a terminal.
     """
 
     title: str
@@ -79,13 +80,13 @@ class Column:
 
 
 @attrs.frozen
-class Sheet:
+class Table:
     """A table.
 
     Attributes:
-        columns: its columns.
-        rows: their values; None is shown as ``-``.
-        title: what stands above it, if anything.
+        columns: the columns.
+        rows: the values of each row. None is shown as ``-``.
+        title: a line above the table. None for no line.
     """
 
     columns: Sequence[Column]
@@ -93,24 +94,40 @@ class Sheet:
     title: str | None = None
 
 
-def show(form: Form, value: Any, sheets: Sequence[Sheet]) -> None:
-    """Print ``value`` as JSON, or the tables that show the same."""
+def print_result(output: OutputFormat, value: Any, tables: Sequence[Table]) -> None:
+    """Print a result in the chosen format: ``value`` as JSON, or ``tables``."""
     parts: list[str | bytes]
-    if form is Form.JSON:
+    if output is OutputFormat.JSON:
         parts = [_json(value, indent=2), "\n"]
-    elif form is Form.JSONL:
+    elif output is OutputFormat.JSONL:
         lines = value if isinstance(value, list) else [value]
         parts = [_json(line, indent=0) + "\n" for line in lines]
     else:
-        wide = form is Form.WIDE
-        shown = [sheet for sheet in sheets if wide or not all(column.wide for column in sheet.columns)]
+        wide = output is OutputFormat.WIDE
+        shown = [table for table in tables if wide or not all(column.wide for column in table.columns)]
         parts = []
-        for number, sheet in enumerate(shown):
+        for number, table in enumerate(shown):
             parts += ["\n"] if number else []
-            parts += _parts(sheet, wide=wide)
+            parts += _table_parts(table, wide=wide)
     context = click.get_current_context(silent=True)
-    before = context.meta.pop(BEFORE, []) if context is not None else []
-    write_parts(sys.stdout, [*before, *parts])
+    prefix = context.meta.pop(NEXT_PREFIX, []) if context is not None else []
+    write_parts(sys.stdout, [*prefix, *parts])
+
+
+def print_change(output: OutputFormat, kind: str, name: str, change: str, brokers: Sequence[str]) -> None:
+    """Print the brokers where a change was made: ``topic Orders: created on broker-a``.
+
+    Args:
+        output: the output format.
+        kind: the kind of the resource: ``topic``, ``group`` or ``user``.
+        name: the name of the resource.
+        change: the change: ``created``.
+        brokers: the names of the brokers.
+    """
+    if output in (OutputFormat.JSON, OutputFormat.JSONL):
+        print_result(output, {kind: name, "brokers": list(brokers)}, [])
+    else:
+        write_parts(sys.stdout, [f"{kind} {name}: {change} on {', '.join(brokers)}\n"])
 
 
 def _json(value: Any, *, indent: int) -> str:
@@ -120,15 +137,15 @@ def _json(value: Any, *, indent: int) -> str:
     return (msgspec.json.format(data, indent=indent) if indent else data).decode()
 
 
-def _parts(sheet: Sheet, *, wide: bool) -> list[str | bytes]:
-    """Return a table as it is printed: on a terminal escaped, with a bold head and folded to the width."""
-    chosen = [index for index, column in enumerate(sheet.columns) if wide or not column.wide]
-    columns = [sheet.columns[index] for index in chosen]
-    rows = [[_cell(row[index]) for index in chosen] for row in sheet.rows]
-    title = sheet.title
+def _table_parts(table: Table, *, wide: bool) -> list[str | bytes]:
+    """Return the parts of a table. On a terminal they are escaped, folded to its width, with a bold head."""
+    visible = [index for index, column in enumerate(table.columns) if wide or not column.wide]
+    columns = [table.columns[index] for index in visible]
+    rows = [[_cell(row[index]) for index in visible] for row in table.rows]
+    title = table.title
     on_terminal = is_terminal(sys.stdout)
     if on_terminal:
-        # Escaped before the widths are known. Only a column of texts may have cells of several lines.
+        # Before the widths are computed. Only columns with ``lines`` keep newlines.
         title = title and escape_line(title)
         rows = [
             [
@@ -137,10 +154,10 @@ def _parts(sheet: Sheet, *, wide: bool) -> list[str | bytes]:
             ]
             for row in rows
         ]
-    # A pipe gets one line a row, however long it is.
-    width = shutil.get_terminal_size().columns if on_terminal else _ENDLESS
+    # A pipe gets one line per row.
+    width = shutil.get_terminal_size().columns if on_terminal else _UNLIMITED_WIDTH
     head, body = lay_out(title, columns, rows, width)
-    bold = on_terminal and os.environ.get("TERM") not in _DUMB
+    bold = on_terminal and os.environ.get("TERM") not in _DUMB_TERMINALS
     parts: list[str | bytes] = []
     for line in head:
         parts += [BOLD, line, NORMAL, "\n"] if bold else [line, "\n"]
@@ -163,24 +180,24 @@ def lay_out(
 def plain_table(
     title: str | None, columns: Sequence[Column], rows: Iterable[Sequence[str]], widths: Sequence[int]
 ) -> tuple[list[str], list[str]]:
-    """Return a table of ASCII characters that fits. Without rich, which takes milliseconds for a row."""
-    form = _GAP.join(
+    """Return the lines of a table of ASCII characters that fits the width."""
+    format_row = _GAP.join(
         f"{{:{'>' if column.right else '<'}{width}}}" for column, width in zip(columns, widths, strict=True)
     ).format
     head = [] if title is None else [title]
-    head.append(form(*[column.title for column in columns]).rstrip())
-    return head, [form(*row).rstrip() for row in rows]
+    head.append(format_row(*[column.title for column in columns]).rstrip())
+    return head, [format_row(*row).rstrip() for row in rows]
 
 
 def folded_table(
     title: str | None, columns: Sequence[Column], rows: Iterable[Sequence[str]], width: int
 ) -> tuple[list[str], list[str]]:
-    """Return a table whose cells may hold any characters, and are folded to fit the width."""
+    """Return the lines of a table of any characters, with cells folded to fit the width."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, len(_GAP), 0, 0))
+    table = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, len(_GAP), 0, 0))
     for column in columns:
         table.add_column(
             column.title, justify="right" if column.right else "left", overflow="fold", no_wrap=column.right
@@ -211,8 +228,8 @@ def _cell(value: object) -> str:
     return str(value)
 
 
-def at(time_ms: int | None) -> str | None:
-    """Return a time of epoch milliseconds as people here write it."""
+def format_time(time_ms: int | None) -> str | None:
+    """Return a time of epoch milliseconds in this machine's time zone. None stays None."""
     if time_ms is None:
         return None
     return datetime.datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,4 +1,4 @@
-"""What commands that administer a cluster print and end with."""
+"""Output and exit codes of ``topic`` and ``group``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def run_json(address: str, *arguments: str) -> object:
     return json.loads(ended.out)
 
 
-async def test_a_topic_from_its_beginning_to_its_end(address: str) -> None:
+async def test_a_topic_is_created_altered_described_and_deleted(address: str) -> None:
     assert await run_json(address, "topic", "create", "Orders", "--queues", "4") == {
         "topic": "Orders",
         "brokers": ["broker-a"],
@@ -45,7 +45,7 @@ async def test_a_topic_from_its_beginning_to_its_end(address: str) -> None:
     assert gone.err == f"rocketmq-py: topic 'Orders' does not exist (asked {address})\n"
 
 
-async def test_a_table_has_a_line_for_each_row_and_no_colours(address: str) -> None:
+async def test_a_table_has_a_line_per_row_and_no_colours(address: str) -> None:
     await run_json(address, "topic", "create", "Orders", "--queues", "2")
     table = await run_cli("topic", "describe", "Orders", "-n", address)
     lines = table.out.decode().splitlines()
@@ -61,7 +61,7 @@ async def test_a_table_has_a_line_for_each_row_and_no_colours(address: str) -> N
     assert all(line == line.rstrip() for line in lines)
 
 
-async def test_a_groups_lag_and_its_reset(address: str) -> None:
+async def test_group_describe_and_reset(address: str) -> None:
     async with Client(address) as client:
         async with client.admin() as admin:
             await admin.topics.create("Orders", queues=4)
@@ -86,7 +86,7 @@ async def test_a_groups_lag_and_its_reset(address: str) -> None:
     ]
     refused = await run_cli(*reset, "--to", "latest", "-n", address)
     assert (refused.code, refused.out) == (2, b"")
-    assert "needs --yes" in refused.err
+    assert "confirm with --yes" in refused.err
     for place, lag in (("latest", 0), ("earliest", 60), ("5", 40), ("@0", 60)):
         await run_json(address, *reset, "--to", place, "--yes")
         described = await run_json(address, "group", "describe", "billing")
@@ -101,7 +101,7 @@ async def test_a_groups_lag_and_its_reset(address: str) -> None:
     assert described["lag"] == 8
 
 
-async def test_json_lines_have_a_line_for_each(address: str) -> None:
+async def test_jsonl_prints_a_line_per_item(address: str) -> None:
     async with Client(address) as client, client.admin() as admin:
         await admin.topics.create("Orders", queues=2)
         async with client.reader() as reader:
@@ -113,21 +113,21 @@ async def test_json_lines_have_a_line_for_each(address: str) -> None:
     assert [json.loads(line)["queue"] for line in ended.lines] == [0, 1]
 
 
-async def test_nobody_is_there(unused_address: str) -> None:
+async def test_a_cluster_that_is_down_is_one_line(unused_address: str) -> None:
     ended = await run_cli("topic", "list", "-n", unused_address)
     assert (ended.code, ended.out) == (1, b"")
     (line,) = ended.err.splitlines()
     assert line.startswith("rocketmq-py: no name server answered")
 
 
-async def test_a_group_that_is_not_there(address: str) -> None:
+async def test_an_unknown_group_is_one_line(address: str) -> None:
     ended = await run_cli("group", "describe", "nobody", "-n", address)
     assert (ended.code, ended.out) == (1, b"")
     assert ended.err == f"rocketmq-py: group 'nobody' does not exist (asked {address})\n"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "error"),
     [
         (["topic", "create", "a b"], "may hold only letters"),
         (["topic", "create", "T", "--queues", "0"], "0 is not in the range"),
@@ -137,27 +137,27 @@ async def test_a_group_that_is_not_there(address: str) -> None:
         (["group", "reset", "g", "--to", "latest", "--as-group", "h"], "give one of --to"),
         (["group", "reset", "g", "--to", "yesterday"], "none of earliest, latest, @MS and OFFSET"),
         (["group", "reset", "g", "--to", "-1"], "none of earliest, latest, @MS and OFFSET"),
-        (["topic", "delete", "T"], "needs --yes"),
-        (["group", "delete", "g"], "needs --yes"),
-        (["broker", "config", "b", "a=1"], "needs --yes"),
+        (["topic", "delete", "T"], "confirm with --yes"),
+        (["group", "delete", "g"], "confirm with --yes"),
+        (["broker", "config", "b", "a=1"], "confirm with --yes"),
         (["broker", "config", "b", "a"], "'a' is not NAME=VALUE"),
         (["topic", "list", "-o", "yaml"], "'yaml' is not one of"),
         (["topic", "list", "--access-key", "k"], "--secret-key is missing"),
         (["topic", "list", "--secret-key", "@/no/such/file"], "cannot read /no/such/file"),
     ],
 )
-def test_a_wrong_command_line(arguments: list[str], words: str) -> None:
+def test_usage_errors(arguments: list[str], error: str) -> None:
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
-    assert words in line
+    assert error in line
 
 
-async def test_a_terminal_is_asked_before_anything_is_deleted(address: str, start_cli: StartCli) -> None:
+async def test_delete_asks_for_confirmation_on_a_terminal(address: str, start_cli: StartCli) -> None:
     await run_json(address, "topic", "create", "Orders", "--queues", "1")
     for answer, code, said in (
-        (b"\n", 1, b"rocketmq-py: nothing was done"),
-        (b"n\n", 1, b"rocketmq-py: nothing was done"),
+        (b"\n", 1, b"rocketmq-py: cancelled; nothing was changed"),
+        (b"n\n", 1, b"rocketmq-py: cancelled; nothing was changed"),
         (b"y\n", 0, b""),
     ):
         terminal, other_end = pty.openpty()
@@ -176,7 +176,7 @@ async def test_a_terminal_is_asked_before_anything_is_deleted(address: str, star
 @pytest.mark.parametrize(
     "text", ["not json\n", '{"broker": "b", "queue": -1, "offset": 0}\n', '{"queue": 1}\n']
 )
-def test_offsets_in_a_file_that_are_none(tmp_path: Path, text: str) -> None:
+def test_invalid_lines_of_an_offsets_file_are_usage_errors(tmp_path: Path, text: str) -> None:
     file = tmp_path / "offsets.jsonl"
     file.write_text(f'{{"broker": "b", "queue": 1, "offset": 0}}\n\n{text}')
     result = CliRunner().invoke(main, ["group", "reset", "g", "--topic", "T", "--file", str(file), "--yes"])

@@ -1,18 +1,18 @@
-"""What ``rocketmq-py group describe`` prints."""
+"""Output of ``rocketmq-py group describe``: a group as a JSON value and as tables."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_py.cli.sheet import Column, Sheet, at
+from rocketmq_py.cli.tables import Column, Table, format_time
 
 if TYPE_CHECKING:
     from rocketmq_py.admin import GroupDescription
 
 
 def group_value(group: GroupDescription) -> dict[str, Any]:
-    """Return a group's description as JSON has it."""
-    from rocketmq_py.cli.administering import told
+    """Return the description of a group as a JSON object."""
+    from rocketmq_py.cli.admin_runner import failure_texts
 
     return {
         "group": group.group,
@@ -82,13 +82,13 @@ def group_value(group: GroupDescription) -> dict[str, Any]:
             }
             for name, one in group.settings.items()
         ],
-        "failures": told(group.failures),
+        "failures": failure_texts(group.failures),
     }
 
 
-def group_sheets(group: GroupDescription) -> list[Sheet]:
-    """Return the tables that show a group's description."""
-    queues = Sheet(
+def group_tables(group: GroupDescription) -> list[Table]:
+    """Return the tables of a group: lag by queue, members and subscription conflicts."""
+    queues = Table(
         [
             Column("TOPIC"),
             Column("BROKER"),
@@ -107,7 +107,7 @@ def group_sheets(group: GroupDescription) -> list[Sheet]:
                 one.broker_offset,
                 one.consumer_offset,
                 one.lag,
-                at(one.last_consumed_ms),
+                format_time(one.last_consumed_ms),
                 one.client_id,
             )
             for topic in group.topics
@@ -115,7 +115,7 @@ def group_sheets(group: GroupDescription) -> list[Sheet]:
         ],
         title=f"{group.group}: lag {group.lag:,}, {len(group.members)} members",
     )
-    members = Sheet(
+    members = Table(
         [
             Column("CLIENT"),
             Column("ADDRESS"),
@@ -138,13 +138,13 @@ def group_sheets(group: GroupDescription) -> list[Sheet]:
             for one in group.members
         ],
     )
-    conflicts = Sheet(
-        [Column("SUBSCRIBED DIFFERENTLY"), Column("EXPRESSION"), Column("MEMBERS")],
+    conflicts = Table(
+        [Column("SUBSCRIPTION CONFLICT"), Column("EXPRESSION"), Column("MEMBERS")],
         [
             (one.topic, expression or "not subscribed", ids)
             for one in group.conflicts
             for expression, ids in one.members.items()
         ],
     )
-    sheets = [queues, members, conflicts]
-    return [queues, *[sheet for sheet in sheets[1:] if sheet.rows]]
+    tables = [queues, members, conflicts]
+    return [queues, *[table for table in tables[1:] if table.rows]]

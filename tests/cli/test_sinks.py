@@ -7,12 +7,12 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.cli.output import MOST_BUFFERED, Output, OutputClosedError
-from rocketmq_py.cli.running import CommandError
+from rocketmq_py.cli.runner import CommandError
+from rocketmq_py.cli.sinks import MAX_BUFFERED, BufferedWriter, OutputClosedError
 
 
 class SlowReader:
-    """Takes one write each time that it is told to."""
+    """A blocking ``write`` that returns when the test allows it."""
 
     def __init__(self) -> None:
         self.writes: list[bytes] = []
@@ -28,51 +28,51 @@ class SlowReader:
         await trio.to_thread.run_sync(self.begun.acquire)
 
 
-async def test_what_comes_during_a_write_is_written_in_one_go(nursery: trio.Nursery) -> None:
+async def test_output_during_a_write_is_written_at_once(nursery: trio.Nursery) -> None:
     reader = SlowReader()
-    output = Output(reader.write)
-    nursery.start_soon(output.run)
-    await output.print([b"a"])
+    writer = BufferedWriter(reader.write)
+    nursery.start_soon(writer.run)
+    await writer.write([b"a"])
     await reader.wait_for_write()
     for piece in (b"b", b"c", b"d"):
-        await output.print([piece])
+        await writer.write([piece])
     reader.allowed.release()
     await reader.wait_for_write()
     reader.allowed.release()
-    await output.flush()
+    await writer.flush()
     assert reader.writes == [b"a", b"bcd"]
 
 
-async def test_whoever_prints_waits_for_a_slow_reader(nursery: trio.Nursery) -> None:
+async def test_write_waits_for_a_slow_reader(nursery: trio.Nursery) -> None:
     reader = SlowReader()
-    output = Output(reader.write)
-    nursery.start_soon(output.run)
-    await output.print([b"a"])
+    writer = BufferedWriter(reader.write)
+    nursery.start_soon(writer.run)
+    await writer.write([b"a"])
     await reader.wait_for_write()
-    await output.print([b"x" * MOST_BUFFERED])  # just fits
+    await writer.write([b"x" * MAX_BUFFERED])  # exactly at the limit
     printed = trio.Event()
 
     async def print_one_more() -> None:
-        await output.print([b"y"])
+        await writer.write([b"y"])
         printed.set()
 
     nursery.start_soon(print_one_more)
     await trio.testing.wait_all_tasks_blocked()
     assert not printed.is_set()
     reader.allowed.release()
-    await reader.wait_for_write()  # of the next piece: there is room again
+    await reader.wait_for_write()  # of the next part, so the buffer has space again
     await trio.testing.wait_all_tasks_blocked()
     assert printed.is_set()
     reader.allowed.release()
-    await output.flush()
+    await writer.flush()
 
 
-async def test_print_now_returns_when_it_is_written(nursery: trio.Nursery) -> None:
+async def test_write_now_returns_after_the_write(nursery: trio.Nursery) -> None:
     writes: list[Sequence[bytes]] = []
-    output = Output(writes.append)
-    nursery.start_soon(output.run)
-    await output.flush()  # nothing to wait for
-    await output.print_now([b"a"])
+    writer = BufferedWriter(writes.append)
+    nursery.start_soon(writer.run)
+    await writer.flush()  # nothing to wait for
+    await writer.write_now([b"a"])
     assert writes == [[b"a"]]
 
 
@@ -83,35 +83,35 @@ async def test_print_now_returns_when_it_is_written(nursery: trio.Nursery) -> No
         (OSError(28, "No space left on device"), CommandError),
     ],
 )
-async def test_a_write_that_fails(fault: OSError, error: type[Exception]) -> None:
+async def test_a_failed_write_ends_the_writer(fault: OSError, error: type[Exception]) -> None:
     def write(_: Sequence[bytes]) -> None:
         raise fault
 
-    output = Output(write)
-    await output.print([b"a"])
+    writer = BufferedWriter(write)
+    await writer.write([b"a"])
     with pytest.raises(error):
-        await output.run()
+        await writer.run()
 
 
-async def test_the_end_of_reading_waits_for_what_is_being_written() -> None:
-    """As ``grep -q`` does, who reads goes when the last bytes have come: they are printed nevertheless."""
+async def test_raise_closed_waits_for_the_write_in_progress() -> None:
+    """A reader such as ``grep -q`` exits right after the last bytes. They count as written."""
     reader = SlowReader()
-    output = Output(reader.write)
+    writer = BufferedWriter(reader.write)
     was_printed = False
 
     async def print_it() -> None:
         nonlocal was_printed
-        await output.print_now([b"a"])
+        await writer.write_now([b"a"])
         was_printed = True
 
     async with trio.open_nursery() as nursery:
 
         async def end() -> None:
             with pytest.raises(OutputClosedError):
-                await output.end()
+                await writer.raise_closed()
             nursery.cancel_scope.cancel()
 
-        nursery.start_soon(output.run)
+        nursery.start_soon(writer.run)
         nursery.start_soon(print_it)
         await reader.wait_for_write()
         nursery.start_soon(end)

@@ -1,4 +1,4 @@
-"""`request` and `reply`."""
+"""``request`` and ``reply``."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import trio
 
 from rocketmq_py import Client, Message
 from rocketmq_py.cli.access import Access
-from rocketmq_py.cli.requesting import Replier
-from rocketmq_py.cli.running import CommandError
+from rocketmq_py.cli.request import Replier
+from rocketmq_py.cli.runner import CommandError
 from rocketmq_py.consumer import ConsumeFrom
 from rocketmq_py.message import ReceivedMessage
-from tests.cli.conftest import Aside, Invoke
+from tests.cli.conftest import Invoke, RunInThread
 
-Replying: TypeAlias = Callable[..., str]
+StartReplier: TypeAlias = Callable[..., str]
 
 
 @pytest.fixture
-def replying(aside: Aside, broker_aside: str) -> Replying:
-    """Have requests to topic Questions be replied to in a thread: with a body, or by a command."""
+def start_replier(run_in_thread: RunInThread, threaded_broker: str) -> StartReplier:
+    """Run a replier for topic Questions in a thread. It replies with a body, or with a command's output."""
 
     def start(body: bytes | None, command: str | None = None) -> str:
         @asynccontextmanager
         async def opened() -> AsyncIterator[str]:
             replier = Replier(
-                Access(name_servers=broker_aside), "Questions", "answerers", body, command, None
+                Access(name_servers=threaded_broker), "Questions", "answerers", body, command, None
             )
             async with (
-                Client(broker_aside) as client,
+                Client(threaded_broker) as client,
                 client.admin() as admin,
                 trio.open_nursery() as nursery,
             ):
@@ -40,16 +40,16 @@ def replying(aside: Aside, broker_aside: str) -> Replying:
                 nursery.start_soon(replier.run)
                 while not any(one.members for one in (await admin.groups.list()).groups):
                     await trio.sleep(0.01)
-                yield broker_aside
+                yield threaded_broker
                 nursery.cancel_scope.cancel()
 
-        return aside(opened)
+        return run_in_thread(opened)
 
     return start
 
 
-def test_a_request_gets_its_reply(invoke: Invoke, replying: Replying) -> None:
-    address = replying(b"42")
+def test_request_prints_the_reply(invoke: Invoke, start_replier: StartReplier) -> None:
+    address = start_replier(b"42")
     request = ("request", "-t", "Questions", "what?", "--timeout", "30s", "-n", address)
     ended = invoke(*request)
     assert (ended.code, ended.out) == (0, b"42\n")
@@ -57,16 +57,16 @@ def test_a_request_gets_its_reply(invoke: Invoke, replying: Replying) -> None:
     assert json.loads(invoke(*request, "-J").out)["body"] == "42"
 
 
-def test_a_command_makes_the_reply_of_the_request(invoke: Invoke, replying: Replying) -> None:
-    address = replying(None, "tr a-z A-Z")
+def test_the_output_of_a_command_is_the_reply(invoke: Invoke, start_replier: StartReplier) -> None:
+    address = start_replier(None, "tr a-z A-Z")
     ended = invoke("request", "-t", "Questions", "shout", "--timeout", "30s", "-n", address)
     assert (ended.code, ended.out) == (0, b"SHOUT\n")
 
 
-def test_a_message_that_is_no_request_is_told_of(
-    invoke: Invoke, replying: Replying, capsys: pytest.CaptureFixture[str]
+def test_a_message_that_is_not_a_request_is_reported(
+    invoke: Invoke, start_replier: StartReplier, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    address = replying(b"42")
+    address = start_replier(b"42")
 
     async def send() -> None:
         async with Client(address) as client, client.producer("senders") as producer:
@@ -81,16 +81,16 @@ def test_a_message_that_is_no_request_is_told_of(
     assert "is no request that can be replied to" in capsys.readouterr().err
 
 
-def test_nobody_replies(invoke: Invoke, broker_aside: str) -> None:
-    ended = invoke("request", "-t", "Questions", "what?", "--timeout", "100ms", "-n", broker_aside)
+def test_request_without_a_reply_is_one_line(invoke: Invoke, threaded_broker: str) -> None:
+    ended = invoke("request", "-t", "Questions", "what?", "--timeout", "100ms", "-n", threaded_broker)
     assert (ended.code, ended.out) == (1, b"")
     (line,) = ended.err.splitlines()
     assert line.startswith("rocketmq-py: ")
 
 
 @pytest.mark.parametrize("command", ["exit 3", "true"])
-async def test_a_request_that_its_command_fails_on_comes_again(address: str, command: str) -> None:
-    """It is for the group to try it again: the handler fails."""
+async def test_a_failed_command_fails_the_handler(address: str, command: str) -> None:
+    """The group then redelivers the request."""
     async with Client(address) as client:
         async with client.producer("senders") as producer:
             await producer.send(Message("Questions", b"x"))
@@ -104,12 +104,12 @@ async def test_a_request_that_its_command_fails_on_comes_again(address: str, com
         await replier._reply_to(received[0])
 
 
-def test_replies_are_counted(invoke: Invoke, broker_aside: str) -> None:
-    """`reply -c 1` ends after the reply to a request that somebody sends while it waits."""
+def test_reply_stops_after_count_replies(invoke: Invoke, threaded_broker: str) -> None:
+    """``reply -c 1`` ends after one reply."""
     replies: list[bytes] = []
 
     async def both() -> None:
-        async with Client(broker_aside) as client, client.admin() as admin, trio.open_nursery() as nursery:
+        async with Client(threaded_broker) as client, client.admin() as admin, trio.open_nursery() as nursery:
             await admin.topics.create("Questions", queues=1)
 
             async def ask() -> None:
@@ -120,28 +120,30 @@ def test_replies_are_counted(invoke: Invoke, broker_aside: str) -> None:
                     replies.append(reply.body)
 
             nursery.start_soon(ask)
-            await Replier(Access(name_servers=broker_aside), "Questions", "answerers", b"42", None, 1).run()
+            await Replier(
+                Access(name_servers=threaded_broker), "Questions", "answerers", b"42", None, 1
+            ).run()
 
     trio.run(both)
     assert replies == [b"42"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "error"),
     [
         (["request", "-t", "T"], "Missing argument"),
         (["request", "-t", "T", ""], "the body is empty"),
         (["request", "-t", "T", "x", "-J", "-f", "%s"], "give -f FORMAT or -J"),
         (["request", "-t", "T", "x", "--timeout", "0"], "--timeout must be above 0"),
-        (["request", "-t", "T", "x", "--timeout", "soon"], "is no time such as"),
+        (["request", "-t", "T", "x", "--timeout", "soon"], "is not a duration such as"),
         (["reply", "-t", "T", "x"], "Missing option '-G'"),
         (["reply", "-t", "T", "-G", "g"], "give BODY or -x COMMAND"),
         (["reply", "-t", "T", "-G", "g", "x", "-x", "cat"], "give BODY or -x COMMAND"),
         (["reply", "-t", "T", "-G", "g", ""], "the body is empty"),
     ],
 )
-def test_a_wrong_command_line(invoke: Invoke, arguments: list[str], words: str) -> None:
+def test_usage_errors(invoke: Invoke, arguments: list[str], error: str) -> None:
     ended = invoke(*arguments)
     assert (ended.code, ended.out) == (2, b"")
     (line,) = ended.err.splitlines()
-    assert words in line
+    assert error in line

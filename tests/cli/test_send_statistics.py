@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 
 from rocketmq_py.cli.console import progress_line
-from rocketmq_py.cli.tally import Tally
+from rocketmq_py.cli.send_statistics import SendStatistics
 from rocketmq_py.errors import BrokerError, Delivery, InvalidMessageError, RequestTimeoutError
 from rocketmq_py.message import MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer import PendingSend
@@ -18,31 +18,33 @@ def done(outcome: SendResult | Exception) -> PendingSend:
     return pending
 
 
-def tally_of(*outcomes: SendResult | Exception, verbose: bool = False) -> tuple[Tally, io.StringIO]:
+def statistics_of(
+    *outcomes: SendResult | Exception, verbose: bool = False
+) -> tuple[SendStatistics, io.StringIO]:
     stream = io.StringIO()
-    tally = Tally(verbose=verbose, stream=stream)
+    statistics = SendStatistics(verbose=verbose, stream=stream)
     for outcome in outcomes:
-        tally.done(done(outcome))
-    return tally, stream
+        statistics.record(done(outcome))
+    return statistics, stream
 
 
-def test_a_summary_with_the_rate() -> None:
-    tally, stream = tally_of(*[OK] * 300)
-    tally.report(2.0)
+def test_the_summary_contains_the_rate() -> None:
+    statistics, stream = statistics_of(*[OK] * 300)
+    statistics.report(2.0)
     assert stream.getvalue() == "300 messages sent in 2.00 s (150/s)\n"
 
 
-def test_small_summaries() -> None:
-    tally, stream = tally_of(OK)
-    tally.report(0.0, empty=1)
-    assert stream.getvalue() == "1 message sent in 0.00 s\n1 empty line left out\n"
-    tally, stream = tally_of()
-    tally.report(1.0, empty=2)
-    assert stream.getvalue() == "0 messages sent in 1.00 s\n2 empty lines left out\n"
+def test_summaries_of_few_messages() -> None:
+    statistics, stream = statistics_of(OK)
+    statistics.report(0.0, empty=1)
+    assert stream.getvalue() == "1 message sent in 0.00 s\n1 empty line skipped\n"
+    statistics, stream = statistics_of()
+    statistics.report(1.0, empty=2)
+    assert stream.getvalue() == "0 messages sent in 1.00 s\n2 empty lines skipped\n"
 
 
-def test_failures_are_told_by_reason() -> None:
-    tally, stream = tally_of(
+def test_failures_are_reported_by_reason() -> None:
+    statistics, stream = statistics_of(
         OK,
         BrokerError.from_answer(2, "busy for 207 ms", "b:1"),
         BrokerError.from_answer(2, "busy for 208 ms", "b:1"),
@@ -50,8 +52,8 @@ def test_failures_are_told_by_reason() -> None:
         *[RequestTimeoutError("b:1", 3.0, Delivery.UNKNOWN)] * 3,
         RequestTimeoutError("b:1", 3.0, Delivery.NOT_SENT),
     )
-    tally.report(1.0)
-    assert (tally.sent, tally.failed) == (1, 7)
+    statistics.report(1.0)
+    assert (statistics.sent, statistics.failed) == (1, 7)
     assert stream.getvalue().splitlines() == [
         "1 message sent in 1.00 s",
         "rocketmq-py: 7 of 8 messages failed:",
@@ -62,20 +64,20 @@ def test_failures_are_told_by_reason() -> None:
     ]
 
 
-def test_each_result_instead_of_a_summary() -> None:
-    tally, stream = tally_of(OK, SLAVE, InvalidMessageError("too large"), verbose=True)
-    tally.report(1.0)
+def test_verbose_prints_each_result() -> None:
+    statistics, stream = statistics_of(OK, SLAVE, InvalidMessageError("too large"), verbose=True)
+    statistics.report(1.0)
     assert stream.getvalue().splitlines() == [
         "SEND_OK 7F01 broker=broker-a queue=3 offset=42",
         "SLAVE_NOT_AVAILABLE 7F02 broker=broker-a queue=3 offset=43",
         "FAILED (not sent) too large",
-        "1 of them stored, but the broker answered SLAVE_NOT_AVAILABLE",
+        "1 message stored with status SLAVE_NOT_AVAILABLE",
         "rocketmq-py: 1 of 3 messages failed:",
         "  1 not sent: too large",
     ]
 
 
-def test_lines_of_progress() -> None:
+def test_progress_lines() -> None:
     assert progress_line(0, 0.0, None) == "0 sent"
     assert progress_line(3000, 2.0, None) == "3000 sent, 1500/s"
     assert progress_line(0, 1.0, 0.0) == "[------------------------------]   0%  0 sent, 0/s"

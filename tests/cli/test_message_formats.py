@@ -5,8 +5,7 @@ import json
 import pytest
 
 from rocketmq_py.cli.console import Control
-from rocketmq_py.cli.format import BODY_A_LINE, compile_format
-from rocketmq_py.cli.json_lines import json_line
+from rocketmq_py.cli.message_formats import DEFAULT_FORMAT, compile_format, json_line
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.properties import encode_properties
 
@@ -72,10 +71,10 @@ def rendered(text: str, message: ReceivedMessage) -> bytes:
         ("%t[%p] @%o: %s", b"T[3] @42: hello"),
         (r"%s\n\t\r\0\\n", b"hello\n\t\r\0\\n"),
         (r"\x41\xff\x25\x25s%s", b"A\xff%%shello"),
-        ("\udcff%s", b"\xffhello"),  # how Python gives a byte of the command line that is no UTF-8
+        ("\udcff%s", b"\xffhello"),  # a byte of the command line that is not UTF-8
         ("naïve\n", "naïve\n".encode()),
         ("", b""),
-        (BODY_A_LINE, b"hello\n"),
+        (DEFAULT_FORMAT, b"hello\n"),
     ],
 )
 def test_letters_and_escapes(text: str, expected: bytes) -> None:
@@ -88,7 +87,7 @@ def test_a_body_is_copied_byte_for_byte() -> None:
     assert rendered("<%s|%S>", received(body)) == b"<" + body + b"|256>"
 
 
-def test_control_characters_of_the_format_are_told_from_those_of_the_message() -> None:
+def test_control_characters_of_the_format_are_marked_as_such() -> None:
     parts = compile_format(r"\x1b[1m%t\x1b[0m %s\n")(received(b"\x1b[2J"))
     assert [(part, isinstance(part, Control)) for part in parts] == [
         (b"\x1b[1m", True),
@@ -99,19 +98,19 @@ def test_control_characters_of_the_format_are_told_from_those_of_the_message() -
     ]
 
 
-def test_what_a_message_has_not_got() -> None:
+def test_missing_fields_are_empty() -> None:
     bare = received(properties={})
     assert rendered("%k|%K|%g|%h", bare) == b"|-1||"
-    assert rendered("%i", bare) == b"7F00000100002A9F00000000000003E8"  # the broker's id
+    assert rendered("%i", bare) == b"7F00000100002A9F00000000000003E8"  # the offset message id
 
 
 @pytest.mark.parametrize(
     ("text", "named"), [("%s %z", "%z"), ("%s%", "%"), (r"\q", r"\q"), ("x\\", "\\"), (r"\x4", r"\x")]
 )
-def test_what_it_does_not_know_is_named(text: str, named: str) -> None:
+def test_an_unsupported_letter_or_escape_is_named(text: str, named: str) -> None:
     with pytest.raises(ValueError) as caught:
         compile_format(text)
-    assert str(caught.value).startswith(f"the format knows no {named};")
+    assert str(caught.value).startswith(f"the format does not support {named};")
 
 
 def test_a_json_line() -> None:
@@ -134,12 +133,12 @@ def test_a_json_line() -> None:
     ]
 
 
-def test_a_json_line_of_a_body_that_is_no_text() -> None:
+def test_a_binary_body_is_base64_in_json() -> None:
     line = json.loads(b"".join(json_line(received(b"\xff\x00"))))
     assert line["body_base64"] == "/wA="
     assert "body" not in line
 
 
-def test_a_json_line_of_a_body_that_could_not_be_opened() -> None:
+def test_a_corrupt_body_is_reported_in_json() -> None:
     line = json.loads(b"".join(json_line(received(b"x", corruption="incorrect header check"))))
     assert list(line.items())[-2:] == [("body", "x"), ("corruption", "incorrect header check")]

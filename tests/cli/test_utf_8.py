@@ -1,4 +1,4 @@
-"""Values that are not UTF-8: refused by every text parameter of every command, before anything is done."""
+"""Every text parameter of every command rejects values that are not UTF-8, before any request."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import pytest
 
 from rocketmq_py.cli import main
 from tests.cli.conftest import Invoke
-from tests.cli.test_terminal import leaves
+from tests.cli.test_terminal import all_commands
 
-COMMANDS = dict(leaves())
+COMMANDS = dict(all_commands())
 RAW = {
     *(("reply", "body"), ("request", "body"), ("send", "body")),
     *(("request", "render"), ("tail", "render"), ("tail", "pattern")),
     *(("reply", "command"), ("tail", "command"), ("tail", "file_name")),
 }
-"""Parameters that take any bytes: bodies and their formats and patterns, commands to run, names of files."""
+"""Parameters that accept any bytes: bodies, formats, patterns, shell commands and file names."""
 FILES = (click.Path, click.File)
 
 
 def parameters() -> list[tuple[str, click.Parameter]]:
-    """Return each parameter that takes text, with the words of its command."""
+    """Return each text parameter, with its command's words."""
     return [
         (words, parameter)
         for words, command in COMMANDS.items()
@@ -34,7 +34,7 @@ def parameters() -> list[tuple[str, click.Parameter]]:
 @pytest.mark.parametrize(
     ("words", "parameter"), parameters(), ids=lambda value: getattr(value, "name", value)
 )
-def test_a_value_that_is_not_utf_8_is_refused(words: str, parameter: click.Parameter) -> None:
+def test_a_value_that_is_not_utf_8_is_rejected(words: str, parameter: click.Parameter) -> None:
     context = click.Context(COMMANDS[words], info_name=words)
     value = ("\udcff",) if parameter.multiple or parameter.nargs == -1 else "\udcff"
     with pytest.raises(click.BadParameter) as refused:
@@ -45,7 +45,7 @@ def test_a_value_that_is_not_utf_8_is_refused(words: str, parameter: click.Param
 
 
 @pytest.mark.parametrize(("words", "name"), sorted(RAW))
-def test_parameters_for_bytes_take_them(words: str, name: str) -> None:
+def test_parameters_for_bytes_accept_them(words: str, name: str) -> None:
     command = COMMANDS[words]
     (parameter,) = [parameter for parameter in command.params if parameter.name == name]
     parameter.process_value(click.Context(command), "\udcff")
@@ -61,7 +61,7 @@ def test_parameters_for_bytes_take_them(words: str, name: str) -> None:
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )
-def test_it_is_one_line_with_exit_code_2(invoke: Invoke, arguments: list[str]) -> None:
+def test_the_error_is_one_line_with_exit_code_2(invoke: Invoke, arguments: list[str]) -> None:
     ended = invoke(*arguments)
     assert (ended.code, ended.out) == (2, b"")
     (line,) = ended.err.splitlines()
@@ -69,7 +69,7 @@ def test_it_is_one_line_with_exit_code_2(invoke: Invoke, arguments: list[str]) -
     assert line.endswith("it is not UTF-8")
 
 
-def test_a_value_of_the_environment_is_refused(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_of_the_environment_is_rejected(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", "\udcff")
     ended = invoke("topic", "list")
     assert (ended.code, ended.out) == (2, b"")
@@ -77,5 +77,5 @@ def test_a_value_of_the_environment_is_refused(invoke: Invoke, monkeypatch: pyte
     assert "it is not UTF-8" in ended.err
 
 
-def test_every_command_is_tried() -> None:
+def test_all_commands_are_covered() -> None:
     assert {words.split()[0] for words in COMMANDS} == set(main.list_commands(click.Context(main)))

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from rocketmq_py.cli.options import DEFAULT_ADDRESS, check_addresses, parse_property
-from rocketmq_py.cli.start import Offset, Position, parse_offset
+from rocketmq_py.cli.access import DEFAULT_ADDRESS
+from rocketmq_py.cli.option_values import Offset, Position, check_addresses, parse_offset, parse_property
 from rocketmq_py.client.config import DEFAULT_ADDRESS as CLIENT_DEFAULT
 from rocketmq_py.consumer import StartPosition
 
@@ -22,11 +22,11 @@ from rocketmq_py.consumer import StartPosition
         ("@0", Offset(Position.TIMESTAMP, 0)),
     ],
 )
-def test_offsets(text: str, expected: Offset) -> None:
+def test_parse_offset(text: str, expected: Offset) -> None:
     assert parse_offset(text) == expected
 
 
-def test_where_an_offset_starts() -> None:
+def test_offsets_become_start_positions() -> None:
     starts = {
         "beginning": StartPosition.BEGINNING,
         "end": StartPosition.END,
@@ -40,12 +40,12 @@ def test_where_an_offset_starts() -> None:
 @pytest.mark.parametrize(
     "text", ["", "start", "-", "@", "-0", "--1", "@-1", "1.5", "+1", " 1", "1\n", "٣", "End", str(2**63)]
 )
-def test_what_is_no_offset(text: str) -> None:
-    with pytest.raises(ValueError, match="none of beginning, end, N, -N and @TIMESTAMP_MS"):
+def test_invalid_offsets_are_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match="none of beginning, end, N, -N, @TIMESTAMP_MS and"):
         parse_offset(text)
 
 
-def test_properties() -> None:
+def test_parse_property() -> None:
     assert parse_property("name=value") == ("name", "value")
     assert parse_property("name=a=b") == ("name", "a=b")
     assert parse_property("name=") == ("name", "")
@@ -62,5 +62,5 @@ def test_name_servers_are_addresses_or_a_url() -> None:
             check_addresses(wrong)
 
 
-def test_the_default_address_is_the_clients() -> None:
+def test_the_default_address_equals_the_clients() -> None:
     assert DEFAULT_ADDRESS == CLIENT_DEFAULT

@@ -1,4 +1,4 @@
-"""Runs what administers a cluster, and says what some brokers did not do."""
+"""Runs commands that use ``Admin``: partial failures, ``--watch``, and confirmations."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ import trio
 from rocketmq_py.admin import Admin
 from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.console import CLEAR_SCREEN, complain, is_terminal
-from rocketmq_py.cli.running import end_for_signal, run
-from rocketmq_py.cli.sheet import BEFORE, WATCH
+from rocketmq_py.cli.runner import exit_for_signal, run
+from rocketmq_py.cli.tables import NEXT_PREFIX, WATCH_INTERVAL
 from rocketmq_py.errors import RocketMQError, SomeBrokersFailedError
 
 Failures: TypeAlias = Mapping[str, RocketMQError]
 Work: TypeAlias = Callable[[Admin], Awaitable[Failures | None]]
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
 
-def administer(access: Access, work: Work) -> None:
-    """Have ``work`` done, which returns the errors of brokers that others made up for, and exit.
+def run_admin(access: Access, work: Work) -> None:
+    """Run ``work`` with an Admin, and exit. With ``--watch`` run it repeatedly until a signal.
 
-    The exit code is 1 if there are any; each is a line on stderr. With ``--watch`` it is done until a signal
-    comes.
+    ``work`` prints the results and returns the errors of brokers that failed. Each is printed as a line on
+    standard error, and the exit code is 1 if there are any.
     """
     failures: dict[str, RocketMQError] = {}
     context = click.get_current_context()
-    seconds: float | None = context.meta.get(WATCH)
+    seconds: float | None = context.meta.get(WATCH_INTERVAL)
 
-    def before_each() -> None:
+    def prepare_screen() -> None:
         if is_terminal(sys.stdout):
             heading = f"every {seconds:g} s: {time.strftime('%H:%M:%S')}\n\n"
-            context.meta[BEFORE] = [CLEAR_SCREEN, heading]
+            context.meta[NEXT_PREFIX] = [CLEAR_SCREEN, heading]
 
     async def open_and_work() -> None:
         async with Admin(access.name_servers, **access.client_options()) as admin:
             if seconds is not None:
-                await watch(lambda: work(admin), seconds, before_each)
+                await watch(lambda: work(admin), seconds, prepare_screen)
             failures.update(await work(admin) or {})
 
-    end_for_signal(run(open_and_work))
+    exit_for_signal(run(open_and_work))
     for name, error in failures.items():
         complain(f"{name}: {error}")
     sys.exit(1 if failures else 0)
@@ -54,7 +54,7 @@ async def watch(
     seconds: float,
     before_each: Callable[[], None],
 ) -> NoReturn:
-    """Do ``work`` again and again until cancelled. Errors are told; only the first time they end it."""
+    """Run ``work`` every ``seconds`` until cancelled. Errors are printed. In the first run they propagate."""
     is_first = True
     while True:
         before_each()
@@ -69,10 +69,10 @@ async def watch(
         await trio.sleep(seconds)
 
 
-async def as_far_as_done(change: Awaitable[Done]) -> tuple[Done | Mapping[str, Any], Failures]:
-    """Return what a change returned; or what the brokers answered that made it, and the others' errors.
+async def partial_result(change: Awaitable[Result]) -> tuple[Result | Mapping[str, Any], Failures]:
+    """Return the result of a change, or the results and errors by broker if it failed on some of them.
 
-    Raises what the change raises if nobody made it.
+    Raises the error of the change if it failed on all of them.
     """
     try:
         return await change, {}
@@ -82,22 +82,20 @@ async def as_far_as_done(change: Awaitable[Done]) -> tuple[Done | Mapping[str, A
         return error.answers, error.failures
 
 
-def told(failures: Mapping[str, RocketMQError]) -> dict[str, str]:
-    """Return errors as JSON has them."""
+def failure_texts(failures: Mapping[str, RocketMQError]) -> dict[str, str]:
+    """Return errors as a JSON object."""
     return {name: str(error) for name, error in failures.items()}
 
 
-def ask_first(what: str, *, yes: bool) -> None:
-    """Ask whether something that cannot be undone is wanted; go on only if it is.
+def confirm(action: str, *, yes: bool) -> None:
+    """Ask for confirmation of a change that cannot be undone, unless ``yes``.
 
-    Raises:
-        click.UsageError: nobody can be asked, and there is no --yes.
-        click.Abort: it is not wanted.
+    Exits with code 1 if the user declines. Raises click.UsageError if standard input is not a terminal.
     """
     if yes:
         return
     if not is_terminal(sys.stdin):
-        raise click.UsageError(f"{what}: this needs --yes, as nobody can be asked here")
-    if not click.confirm(f"{what}?", err=True):
-        complain("nothing was done")
+        raise click.UsageError(f"{action}: confirm with --yes, since standard input is not a terminal")
+    if not click.confirm(f"{action}?", err=True):
+        complain("cancelled; nothing was changed")
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""The groups of commands: each error of a command line is one line, and commands are imported late."""
+"""The command group of ``rocketmq-py``: one-line errors, and commands that are imported on use."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import click
 
 from rocketmq_py.cli.console import complain, guard_terminals
 
-_SHOWS_HELP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""What click from 8.2 on raises for a command line with nothing on it; before, it showed the help itself."""
-_CANNOT_WRITE = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}
+_NO_ARGUMENTS_ERROR: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""Raised by click from 8.2 on for an empty command line. Older versions print the help themselves."""
+_OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}
 
 
 class Utf8Text(click.types.StringParamType):
@@ -38,10 +38,10 @@ TEXT = Utf8Text()
 
 
 class OneLineErrors(click.Group):
-    """A group whose usage errors are one line, ``rocketmq-py: …``, as all else that it says on stderr."""
+    """A group that prints usage errors as one line, ``rocketmq-py: …``."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run a command line, and exit; see ``click.Command.main``."""
+        """Run a command line and exit. See ``click.Command.main``."""
         run: Any = super().main
         if not options.get("standalone_mode", True):
             return run(*args, **options)
@@ -49,15 +49,15 @@ class OneLineErrors(click.Group):
         try:
             code = run(*args, **{**options, "standalone_mode": False})
         except click.ClickException as error:
-            if isinstance(error, _SHOWS_HELP):
+            if isinstance(error, _NO_ARGUMENTS_ERROR):
                 error.show()
             else:
                 complain(" ".join(error.format_message().split()))
             sys.exit(error.exit_code)
         except OSError as error:
-            if error.errno not in _CANNOT_WRITE:
+            if error.errno not in _OUTPUT_ERRORS:
                 raise
-            # What is left in the buffer must not fail once more when the interpreter ends.
+            # Otherwise the interpreter would fail again at exit, when it flushes the buffer.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if not isinstance(error, BrokenPipeError):
                 complain(f"cannot write the output: {error.strerror}")
@@ -66,39 +66,39 @@ class OneLineErrors(click.Group):
 
 
 class LazyGroup(OneLineErrors):
-    """A group whose commands are imported when they are called: not for ``--help``.
+    """A group whose commands are imported when they are called. ``--help`` imports none.
 
     Args:
-        package: where the modules of the commands are.
-        places: of each command its module there, which has an attribute named as the module's command, and a
-            line about it.
+        package: the package of the commands' modules.
+        modules: the module and the help line of each command. The module has an attribute with the name of
+            the command or, if the names differ, as for ``group``, of the module.
     """
 
     def __init__(
-        self, *args: Any, package: str, places: Mapping[str, tuple[str, str]], **options: Any
+        self, *args: Any, package: str, modules: Mapping[str, tuple[str, str]], **options: Any
     ) -> None:
         super().__init__(*args, **options)
         self._package = package
-        self._places = places
+        self._modules = modules
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands; see ``click.Group.list_commands``."""
-        return sorted(self._places)
+        """Return the names of all commands. See ``click.Group.list_commands``."""
+        return sorted(self._modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, imported now; see ``click.Group.get_command``."""
-        if cmd_name not in self._places:
+        """Import and return a command. See ``click.Group.get_command``."""
+        if cmd_name not in self._modules:
             return None
-        name, _ = self._places[cmd_name]
+        name, _ = self._modules[cmd_name]
         module = importlib.import_module(f"{self._package}.{name}")
         command: click.Command = getattr(module, cmd_name if hasattr(module, cmd_name) else name)
         _require_utf_8(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names of the commands and the lines about them; see ``click.Group.format_commands``."""
+        """Write the names and help lines of the commands. See ``click.Group.format_commands``."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, about) in sorted(self._places.items())])
+            formatter.write_dl([(name, line) for name, (_, line) in sorted(self._modules.items())])
 
 
 def _require_utf_8(command: click.Command) -> None:

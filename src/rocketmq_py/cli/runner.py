@@ -1,4 +1,4 @@
-"""How every command runs: its errors become one line, and signals end it in good order."""
+"""Runs the work of a command: signals, errors as one line, exit codes and logging."""
 
 from __future__ import annotations
 
@@ -19,43 +19,42 @@ if TYPE_CHECKING:
 
 
 class CommandError(Exception):
-    """Why a command cannot do what was asked; its text is the line that the user sees."""
+    """A command failed. The text is the line that the user sees."""
 
 
 def run(work: Callable[[], Awaitable[object]]) -> signal.Signals | None:
-    """Run ``work`` until it ends, or until SIGINT or SIGTERM cancels it: then return that signal.
+    """Run ``work`` until it ends, or until SIGINT or SIGTERM cancels it. Return the signal.
 
-    Further signals change nothing: closing is bounded, and terminals and shells like to send them twice.
-    A CommandError or RocketMQError is printed as one line, ``rocketmq-py: …``, and ends the program with
-    exit code 1.
+    Further signals have no effect: closing is bounded, and terminals and shells may send a signal twice. A
+    CommandError or RocketMQError is printed as one line, ``rocketmq-py: …``, and exits with code 1.
     """
     _log_to_stderr()
-    _collect_garbage()
+    _enable_garbage_collection()
     try:
         return trio.run(_until_signal, work)
     except (CommandError, RocketMQError, BaseExceptionGroup) as error:
-        _end_for(error)
+        _exit_for(error)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
 
 
-def run_here(work: Callable[[], object]) -> None:
-    """Do ``work``, which talks to nobody; its errors end the program as those of :func:`run` do."""
-    _collect_garbage()
+def run_offline(work: Callable[[], object]) -> None:
+    """Run ``work``, which does not use the network. Its errors are handled as those of :func:`run`."""
+    _enable_garbage_collection()
     try:
         work()
     except RocketMQError as error:
-        _end_for(error)
+        _exit_for(error)
 
 
-def end_for_signal(caught: signal.Signals | None) -> None:
-    """Exit as a shell expects of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM."""
+def exit_for_signal(caught: signal.Signals | None) -> None:
+    """Exit with the code that shells use for a signal: 130 for SIGINT, 143 for SIGTERM."""
     if caught is not None:
         sys.exit(128 + caught)
 
 
 async def wait_for_topic(client: Client, topic: str, *, wait: bool) -> bool:
-    """Return once a topic exists, and whether it had to be waited for.
+    """Wait until a topic exists. Return whether it did not exist at first.
 
     Raises CommandError if it does not exist and ``wait`` is not set.
     """
@@ -70,10 +69,10 @@ async def wait_for_topic(client: Client, topic: str, *, wait: bool) -> bool:
     return False
 
 
-def show_warnings() -> None:
-    """Print the library's warnings from now on: a long-running command tells of faults that it goes on from.
+def log_warnings() -> None:
+    """Log the library's warnings from now on, as a long-running command recovers from many errors.
 
-    Before that only its end is told, in one line.
+    Before, only errors are logged: a command that fails at once prints a single line.
     """
     logging.getLogger("rocketmq_py").setLevel(logging.WARNING)
 
@@ -98,28 +97,28 @@ async def _until_signal(work: Callable[[], Awaitable[object]]) -> signal.Signals
     return caught
 
 
-def _collect_garbage() -> None:
-    """Do so from now on; what is loaded by now is no garbage, and was not searched for any: see __main__."""
+def _enable_garbage_collection() -> None:
+    """Enable garbage collection, which ``__main__`` disables. Objects that exist by now are excluded."""
     gc.freeze()
     gc.enable()
 
 
-def _end_for(error: BaseException) -> NoReturn:
-    """Print what the user can do something about and exit; raise anything else: it is a bug."""
+def _exit_for(error: BaseException) -> NoReturn:
+    """Print an error of the user or the cluster and exit. Raise any other exception, which is a bug."""
     causes = leaves_of(error)
     if any(isinstance(cause, KeyboardInterrupt) for cause in causes):
         sys.exit(128 + signal.SIGINT)
     for cause in causes:
         if isinstance(cause, OSError) and not isinstance(cause, RocketMQError):
-            raise cause from None  # output that cannot be written: who calls commands knows what to say
+            raise cause from None  # the output cannot be written: handled by OneLineErrors
         if not isinstance(cause, CommandError | RocketMQError):
             raise error
     complain(str(causes[0]))
     sys.exit(1)
 
 
-class _OneLine(logging.Formatter):
-    """Names an exception where others would print its traceback."""
+class _OneLineFormatter(logging.Formatter):
+    """Formats a record as one line, with the text of an exception instead of its traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"rocketmq-py: {record.getMessage()}"
@@ -130,7 +129,7 @@ class _OneLine(logging.Formatter):
 
 def _log_to_stderr() -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine())
+    handler.setFormatter(_OneLineFormatter())
     logger = logging.getLogger("rocketmq_py")
     logger.setLevel(logging.ERROR)
     logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""``tail`` of several topics and ranges, into files and commands, and a group's lag."""
+"""``tail`` of several topics and time ranges, to files and commands, and reports of a group's lag."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import trio
 from rocketmq_py import Client, Message
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli.file_names import compile_name
-from rocketmq_py.cli.start import Offset, Position, parse_offset
-from rocketmq_py.cli.tailing import report_lag
+from rocketmq_py.cli.option_values import Offset, Position, parse_offset
+from rocketmq_py.cli.tail_loop import report_lag
 from tests.cli.command import Ended
 from tests.cli.conftest import Invoke
 
@@ -20,7 +20,7 @@ TOPICS = ("order-new", "order-old", "Payments")
 
 
 async def prepare(address: str) -> list[int]:
-    """Have three topics with two messages each; return when each message was stored."""
+    """Create three topics with two messages each. Return the store time of each message."""
     times = []
     async with Client(address) as client:
         async with client.admin() as admin:
@@ -32,13 +32,13 @@ async def prepare(address: str) -> list[int]:
                     result = await producer.send(Message(topic, b"%d" % number, tags="a/b", keys="k1 k2"))
                     found = [one async for one in reader.range(result.queue, result.queue_offset)]
                     times.append(found[0].store_time_ms)
-                await trio.sleep(0.01)  # so that the second ones are stored in another millisecond
+                await trio.sleep(0.01)  # the second messages get later store times
     return times
 
 
-def test_several_topics_and_patterns(invoke_with_files: Callable[..., Ended], broker_aside: str) -> None:
-    trio.run(prepare, broker_aside)
-    tail = ("tail", "-n", broker_aside, "-o", "beginning", "-e", "-f", r"%t %s\n")
+def test_several_topics_and_patterns(invoke_with_files: Callable[..., Ended], threaded_broker: str) -> None:
+    trio.run(prepare, threaded_broker)
+    tail = ("tail", "-n", threaded_broker, "-o", "beginning", "-e", "-f", r"%t %s\n")
     for topics, wanted in (
         (["-t", "order-*"], TOPICS[:2]),
         (["-t", "Pay????s", "-t", "order-new", "-t", "order-n*"], ("order-new", "Payments")),
@@ -52,54 +52,60 @@ def test_several_topics_and_patterns(invoke_with_files: Callable[..., Ended], br
     assert (some.code, len(some.lines)) == (0, 4)
 
 
-def test_a_range_of_time(invoke: Invoke, broker_aside: str, tmp_path: Path) -> None:
-    times = trio.run(prepare, broker_aside)
-    tail = ("tail", "-n", broker_aside, "-t", "*", "--to", str(tmp_path / "{topic}"))
+def test_a_range_of_times(invoke: Invoke, threaded_broker: str, tmp_path: Path) -> None:
+    times = trio.run(prepare, threaded_broker)
+    tail = ("tail", "-n", threaded_broker, "-t", "*", "--to", str(tmp_path / "{topic}"))
     assert invoke(*tail, "-o", f"@{times[0]}..@{times[2]}").code == 0
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(TOPICS, "1\n")
     assert invoke(*tail, "-o", f"@{times[3]}..@{times[-1]}").code == 0
     assert {path.read_text() for path in tmp_path.iterdir()} == {"1\n2\n"}
 
 
-def test_files_are_named_by_what_is_in_messages(invoke: Invoke, broker_aside: str, tmp_path: Path) -> None:
-    trio.run(prepare, broker_aside)
+def test_file_names_contain_attributes_of_messages(
+    invoke: Invoke, threaded_broker: str, tmp_path: Path
+) -> None:
+    trio.run(prepare, threaded_broker)
     name = str(tmp_path / "{topic}" / "{broker}-{queue}-{tag}-{key}.txt")
-    ended = invoke("tail", "-t", "Payments", "-o", "beginning", "-e", "--to", name, "-n", broker_aside)
+    ended = invoke("tail", "-t", "Payments", "-o", "beginning", "-e", "--to", name, "-n", threaded_broker)
     assert (ended.code, ended.out) == (0, b"")
     (path,) = (path for path in tmp_path.rglob("*") if path.is_file())
     assert path.relative_to(tmp_path) == Path("Payments/broker-a-0-a%2Fb-k1.txt")
     assert path.read_text() == "1\n2\n"
 
 
-def test_files_that_cannot_be_written(invoke: Invoke, broker_aside: str, tmp_path: Path) -> None:
-    trio.run(prepare, broker_aside)
+def test_an_unwritable_file_is_one_line(invoke: Invoke, threaded_broker: str, tmp_path: Path) -> None:
+    trio.run(prepare, threaded_broker)
     (tmp_path / "file").write_text("in the way")
     for name in (tmp_path, tmp_path / "file" / "{topic}"):
         ended = invoke(
-            "tail", "-t", "Payments", "-o", "beginning", "-e", "--to", str(name), "-n", broker_aside
+            "tail", "-t", "Payments", "-o", "beginning", "-e", "--to", str(name), "-n", threaded_broker
         )
         assert ended.code == 1
         assert ended.err.startswith(f"rocketmq-py: cannot write {str(name).replace('{topic}', 'Payments')}: ")
 
 
-def test_a_command_for_each_message(invoke: Invoke, broker_aside: str, tmp_path: Path) -> None:
-    trio.run(prepare, broker_aside)
-    told = tmp_path / "told"
-    command = f'echo "$(cat) $ROCKETMQ_MESSAGE_TOPIC $ROCKETMQ_MESSAGE_TAG $ROCKETMQ_MESSAGE_KEYS" >> {told}'
-    tail = ("tail", "-t", "Payments", "-n", broker_aside)
+def test_a_command_for_each_message(invoke: Invoke, threaded_broker: str, tmp_path: Path) -> None:
+    trio.run(prepare, threaded_broker)
+    output = tmp_path / "output"
+    command = (
+        f'echo "$(cat) $ROCKETMQ_MESSAGE_TOPIC $ROCKETMQ_MESSAGE_TAG $ROCKETMQ_MESSAGE_KEYS" >> {output}'
+    )
+    tail = ("tail", "-t", "Payments", "-n", threaded_broker)
     ended = invoke(*tail, "-o", "beginning", "-e", "-x", command)
     assert (ended.code, ended.out, ended.err) == (0, b"", "")
-    assert told.read_text() == "1 Payments a/b k1 k2\n2 Payments a/b k1 k2\n"
-    failed = invoke(*tail, "-o", "beginning", "-e", "-x", f"cat >> {told}; exit 3")
+    assert output.read_text() == "1 Payments a/b k1 k2\n2 Payments a/b k1 k2\n"
+    failed = invoke(*tail, "-o", "beginning", "-e", "-x", f"cat >> {output}; exit 3")
     assert failed.code == 1
-    assert failed.err.startswith("rocketmq-py: the command ended with 3 for message ")
-    assert told.read_text().endswith("2 Payments a/b k1 k2\n1\n")
+    assert failed.err.startswith("rocketmq-py: the command failed with exit code 3 for message ")
+    assert output.read_text().endswith("2 Payments a/b k1 k2\n1\n")
 
 
-def test_a_group_has_a_command_run_for_each(invoke: Invoke, broker_aside: str, tmp_path: Path) -> None:
-    trio.run(prepare, broker_aside)
+def test_a_group_runs_a_command_for_each_message(
+    invoke: Invoke, threaded_broker: str, tmp_path: Path
+) -> None:
+    trio.run(prepare, threaded_broker)
     ended = invoke(
-        *("tail", "-t", "order-*", "-G", "shell", "-o", "beginning", "-c", "4", "-n", broker_aside),
+        *("tail", "-t", "order-*", "-G", "shell", "-o", "beginning", "-c", "4", "-n", threaded_broker),
         *("-x", f"cat >> {tmp_path}/$ROCKETMQ_MESSAGE_TOPIC"),
     )
     assert ended.code == 0, ended.err
@@ -108,7 +114,7 @@ def test_a_group_has_a_command_run_for_each(invoke: Invoke, broker_aside: str, t
 
 
 @pytest.mark.usefixtures("jumping_clock")
-async def test_a_groups_lag_is_told_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_lag_of_a_group_is_reported_periodically(capsys: pytest.CaptureFixture[str]) -> None:
     async with EmbeddedBroker() as broker:
         await prepare(broker.name_server_address)
         async with Client(broker.name_server_address) as client:
@@ -124,29 +130,29 @@ async def test_a_groups_lag_is_told_again_and_again(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "error"),
     [
         ([], "Missing option '-t'"),
         (["-t", "a b*"], "may hold only letters"),
-        (["-t", "T", "--to", "{offset}"], "a name of a file knows no {offset}; it knows {topic} "),
+        (["-t", "T", "--to", "{offset}"], "placeholder {offset} is not supported; supported: {topic} "),
         (["-t", "T", "--to", ""], "it is empty"),
         (["-t", "T", "--to", "f", "-x", "cat"], "give --to or -x, not both"),
-        (["-t", "T", "--lag", "1"], "--lag is for -G"),
+        (["-t", "T", "--lag", "1"], "--lag needs -G"),
         (["-t", "T", "-o", "@9..@8"], "ends before it begins"),
-        (["-t", "T", "-o", "@9.."], "nor a range @T1..@T2"),
-        (["-t", "T", "-o", f"@1..@{2**53}"], "-o @T1..@T2 is a time that has passed"),
+        (["-t", "T", "-o", "@9.."], "and @T1..@T2"),
+        (["-t", "T", "-o", f"@1..@{2**53}"], "-o @T1..@T2 must be a time in the past"),
         (["-t", "T", "-o", "@1..@2", "--until", "@3"], "give --until or -o @T1..@T2, not both"),
-        (["-t", "T", "-G", "g", "-o", "@1..@2"], "-o @T1..@T2 does not go with -G"),
+        (["-t", "T", "-G", "g", "-o", "@1..@2"], "-o @T1..@T2 cannot be used with -G"),
     ],
 )
-def test_a_wrong_command_line(invoke: Invoke, arguments: list[str], words: str) -> None:
+def test_usage_errors(invoke: Invoke, arguments: list[str], error: str) -> None:
     ended = invoke("tail", *arguments)
     assert (ended.code, ended.out) == (2, b"")
     (line,) = ended.err.splitlines()
-    assert words in line
+    assert error in line
 
 
-def test_the_ends_of_a_range() -> None:
+def test_a_range_may_be_a_single_time() -> None:
     assert parse_offset("@5..@5") == Offset(Position.TIMESTAMP, 5, 5)
 
 
@@ -154,7 +160,7 @@ def test_the_ends_of_a_range() -> None:
     ("tag", "name"),
     [("red", "red"), ("../x", "%2E.%2Fx"), ("..", "%2E."), (".", "%2E"), ("", "_"), ("a\0b", "a%00b")],
 )
-def test_no_message_can_choose_its_folder(tag: str, name: str) -> None:
+def test_messages_cannot_choose_their_folder(tag: str, name: str) -> None:
     class Tagged:
         tags = tag
         message_id = "7F"

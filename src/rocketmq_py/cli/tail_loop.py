@@ -12,11 +12,10 @@ import trio
 
 from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.console import complain
-from rocketmq_py.cli.format import Render
-from rocketmq_py.cli.outlets import OpenOutlet, Outlet, Printed
-from rocketmq_py.cli.output import OutputClosedError
-from rocketmq_py.cli.running import CommandError, show_warnings, wait_for_topic
-from rocketmq_py.cli.start import Offset, Position
+from rocketmq_py.cli.message_formats import Render
+from rocketmq_py.cli.option_values import Offset, Position
+from rocketmq_py.cli.runner import CommandError, log_warnings, wait_for_topic
+from rocketmq_py.cli.sinks import OpenSink, OutputClosedError, Sink, StdoutSink
 from rocketmq_py.client import Client
 from rocketmq_py.client.routes import MISSING_PAUSE
 from rocketmq_py.consumer import ConsumeFrom, Reader, StartPosition
@@ -47,7 +46,7 @@ class Tail:
         sql: a SQL92 filter on properties, instead of tags.
         pattern: only messages whose body matches it are printed.
         end_ms: a time in the past, epoch milliseconds. Messages that were stored later are not printed.
-        outlet: opens the destination of the messages.
+        sink: opens the destination of the messages.
         concurrency: messages of a group that are handled at the same time.
         lag_every: seconds between two reports of the group's lag. None for no reports.
         wait: whether to wait for topics that do not exist yet.
@@ -62,7 +61,7 @@ class Tail:
     sql: str | None = None
     pattern: re.Pattern[bytes] | None = None
     end_ms: int | None = None
-    outlet: OpenOutlet = Printed
+    sink: OpenSink = StdoutSink
     concurrency: int = MAX_CONCURRENT
     lag_every: float | None = None
     wait: bool = False
@@ -72,7 +71,7 @@ class Tail:
         quota = _Quota(self.count)
         started: set[str] = set()
 
-        async def read(outlet: Outlet, reader: Reader, topic: str, start: StartPosition) -> None:
+        async def read(sink: Sink, reader: Reader, topic: str, start: StartPosition) -> None:
             async with reader.open(
                 topic,
                 start=start,
@@ -80,7 +79,7 @@ class Tail:
                 tags=self.tags,
                 sql=self.sql,
             ) as messages:
-                show_warnings()
+                log_warnings()
                 left = set() if self.end_ms is None else set(await reader.offsets(topic))
                 async for message in messages:
                     if self.end_ms is not None and message.store_time_ms > self.end_ms:
@@ -89,10 +88,10 @@ class Tail:
                             break
                     elif self._is_wanted(message):
                         await quota.take()
-                        await outlet.put(message, self._rendered(message))
+                        await sink.put(message, self._rendered(message))
                         quota.printed()
 
-        async def read_matching(outlet: Outlet, reader: Reader, nursery: trio.Nursery, name: str) -> None:
+        async def read_matching(sink: Sink, reader: Reader, nursery: trio.Nursery, name: str) -> None:
             topics, is_new = await self._find(reader, name)
             start = self.offset.start()
             if is_new and self.offset.position in (Position.END, Position.LAST):
@@ -100,16 +99,16 @@ class Tail:
             for topic in topics:
                 if topic not in started:
                     started.add(topic)
-                    nursery.start_soon(read, outlet, reader, topic, start)
+                    nursery.start_soon(read, sink, reader, topic, start)
 
-        async def read_all(outlet: Outlet) -> None:
+        async def read_all(sink: Sink) -> None:
             async with Reader(self.access.name_servers, **self.access.client_options()) as reader:
                 with quota.exhausted:
                     async with trio.open_nursery() as nursery:
                         for name in self.topics:
-                            nursery.start_soon(read_matching, outlet, reader, nursery, name)
+                            nursery.start_soon(read_matching, sink, reader, nursery, name)
 
-        await _print_with(self.outlet, read_all)
+        await _print_with(self.sink, read_all)
 
     async def as_member(self, group: str) -> None:
         """Print messages as a member of ``group``. A message counts as consumed once it is printed.
@@ -120,11 +119,11 @@ class Tail:
 
         quota = _Quota(self.count)
 
-        async def consume(outlet: Outlet) -> None:
+        async def consume(sink: Sink) -> None:
             async def handle(message: ReceivedMessage) -> None:
                 if self._is_wanted(message):
                     await quota.take()
-                    await outlet.put_now(message, self._rendered(message))
+                    await sink.put_now(message, self._rendered(message))
                     quota.printed()
 
             async with (
@@ -133,7 +132,7 @@ class Tail:
                 trio.open_nursery() as nursery,
             ):
                 topics = await self._topics_of_member(reader, group, nursery)
-                show_warnings()
+                log_warnings()
                 async with PushConsumer(
                     client,
                     group=group,
@@ -149,7 +148,7 @@ class Tail:
                         await consumer.run(handle)
                 nursery.cancel_scope.cancel()
 
-        await _print_with(self.outlet, consume)
+        await _print_with(self.sink, consume)
 
     async def _topics_of_member(self, reader: Reader, group: str, nursery: trio.Nursery) -> list[str]:
         """Return the topics to subscribe. Those that do not exist yet are looked for in ``nursery``."""
@@ -265,13 +264,13 @@ async def report_lag(client: Client, group: str, seconds: float) -> None:
                 complain(f"group {group!r}: lag {described.lag:,}, {len(described.members)} members")
 
 
-async def _print_with(open_outlet: OpenOutlet, work: Callable[[Outlet], Awaitable[None]]) -> None:
-    """Run ``work`` with an outlet until it returns, or until the reader of the output goes away."""
+async def _print_with(open_sink: OpenSink, work: Callable[[Sink], Awaitable[None]]) -> None:
+    """Run ``work`` with an sink until it returns, or until the reader of the output goes away."""
     try:
         async with trio.open_nursery() as nursery:
-            outlet = open_outlet(nursery)
-            await work(outlet)
-            await outlet.flush()
+            sink = open_sink(nursery)
+            await work(sink)
+            await sink.flush()
             nursery.cancel_scope.cancel()
     except* OutputClosedError:
         pass  # a regular end
