@@ -156,8 +156,8 @@ def invoke_with_files(
     def run(*arguments: str, stdin: bytes = b"") -> Ended:
         paths = [tmp_path / name for name in ("stdin", "stdout", "stderr")]
         paths[0].write_bytes(stdin)
-        with paths[0].open() as given, paths[1].open("w") as out, paths[2].open("w") as err:
-            for name, file in (("stdin", given), ("stdout", out), ("stderr", err)):
+        with paths[0].open() as stdin_file, paths[1].open("w") as out, paths[2].open("w") as err:
+            for name, file in (("stdin", stdin_file), ("stdout", out), ("stderr", err)):
                 monkeypatch.setattr(sys, name, file)
             with pytest.raises(SystemExit) as ended:
                 main.main(arguments, "rocketmq-py")

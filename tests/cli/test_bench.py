@@ -91,12 +91,12 @@ def test_produce_exits_with_1_if_sends_fail(invoke: Invoke, threaded_broker: str
 def test_a_missing_topic_or_cluster_is_one_line(
     invoke: Invoke, threaded_broker: str, unused_address: str, command: tuple[str, ...]
 ) -> None:
-    what = ("bench", *command, "-t", "Nope")
+    arguments = ("bench", *command, "-t", "Nope")
     if command[0] == "consume":  # a send creates the topic
-        there = invoke(*what, "-n", threaded_broker)
-        assert (there.code, there.out) == (1, b"")
-        assert there.err == f"rocketmq-py: topic 'Nope' does not exist (asked {threaded_broker})\n"
-    ended = invoke(*what, "-n", unused_address)
+        missing = invoke(*arguments, "-n", threaded_broker)
+        assert (missing.code, missing.out) == (1, b"")
+        assert missing.err == f"rocketmq-py: topic 'Nope' does not exist (asked {threaded_broker})\n"
+    ended = invoke(*arguments, "-n", unused_address)
     assert (ended.code, ended.out) == (1, b"")
     assert ended.err.startswith("rocketmq-py: no name server answered")
 
@@ -143,12 +143,12 @@ def test_a_negative_latency_counts_as_zero() -> None:
 async def test_the_rate_limit_does_not_catch_up(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    begun = trio.current_time()
+    started = trio.current_time()
     limit = RateLimit(10)
     times = []
     for number in range(5):
         due = await limit.wait()
-        times.append((round(due - begun, 6), round(trio.current_time() - begun, 6)))
+        times.append((round(due - started, 6), round(trio.current_time() - started, 6)))
         if number == 2:
             await trio.sleep(1)  # late by nine intervals
     assert times == [(0.0, 0.0), (0.1, 0.1), (0.2, 0.2), (0.3, 1.2), (1.2, 1.2)]

@@ -107,18 +107,18 @@ def test_a_check_with_a_failed_broker_is_unknown(invoke: Invoke, cluster_with_a_
     assert f"no answer from {DOWN} (cannot connect to" in ended.out.decode()
 
 
-@pytest.mark.parametrize("what", ["topic", "group"])
+@pytest.mark.parametrize("kind", ["topic", "group"])
 def test_a_partly_failed_deletion_names_the_brokers(
-    invoke: Invoke, cluster_with_a_broker_down: str, what: str
+    invoke: Invoke, cluster_with_a_broker_down: str, kind: str
 ) -> None:
-    name = f"passing-{what}"
-    assert invoke(what, "create", name, "-n", cluster_with_a_broker_down).code == 1
+    name = f"temporary-{kind}"
+    assert invoke(kind, "create", name, "-n", cluster_with_a_broker_down).code == 1
     # The topic is not on the crashed broker. The group is looked for on all brokers that are listed.
-    ended = invoke(what, "delete", name, "--yes", "-n", cluster_with_a_broker_down)
-    if what == "topic":
+    ended = invoke(kind, "delete", name, "--yes", "-n", cluster_with_a_broker_down)
+    if kind == "topic":
         assert (ended.code, ended.err) == (0, "")
         assert ended.out.decode() == f"topic {name}: deleted on broker-a, broker-c\n"
-        ended = invoke(what, "delete", TOPIC, "--yes", "-n", cluster_with_a_broker_down)
+        ended = invoke(kind, "delete", TOPIC, "--yes", "-n", cluster_with_a_broker_down)
     assert (ended.code, ended.out) == (1, b"")
     (line,) = ended.err.splitlines()
     assert f"failed on 1 of 3: {DOWN}: cannot connect to" in line

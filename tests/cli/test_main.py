@@ -224,10 +224,12 @@ async def test_a_command_loads_only_what_it_needs(address: str, commands: list[s
         [sys.executable, "-c", LOADED, *commands],
         capture_stdout=True, capture_stderr=True, env={**ENVIRONMENT, "NAMESRV_ADDR": address},
     )  # fmt: skip
-    told = dict(line.split(": ", 1) for line in ended.stderr.decode().splitlines() if ": " in line)
+    loaded_by_command = dict(
+        line.split(": ", 1) for line in ended.stderr.decode().splitlines() if ": " in line
+    )
     for command in commands:
-        looks_for_garbage, without_what_was_loaded, *modules = told[command].split()
-        assert (looks_for_garbage, without_what_was_loaded) == ("True", "True"), command
+        gc_enabled, gc_frozen, *modules = loaded_by_command[command].split()
+        assert (gc_enabled, gc_frozen) == ("True", "True"), command
         loaded = {name for name in HEAVY if name in modules}
         loaded |= {room for room in ROOMS if f"rocketmq_py.{room}" in modules}
         assert "rocketmq_py.client" in modules

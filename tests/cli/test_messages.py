@@ -80,8 +80,8 @@ def test_missing_messages_and_clients_are_one_line(invoke: Invoke, threaded_brok
         (["message", "find", "Nothing", "k"], "topic 'Nothing' does not exist"),
         (["message", "tracks", "0000", "-t", "Orders"], "message 0000 does not exist"),
         (["message", "consume", sent.offset_message_id, "g", "c"], "not online"),
-        (["client", "describe", "nobody"], "client 'nobody' is not online"),
-        (["dlq", "resend", "nobody", "0000", "--yes"], "0000 is not among the newest 0 dead letters"),
+        (["client", "describe", "missing"], "client 'missing' is not online"),
+        (["dlq", "resend", "missing", "0000", "--yes"], "0000 is not among the newest 0 dead letters"),
     ):
         ended = invoke(*arguments, "-n", threaded_broker)
         assert (ended.code, ended.out) == (1, b""), arguments

@@ -22,28 +22,28 @@ def test_commands_report_that_no_name_server_answers(
     invoke: Invoke, unused_address: str, command: str
 ) -> None:
     ended = invoke(*command.split(), "-n", unused_address)
-    told = (ended.out if command.startswith("check") else ended.err.encode()).decode()
+    printed = (ended.out if command.startswith("check") else ended.err.encode()).decode()
     assert ended.code == (3 if command.startswith("check") else 1)
-    assert "no name server answered" in told
-    assert unused_address in told
-    assert "Traceback" not in told
+    assert "no name server answered" in printed
+    assert unused_address in printed
+    assert "Traceback" not in printed
 
 
 @pytest.mark.parametrize(
     ("command", "error"),
     [
-        ("broker describe nobody", "nobody"),
-        ("broker config nobody", "nobody"),
-        ("topic create T --broker nobody", "nobody"),
+        ("broker describe missing", "missing"),
+        ("broker config missing", "missing"),
+        ("topic create T --broker missing", "missing"),
         ("topic create T --cluster nowhere", "cluster 'nowhere' does not exist"),
         ("topic describe Nope", "topic 'Nope' does not exist"),
         ("topic alter Nope --queues 2", "topic 'Nope' does not exist"),
         ("topic delete Nope --yes", "topic 'Nope' does not exist"),
         ("topic delete TBW102 --yes", "internal to RocketMQ"),
-        ("group describe nobody", "group 'nobody' does not exist"),
-        ("group alter nobody --retries 1", "group 'nobody' does not exist"),
-        ("group delete nobody --yes", "group 'nobody' does not exist"),
-        ("group create g --broker nobody", "nobody"),
+        ("group describe missing", "group 'missing' does not exist"),
+        ("group alter missing --retries 1", "group 'missing' does not exist"),
+        ("group delete missing --yes", "group 'missing' does not exist"),
+        ("group create g --broker missing", "missing"),
         ("message find Nope k", "topic 'Nope' does not exist"),
         ("tail -t Nope --to f -e", "topic 'Nope' does not exist"),
         ("tail -t Nope --to f -G g", "topic 'Nope' does not exist"),

@@ -84,11 +84,11 @@ async def test_send_keeps_a_rate(jumping_clock: object, oneway: bool) -> None:
     async with EmbeddedBroker() as broker:
         access = Access(name_servers=broker.name_server_address)
         statistics = SendStatistics()
-        begun = trio.current_time()
+        started = trio.current_time()
         bodies = RepeatedBody(b"x", 20)
         await send_all(access, MessageFields(topic="T").message, bodies, statistics, rate=4, oneway=oneway)
         assert statistics.sent == 20
-        assert 19 / 4 <= trio.current_time() - begun < 5.5
+        assert 19 / 4 <= trio.current_time() - started < 5.5
 
 
 def test_output_of_tail_can_be_sent(invoke_with_files: Invoke, threaded_broker: str) -> None:

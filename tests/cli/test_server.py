@@ -67,7 +67,7 @@ async def test_server_options_for_topics_access_tls_and_logging(start_cli: Start
 
 
 @pytest.mark.parametrize(
-    ("arguments", "what"),
+    ("arguments", "error"),
     [
         (["-t", "T:0"], "the number of queues must be from 1 to 65536"),
         (["-t", "a b"], "'a b'"),
@@ -75,10 +75,10 @@ async def test_server_options_for_topics_access_tls_and_logging(start_cli: Start
         (["--key", __file__], "--key needs --cert"),
     ],
 )
-def test_usage_errors(arguments: list[str], what: str) -> None:
+def test_usage_errors(arguments: list[str], error: str) -> None:
     result = CliRunner().invoke(main, ["server", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert what in result.stderr
+    assert error in result.stderr
 
 
 async def test_an_invalid_certificate_is_one_line(tmp_path: Path) -> None:

@@ -16,16 +16,16 @@ class SlowReader:
 
     def __init__(self) -> None:
         self.writes: list[bytes] = []
-        self.begun = threading.Semaphore(0)
+        self.started = threading.Semaphore(0)
         self.allowed = threading.Semaphore(0)
 
     def write(self, parts: Sequence[bytes]) -> None:
-        self.begun.release()
+        self.started.release()
         self.allowed.acquire()
         self.writes.append(b"".join(parts))
 
     async def wait_for_write(self) -> None:
-        await trio.to_thread.run_sync(self.begun.acquire)
+        await trio.to_thread.run_sync(self.started.acquire)
 
 
 async def test_output_during_a_write_is_written_at_once(nursery: trio.Nursery) -> None:

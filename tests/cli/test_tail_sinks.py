@@ -123,10 +123,10 @@ async def test_the_lag_of_a_group_is_reported_periodically(capsys: pytest.Captur
             with trio.move_on_after(25):
                 await report_lag(client, "shell", 10)
             with trio.move_on_after(15):
-                await report_lag(client, "nobody", 10)
+                await report_lag(client, "missing", 10)
     first, second, third = capsys.readouterr().err.splitlines()
     assert first == second == "rocketmq-py: group 'shell': lag 2, 0 members"
-    assert third.startswith("rocketmq-py: group 'nobody': group 'nobody' does not exist")
+    assert third.startswith("rocketmq-py: group 'missing': group 'missing' does not exist")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ ESCAPED = r"\u001b]0;owned\u0007\u001b[2J\u009b31m\u007f\u202e"
 """CONTROLS after its carriage return, which ends a line of text and is a blank where one line is printed."""
 FORBIDDEN = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 PROGRESS = re.compile(rb"\r(?=[^\r\n]*\r)")
-"""What begins a progress line: another carriage return follows, which rewrites or removes it."""
+"""The start of a progress line. Another carriage return follows, which rewrites or removes the line."""
 
 ARGUMENTS = {
     "acl remove": "bob --yes",
@@ -195,7 +195,7 @@ def values(cluster: HostileCluster, tmp_path: Path) -> dict[str, str]:
 
 
 async def run_all(address: str, values: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """Run every command on a terminal, some at a time, and return what the terminals show."""
+    """Run every command on a terminal, several concurrently, and return the output of each."""
     shown: dict[str, str] = {}
     limit = trio.CapacityLimiter(4)
 
@@ -293,7 +293,7 @@ async def test_a_reply_is_escaped_unless_raw(address: str) -> None:
 
 @pytest.fixture
 def shown_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], bytes]:
-    """Call a function with a guarded terminal as standard output and error, and return what that got."""
+    """Call a function with a guarded terminal as standard output and error, and return its output."""
 
     def show(write: Callable[[], object]) -> bytes:
         screen, other_end = pty.openpty()

@@ -42,10 +42,10 @@ async def test_rates_are_computed_between_two_samples() -> None:
                 ("Quiet", None, 0),
             ]
             assert [(one.group, one.lag) for one in first.groups] == [("billing", 5)]
-            begun = trio.current_time()
+            started = trio.current_time()
             for _ in range(20):
                 await producer.send(Message("Quiet", b"x"))
-            await trio.sleep(10 - (trio.current_time() - begun))
+            await trio.sleep(10 - (trio.current_time() - started))
             second = await monitor.sample(admin)
             assert [(one.topic, round(one.rate or 0)) for one in second.topics] == [
                 ("Quiet", 2),

@@ -121,9 +121,9 @@ async def test_a_cluster_that_is_down_is_one_line(unused_address: str) -> None:
 
 
 async def test_an_unknown_group_is_one_line(address: str) -> None:
-    ended = await run_cli("group", "describe", "nobody", "-n", address)
+    ended = await run_cli("group", "describe", "missing", "-n", address)
     assert (ended.code, ended.out) == (1, b"")
-    assert ended.err == f"rocketmq-py: group 'nobody' does not exist (asked {address})\n"
+    assert ended.err == f"rocketmq-py: group 'missing' does not exist (asked {address})\n"
 
 
 @pytest.mark.parametrize(

@@ -119,10 +119,10 @@ async def test_watch_continues_after_errors(
             raise ConfigurationError("not now")
         return {"broker-b": ConfigurationError("asleep")} if len(times) == 3 else None
 
-    begun = trio.current_time()
+    started = trio.current_time()
     with trio.move_on_after(7):
         await watch(work, 2, lambda: None)
-    assert [round(time - begun) for time in times] == [0, 2, 4, 6]
+    assert [round(time - started) for time in times] == [0, 2, 4, 6]
     assert capsys.readouterr().err.splitlines() == [
         "rocketmq-py: not now",
         "rocketmq-py: broker-b: asleep",

@@ -137,16 +137,18 @@ def access_of(options: Mapping[str, Any]) -> Access:
 
     Raises click.UsageError if they are invalid.
     """
-    given = {field.name: options.get(field.name) for field in attrs.fields(Access) if field.name != "key"}
-    return _resolved(options.get("cluster_name"), {**given, "key": options.get("private_key")})
+    values = {field.name: options.get(field.name) for field in attrs.fields(Access) if field.name != "key"}
+    return _resolved(options.get("cluster_name"), {**values, "key": options.get("private_key")})
 
 
 def _with_options(function: Function, *key_names: str) -> Function:
     @functools.wraps(function)
     def command(*args: Any, private_key: str | None, cluster_name: str | None, **options: Any) -> Any:
-        given = {field.name: options.pop(field.name) for field in attrs.fields(Access) if field.name != "key"}
-        given["key"] = private_key
-        access = _resolved(cluster_name, given)
+        values = {
+            field.name: options.pop(field.name) for field in attrs.fields(Access) if field.name != "key"
+        }
+        values["key"] = private_key
+        access = _resolved(cluster_name, values)
         return function(*args, access=access, **options)
 
     wrapped: Any = command
@@ -159,9 +161,9 @@ def _with_options(function: Function, *key_names: str) -> Function:
     return wrapped  # type: ignore[no-any-return]
 
 
-def _resolved(cluster_name: str | None, given: dict[str, Any]) -> Access:
+def _resolved(cluster_name: str | None, values: dict[str, Any]) -> Access:
     """Combine options and the settings of the named cluster. Options take precedence."""
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in values.items() if value is not None}
     try:
         clusters = Clusters.load()
         name = cluster_name or (None if "name_servers" in given else clusters.current)

@@ -143,10 +143,12 @@ def create(
     """Create a group on all brokers, or on the selected ones."""
     from rocketmq_py.cli.admin_runner import partial_result, run_admin
 
-    given = {name: value for name, value in options.items() if value is not None}
+    settings = {name: value for name, value in options.items() if value is not None}
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        created, failures = await partial_result(admin.groups.create(group, brokers=brokers or None, **given))
+        created, failures = await partial_result(
+            admin.groups.create(group, brokers=brokers or None, **settings)
+        )
         print_change(output, "group", group, "created", tuple(created))
         return failures
 
@@ -231,7 +233,7 @@ def reset(
     Brokers of 5.x reset any offset while members run. Brokers of 4.x pass the reset on to running members,
     which only supports earliest, latest and @MS. Stop the members for any other target.
     """
-    if sum(given is not None for given in (target, as_group, file)) != 1:
+    if sum(option is not None for option in (target, as_group, file)) != 1:
         raise click.UsageError("give one of --to, --as-group and --file")
     if file is not None and topic is None:
         raise click.UsageError("--file needs --topic")

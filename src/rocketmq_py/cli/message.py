@@ -135,8 +135,8 @@ def find(
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         bounds = {"begin_ms": begin_ms, "end_ms": end_ms}
-        given = {name: bound for name, bound in bounds.items() if bound is not None}
-        found = await admin.messages.find(topic, key, max=count, **given)
+        set_bounds = {name: bound for name, bound in bounds.items() if bound is not None}
+        found = await admin.messages.find(topic, key, max=count, **set_bounds)
         print_result(output, [full_value(one) for one in found.messages], [messages_table(found.messages)])
         return found.failures
 

@@ -35,11 +35,11 @@ def checked(check: Callable[[str], Value]) -> Callable[[click.Context, click.Par
     The message of a ValueError is shown to the user. An option that is not given stays None.
     """
 
-    def callback(ctx: click.Context, param: click.Parameter, given: Any) -> Any:
+    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
         try:
-            if isinstance(given, tuple):
-                return tuple([check(value) for value in given])
-            return None if given is None else check(given)
+            if isinstance(value, tuple):
+                return tuple([check(one) for one in value])
+            return None if value is None else check(value)
         except ValueError as error:
             raise click.BadParameter(str(error), ctx, param) from None
 

@@ -98,7 +98,7 @@ async def _until_signal(work: Callable[[], Awaitable[object]]) -> signal.Signals
 
 
 def _enable_garbage_collection() -> None:
-    """Enable garbage collection, which ``__main__`` disables. Objects that exist by now are excluded."""
+    """Enable garbage collection, which ``__main__`` disables, and exclude the objects that exist by now."""
     gc.freeze()
     gc.enable()
 

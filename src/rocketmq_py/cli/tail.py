@@ -127,8 +127,8 @@ def tail(
     A pattern stands for the topics that match it at the start.
 
     With -G it joins a consumer group. Offsets are committed once messages are printed, so the next run
-    continues there. Messages that were being printed at the end may be printed again. -G does not support
-    -e, --until, and N and -N of -o. Messages that --grep excludes count as consumed.
+    continues there. Messages that were being printed at the end may be printed again. -G cannot be used
+    with -e, --until, or N and -N of -o. Messages that --grep excludes count as consumed.
 
     --since sets the start position, as -o does. --until prints the messages stored until then, and exits.
 

@@ -279,8 +279,8 @@ def alter(
     from rocketmq_py.admin import MessageType, Permission
     from rocketmq_py.cli.admin_runner import partial_result, run_admin
 
-    given = (permission, message_type, *attributes, *removed, *options.values())
-    if all(value is None for value in given):
+    changes = (permission, message_type, *attributes, *removed, *options.values())
+    if all(value is None for value in changes):
         raise click.UsageError("nothing to change: give at least one option")
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
