@@ -30,7 +30,7 @@ async def require_attribute_support(
 
 
 def applicable(changes: Mapping[str, str | None], attributes: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the changes that a broker accepts: it refuses to remove an attribute that is not set."""
+    """Return ``changes`` without removals of attributes that are not set, which brokers refuse."""
     return {name: value for name, value in changes.items() if value is not None or name in attributes}
 
 

@@ -194,8 +194,8 @@ class Brokers(Operations):
             The number of the broker's topics that lost the permission.
 
         Raises:
-            SomeBrokersFailedError: it failed on some of several name servers. If there is only one, its own
-                error is raised.
+            SomeBrokersFailedError: the change failed on some of several name servers. With a single one its
+                own error is raised.
         """
         name = (await self._find(broker)).name
         header = WipeWritePermissionRequest(broker=name)
@@ -212,8 +212,8 @@ class Brokers(Operations):
             The number of the broker's topics that regained the permission.
 
         Raises:
-            SomeBrokersFailedError: it failed on some of several name servers. If there is only one, its own
-                error is raised.
+            SomeBrokersFailedError: the change failed on some of several name servers. With a single one its
+                own error is raised.
         """
         name = (await self._find(broker)).name
         header = AddWritePermissionRequest(broker=name)
@@ -271,8 +271,8 @@ class NameServers(Operations):
         Raises:
             ConfigurationError: a name server has no such setting, or a value cannot be encoded. Nothing was
                 changed.
-            SomeBrokersFailedError: it failed on some of several name servers. If there is only one, its own
-                error is raised.
+            SomeBrokersFailedError: the change failed on some of several name servers. With a single one its
+                own error is raised.
         """
         settings = check_settings(settings, "settings")
         body = write_properties(settings)

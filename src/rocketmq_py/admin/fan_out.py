@@ -102,8 +102,8 @@ async def change_each(
         action: the change in words, for the error: ``deleting topic 'Orders'``.
 
     Raises:
-        SomeBrokersFailedError: the change failed on some of several. If there is only one, its own error
-            is raised.
+        SomeBrokersFailedError: the change failed on some of several. With a single one its own error is
+            raised.
     """
     return require_all(await query_each(names, change), action)
 

@@ -128,7 +128,7 @@ class Groups(Operations):
 
         Raises:
             GroupNotFoundError: no broker knows the group.
-            SomeBrokersFailedError: none of several brokers answered. If there is only one, its own error is
+            SomeBrokersFailedError: none of several brokers answered. With a single one its own error is
                 raised.
         """
         check_group(group)
@@ -194,8 +194,8 @@ class Groups(Operations):
             GroupExistsError: one of the brokers already has the group. Change it with :meth:`alter`.
             UnsupportedByBrokerError: ``attributes`` were given and a broker is older than 5.0. Nothing was
                 created.
-            SomeBrokersFailedError: it failed on some of several brokers. If there is only one, its own error
-                is raised.
+            SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
+                error is raised.
         """
         client = self._client
         name_on_wire = client.namespace.wrap_group(check_group(group))
@@ -253,8 +253,8 @@ class Groups(Operations):
             GroupNotFoundError: none of the brokers has the group.
             UnsupportedByBrokerError: ``attributes`` were given and a broker is older than 5.0. Nothing was
                 changed.
-            SomeBrokersFailedError: it failed on some of several brokers. If there is only one, its own error
-                is raised.
+            SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
+                error is raised.
         """
         changes: dict[str, Any] = {
             "consume_enable": optional(check_flag, consume_enable, "consume_enable"),
@@ -293,8 +293,8 @@ class Groups(Operations):
         Raises:
             ConfigurationError: the group is an internal one of RocketMQ.
             GroupNotFoundError: no broker has the group.
-            SomeBrokersFailedError: it failed on some of several brokers. If there is only one, its own error
-                is raised.
+            SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
+                error is raised.
         """
         check_group(group)
         check_flag(dead_letters, "dead_letters")

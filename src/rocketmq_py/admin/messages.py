@@ -219,7 +219,7 @@ class Messages(Operations):
         )
 
     async def _is_offset_message_id(self, message_id: str) -> bool:
-        """Return whether a broker of this cluster gave an id: it then contains the broker's address."""
+        """Return whether a broker of this cluster gave an id. Such an id contains the broker's address."""
         try:
             parsed = OffsetMessageId.parse(message_id)
         except ConfigurationError:

@@ -159,8 +159,8 @@ class Offsets(Operations):
             GroupNotFoundError: a broker of 5.x does not know the group: create it first. Or ``topic`` is None
                 and the group has no offsets.
             UnsupportedByBrokerError: a broker of 4.x does not support this reset while members run.
-            SomeBrokersFailedError: it failed on some of several brokers. If there is only one, its own error
-                is raised.
+            SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
+                error is raised.
         """
         return await self._reset_all(group, group, topic, ResetTo.of(to), dry_run=dry_run)
 
@@ -210,8 +210,8 @@ class Offsets(Operations):
 
         Raises:
             GroupNotFoundError: there are none.
-            SomeBrokersFailedError: some of several brokers did not answer. If there is only one, its own
-                error is raised.
+            SomeBrokersFailedError: some of several brokers did not answer. With a single one its own error is
+                raised.
         """
         results = await self._query_topics(check_group(group))
         require_all(results, f"looking for the topics of group {group!r}")

@@ -126,7 +126,7 @@ async def call_all_name_servers(
     """Send a request to every name server, since they do not share state. Return responses by address.
 
     Raises:
-        SomeBrokersFailedError: it failed on some of several name servers. If there is only one, its own
+        SomeBrokersFailedError: the change failed on some of several name servers. With a single one its own
             error is raised.
     """
     return await change_each(

@@ -110,7 +110,7 @@ class Topics(Operations):
 
         Raises:
             TopicNotFoundError: the topic does not exist.
-            SomeBrokersFailedError: none of several brokers answered. If there is only one, its own error is
+            SomeBrokersFailedError: none of several brokers answered. With a single one its own error is
                 raised.
         """
         route = await self._client.name_servers.route(check_topic(topic))
@@ -165,8 +165,8 @@ class Topics(Operations):
             TopicExistsError: one of the brokers already has the topic. Change it with :meth:`alter`.
             UnsupportedByBrokerError: a message type or attributes were given and a broker is older than 5.0.
                 Nothing was created.
-            SomeBrokersFailedError: it failed on some of several brokers. If there is only one, its own error
-                is raised.
+            SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
+                error is raised.
         """
         _check_name(topic)
         check_count(queues, "queues")
@@ -238,8 +238,8 @@ class Topics(Operations):
             TopicNotFoundError: the topic does not exist.
             UnsupportedByBrokerError: a message type or attributes were given and a broker is older than 5.0.
                 Nothing was changed.
-            SomeBrokersFailedError: it failed on some of several brokers. If there is only one, its own error
-                is raised.
+            SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
+                error is raised.
         """
         _check_name(topic)
         queues = optional(check_count, queues, "queues")
@@ -289,8 +289,8 @@ class Topics(Operations):
         Raises:
             ConfigurationError: the topic is an internal one of RocketMQ.
             TopicNotFoundError: the topic does not exist.
-            SomeBrokersFailedError: it failed on some of several brokers or name servers. If there is only
-                one, its own error is raised. If a broker failed, the name servers still have the topic.
+            SomeBrokersFailedError: the change failed on some of several brokers or name servers. With a
+                single one its own error is raised. If a broker failed, the name servers still have the topic.
         """
         _check_name(topic)
         client = self._client

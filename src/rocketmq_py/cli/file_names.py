@@ -57,7 +57,7 @@ class MessageText:
         """Return ``values`` of ``message`` between ``literals``, escaped and shortened as needed.
 
         There is one literal more than there are values. Literals are not escaped, and the last one ends
-        the shortened text too: it holds the extension of a file name.
+        the shortened text too, since it contains the extension of a file name.
         """
         escaped = [self._escape(value) for value in values]
         if escaped != list(values):

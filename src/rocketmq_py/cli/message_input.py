@@ -78,8 +78,8 @@ class LineBodies:
     r"""The non-empty lines of a stream, without their ``\n``, as soon as each arrives.
 
     Args:
-        read: returns the next bytes of the stream, or none at its end. It may block: it runs in a thread,
-            which a cancellation abandons.
+        read: returns the next bytes of the stream, or none at its end. May block, since it runs in a thread.
+            A cancellation abandons the thread.
         count: the maximum number of lines. None for all.
         size: the size of the stream in bytes, if it is known.
     """

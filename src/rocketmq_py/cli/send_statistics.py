@@ -37,7 +37,7 @@ class RateLimit:
             return trio.current_time()
         due = self._next
         await trio.sleep_until(due)
-        # A delay is not caught up with: that would be a burst.
+        # Catching up after a delay would send a burst.
         self._next = max(due, trio.current_time() - self._interval) + self._interval
         return due
 
