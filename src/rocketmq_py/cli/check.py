@@ -29,13 +29,13 @@ class State(enum.IntEnum):
     UNKNOWN = 3
 
 
-class WrongCheckError(click.UsageError):
+class CheckUsageError(click.UsageError):
     """A usage error of a check. The exit code is that of UNKNOWN."""
 
     exit_code = State.UNKNOWN.value
 
 
-class Checks(click.Group):
+class CheckGroup(click.Group):
     """A group whose usage errors exit with 3, since the usual 2 means CRITICAL."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -43,10 +43,10 @@ class Checks(click.Group):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            raise WrongCheckError(error.format_message(), error.ctx) from None
+            raise CheckUsageError(error.format_message(), error.ctx) from None
 
 
-@click.group(cls=Checks)
+@click.group(cls=CheckGroup)
 def check() -> None:
     """Checks for monitoring systems such as Nagios, Icinga and Prometheus.
 
