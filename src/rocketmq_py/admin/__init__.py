@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 from rocketmq_py.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from rocketmq_py.admin.access import Access, AclConfigVersion, AclRule, AclRuleListing, User, UserListing
+    from rocketmq_py.admin.access import (
+        AccessControl,
+        AclConfigVersion,
+        AclRule,
+        AclRuleListing,
+        User,
+        UserListing,
+    )
     from rocketmq_py.admin.admin import Admin
     from rocketmq_py.admin.brokers import BrokerListing, Brokers, BrokerStatus, NameServers
     from rocketmq_py.admin.clients import (
@@ -71,7 +78,7 @@ else:
         globals(),
         {
             "access": (
-                "Access",
+                "AccessControl",
                 "AclConfigVersion",
                 "AclRule",
                 "AclRuleListing",
@@ -150,7 +157,7 @@ else:
 __all__ = [
     "RESENT_FROM",
     "RESENT_MESSAGE_ID",
-    "Access",
+    "AccessControl",
     "AclConfigVersion",
     "AclRule",
     "AclRuleListing",

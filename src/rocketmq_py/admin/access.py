@@ -122,7 +122,7 @@ class AclConfigVersion:
     changed_ms: int
 
 
-class Access(Operations):
+class AccessControl(Operations):
     """``admin.access``: the users and ACL rules of the masters of all brokers.
 
     All methods raise NameServerError if no name server answers. Changes go to all masters and return the

@@ -10,7 +10,7 @@ from rocketmq_py.client import Client, ClientOptions
 from rocketmq_py.client.member import Member
 
 if TYPE_CHECKING:
-    from rocketmq_py.admin.access import Access
+    from rocketmq_py.admin.access import AccessControl
     from rocketmq_py.admin.brokers import Brokers, NameServers
     from rocketmq_py.admin.clients import Clients
     from rocketmq_py.admin.dead_letters import DeadLetterQueues
@@ -114,11 +114,11 @@ class Admin(Member):
         return NameServers(self._opened)
 
     @cached_property
-    def access(self) -> Access:
+    def access(self) -> AccessControl:
         """Manages users and their ACL rules."""
-        from rocketmq_py.admin.access import Access
+        from rocketmq_py.admin.access import AccessControl
 
-        return Access(self._opened)
+        return AccessControl(self._opened)
 
     def _opened(self) -> Client:
         self._check_open()

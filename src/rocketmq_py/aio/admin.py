@@ -95,17 +95,17 @@ class NameServers(_Operations):
     alter: Final = coroutine(admin.NameServers.alter)
 
 
-class Access(_Operations):
+class AccessControl(_Operations):
     """``admin.access``."""
 
-    users: Final = coroutine(admin.Access.users)
-    create_user: Final = coroutine(admin.Access.create_user)
-    alter_user: Final = coroutine(admin.Access.alter_user)
-    delete_user: Final = coroutine(admin.Access.delete_user)
-    rules: Final = coroutine(admin.Access.rules)
-    put_rule: Final = coroutine(admin.Access.put_rule)
-    delete_rules: Final = coroutine(admin.Access.delete_rules)
-    acl_config_versions: Final = coroutine(admin.Access.acl_config_versions)
+    users: Final = coroutine(admin.AccessControl.users)
+    create_user: Final = coroutine(admin.AccessControl.create_user)
+    alter_user: Final = coroutine(admin.AccessControl.alter_user)
+    delete_user: Final = coroutine(admin.AccessControl.delete_user)
+    rules: Final = coroutine(admin.AccessControl.rules)
+    put_rule: Final = coroutine(admin.AccessControl.put_rule)
+    delete_rules: Final = coroutine(admin.AccessControl.delete_rules)
+    acl_config_versions: Final = coroutine(admin.AccessControl.acl_config_versions)
 
 
 class Admin(Hosted[admin.Admin]):
@@ -132,7 +132,7 @@ class Admin(Hosted[admin.Admin]):
         self.clients: Clients = Clients(target.clients, self._call)
         self.brokers: Brokers = Brokers(target.brokers, self._call)
         self.name_servers: NameServers = NameServers(target.name_servers, self._call)
-        self.access: Access = Access(target.access, self._call)
+        self.access: AccessControl = AccessControl(target.access, self._call)
 
     @property
     def _client(self) -> core.Client:

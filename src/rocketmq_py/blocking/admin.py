@@ -95,17 +95,17 @@ class NameServers(_Operations):
     alter: Final = blocking(admin.NameServers.alter)
 
 
-class Access(_Operations):
+class AccessControl(_Operations):
     """``admin.access``."""
 
-    users: Final = blocking(admin.Access.users)
-    create_user: Final = blocking(admin.Access.create_user)
-    alter_user: Final = blocking(admin.Access.alter_user)
-    delete_user: Final = blocking(admin.Access.delete_user)
-    rules: Final = blocking(admin.Access.rules)
-    put_rule: Final = blocking(admin.Access.put_rule)
-    delete_rules: Final = blocking(admin.Access.delete_rules)
-    acl_config_versions: Final = blocking(admin.Access.acl_config_versions)
+    users: Final = blocking(admin.AccessControl.users)
+    create_user: Final = blocking(admin.AccessControl.create_user)
+    alter_user: Final = blocking(admin.AccessControl.alter_user)
+    delete_user: Final = blocking(admin.AccessControl.delete_user)
+    rules: Final = blocking(admin.AccessControl.rules)
+    put_rule: Final = blocking(admin.AccessControl.put_rule)
+    delete_rules: Final = blocking(admin.AccessControl.delete_rules)
+    acl_config_versions: Final = blocking(admin.AccessControl.acl_config_versions)
 
 
 class Admin(Hosted[admin.Admin]):
@@ -133,7 +133,7 @@ class Admin(Hosted[admin.Admin]):
         self.clients: Clients = Clients(target.clients, self._call)
         self.brokers: Brokers = Brokers(target.brokers, self._call)
         self.name_servers: NameServers = NameServers(target.name_servers, self._call)
-        self.access: Access = Access(target.access, self._call)
+        self.access: AccessControl = AccessControl(target.access, self._call)
 
     @property
     def _client(self) -> core.Client:
