@@ -232,7 +232,7 @@ def test_help_loads_no_client_and_nothing_heavy(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("module", "rooms"),
     [
-        ("rocketmq_py.cli.admin_runner", {"rocketmq_py.producer.producer", "rocketmq_py.consumer.push"}),
+        ("rocketmq_py.admin.topics", {"rocketmq_py.producer.producer", "rocketmq_py.consumer.push"}),
         ("rocketmq_py.cli.send_loop", {"rocketmq_py.consumer", "rocketmq_py.admin"}),
         (
             "rocketmq_py.cli.tail_loop",

@@ -197,7 +197,7 @@ for command in sys.argv[1:]:
 @pytest.mark.parametrize(
     ("commands", "needs"),
     [
-        (  # in one process: none of them may load any of these modules
+        (  # in one process: no command may load any of these modules
             [
                 "topic list -o json",
                 "group list -o json",

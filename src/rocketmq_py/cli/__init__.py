@@ -1,10 +1,10 @@
 """The command line ``rocketmq-py``: parsing, printing and exit codes.
 
 A command's module, such as ``topic`` or ``send``, declares its options. It is imported when the command is
-called. Its functions import the client when the command runs (fast path: saves 64 % of the CPU of
-``topic list --help``, and as much for usage errors and completion).
-``admin_runner`` runs the commands that use Admin, ``runner`` all others. Long work is in modules of its own:
-``send_loop``, ``tail_loop`` and ``benchmark``. Output goes through ``tables`` and ``console``.
+called. The client is imported when the command runs (fast path: saves 64 % of the CPU of ``--help`` and
+of usage errors). ``admin_runner`` runs the commands that use Admin, ``runner`` all others. Long work is in
+modules of its own: ``send_loop``, ``tail_loop`` and ``benchmark``. Output goes through ``tables`` and
+``console``.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.admin_runner import confirm, run_admin
 from rocketmq_py.cli.console import is_terminal
 from rocketmq_py.cli.option_values import checked, not_empty, read_secret
 from rocketmq_py.cli.options import yes_option
@@ -62,7 +63,6 @@ def acl() -> None:
 @access_options
 def list_rules(access: Access, output: OutputFormat, user: str | None, resource: str | None) -> None:
     """List ACL rules."""
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.access.rules(user, resource)
@@ -142,8 +142,6 @@ _add_command("deny", f"Deny {_REPLACES}", is_allowed=False)
 @access_options
 def remove(access: Access, output: OutputFormat, user: str, resource: str | None, yes: bool) -> None:
     """Remove the rules of a user: all of them, or those for RESOURCE."""
-    from rocketmq_py.cli.admin_runner import confirm
-
     rules = f"the rules for {resource}" if resource else "all rules"
     confirm(f"Remove {rules} of user {user}", yes=yes)
     _change(access, output, user, f"{rules} removed", lambda admin: admin.access.delete_rules(user, resource))
@@ -154,7 +152,6 @@ def remove(access: Access, output: OutputFormat, user: str, resource: str | None
 @access_options
 def version(access: Access, output: OutputFormat) -> None:
     """Show the version of the ACL files of each 4.x broker (ACL 1.0)."""
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         results = await admin.access.acl_config_versions()
@@ -181,7 +178,6 @@ def user() -> None:
 @access_options
 def list_users(access: Access, output: OutputFormat, part: str | None) -> None:
     """List users, or those whose name contains PART."""
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.access.users(part)
@@ -264,8 +260,6 @@ def alter(
 @access_options
 def delete(access: Access, output: OutputFormat, name: str, yes: bool) -> None:
     """Delete a user and the user's rules on all brokers."""
-    from rocketmq_py.cli.admin_runner import confirm
-
     confirm(f"Delete user {name} and the user's rules", yes=yes)
     _change(access, output, name, "deleted", lambda admin: admin.access.delete_user(name))
 
@@ -278,7 +272,6 @@ def _change(
     request: Callable[[Admin], Awaitable[tuple[str, ...]]],
 ) -> None:
     """Make a change of a user and print it. ``request`` returns the names of the brokers."""
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> None:
         print_change(output, "user", user, change, await request(admin))

@@ -5,20 +5,20 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 import click
-import trio
 
-from rocketmq_py.admin import Admin
 from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.console import CLEAR_SCREEN, complain, is_terminal
-from rocketmq_py.cli.runner import exit_for_signal, run
 from rocketmq_py.cli.tables import NEXT_PREFIX, WATCH_INTERVAL
 from rocketmq_py.errors import RocketMQError, SomeBrokersFailedError
 
+if TYPE_CHECKING:
+    from rocketmq_py.admin import Admin
+
 Failures: TypeAlias = Mapping[str, RocketMQError]
-Work: TypeAlias = Callable[[Admin], Awaitable[Failures | None]]
+Work: TypeAlias = "Callable[[Admin], Awaitable[Failures | None]]"
 Result = TypeVar("Result")
 
 
@@ -28,6 +28,9 @@ def run_admin(access: Access, work: Work) -> None:
     ``work`` prints the results and returns the errors of brokers that failed. Each is printed as a line on
     standard error, and the exit code is 1 if there are any.
     """
+    from rocketmq_py.admin import Admin
+    from rocketmq_py.cli.runner import exit_for_signal, run
+
     failures: dict[str, RocketMQError] = {}
     context = click.get_current_context()
     seconds: float | None = context.meta.get(WATCH_INTERVAL)
@@ -55,6 +58,8 @@ async def watch(
     before_each: Callable[[], None],
 ) -> NoReturn:
     """Run ``work`` every ``seconds`` until cancelled. Errors are printed. In the first run they propagate."""
+    import trio
+
     is_first = True
     while True:
         before_each()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.admin_runner import confirm, run_admin
 from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.option_values import checked, not_empty, parse_property
 from rocketmq_py.cli.options import yes_option
@@ -51,7 +52,6 @@ def broker(**options: Any) -> None:
 @access_options
 def list_brokers(access: Access, output: OutputFormat) -> None:
     """List all brokers, with replicas, and their status."""
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.brokers.list()
@@ -128,7 +128,6 @@ def _value(broker: BrokerStatus) -> dict[str, Any]:
 @access_options
 def describe(access: Access, output: OutputFormat, name: str) -> None:
     """Show the status of a broker and all figures that it reports."""
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> None:
         status = await admin.brokers.describe(name)
@@ -155,8 +154,6 @@ def config(
 
     Some settings take effect only when the broker restarts.
     """
-    from rocketmq_py.cli.admin_runner import confirm, run_admin
-
     changes = dict(settings)
     if changes:
         confirm(f"Set {', '.join(changes)} of broker {name}", yes=yes)

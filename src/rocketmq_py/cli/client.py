@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.admin_runner import failure_texts, run_admin
 from rocketmq_py.cli.console import print_out
 from rocketmq_py.cli.option_values import checked, not_empty
 from rocketmq_py.cli.tables import (
@@ -42,7 +43,6 @@ def client() -> None:
 @access_options
 def list_clients(access: Access, output: OutputFormat, group: str | None) -> None:
     """List connected clients."""
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.clients.list()
@@ -65,7 +65,6 @@ def list_clients(access: Access, output: OutputFormat, group: str | None) -> Non
 @access_options
 def describe(access: Access, output: OutputFormat, client_id: str, stack: bool) -> None:
     """Show the state of a client in each of its consumer groups, as the client reports it."""
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         described = await admin.clients.describe(client_id, stack=stack)
@@ -116,8 +115,6 @@ def _table(clients: list[ClientSummary]) -> Table:
 
 
 def _described(described: ClientDescription) -> dict[str, Any]:
-    from rocketmq_py.cli.admin_runner import failure_texts
-
     return {
         **_value(described.client),
         "members": [

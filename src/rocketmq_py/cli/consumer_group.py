@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.admin_runner import confirm, partial_result, run_admin
 from rocketmq_py.cli.completion import complete_groups, complete_topics
 from rocketmq_py.cli.group_tables import group_tables, group_value
 from rocketmq_py.cli.option_values import ResetTarget, checked, parse_reset_target, read_offsets
@@ -55,7 +56,6 @@ def consumer_group() -> None:
 @access_options
 def list_groups(access: Access, output: OutputFormat, system: bool) -> None:
     """List groups, with their members and lag."""
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.groups.list(system=system)
@@ -97,7 +97,6 @@ def _summary(group: GroupSummary) -> dict[str, Any]:
 @access_options
 def describe(access: Access, output: OutputFormat, group: str) -> None:
     """Show the lag, members, subscriptions and settings of a group."""
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         described = await admin.groups.describe(group)
@@ -141,8 +140,6 @@ def create(
     access: Access, output: OutputFormat, group: str, brokers: tuple[str, ...], **options: Any
 ) -> None:
     """Create a group on all brokers, or on the selected ones."""
-    from rocketmq_py.cli.admin_runner import partial_result, run_admin
-
     settings = {name: value for name, value in options.items() if value is not None}
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
@@ -163,8 +160,6 @@ def create(
 @access_options
 def alter(access: Access, output: OutputFormat, group: str, brokers: tuple[str, ...], **options: Any) -> None:
     """Change the settings of a group. Options left out keep their value."""
-    from rocketmq_py.cli.admin_runner import partial_result, run_admin
-
     if all(value is None for value in options.values()):
         raise click.UsageError("nothing to change: give at least one option")
 
@@ -186,8 +181,6 @@ def alter(access: Access, output: OutputFormat, group: str, brokers: tuple[str, 
 @access_options
 def delete(access: Access, output: OutputFormat, group: str, dead_letters: bool, yes: bool) -> None:
     """Delete a group and its offsets on all brokers."""
-    from rocketmq_py.cli.admin_runner import confirm, run_admin
-
     also = ", its offsets and its dead letters" if dead_letters else " and its offsets"
     confirm(f"Delete group {group}{also}", yes=yes)
 
@@ -238,7 +231,6 @@ def reset(
     if file is not None and topic is None:
         raise click.UsageError("--file needs --topic")
     from rocketmq_py.admin import ResetTo
-    from rocketmq_py.cli.admin_runner import confirm, run_admin
 
     if file is not None:
         to = ResetTo.queues(read_offsets(file, str(topic)))
@@ -271,8 +263,6 @@ def clone(
     yes: bool,
 ) -> None:
     """Set the offsets of group TARGET to those of GROUP."""
-    from rocketmq_py.cli.admin_runner import confirm, run_admin
-
     if not dry_run:
         confirm(f"Reset group {target} to the offsets of {source}", yes=yes)
 
@@ -286,8 +276,6 @@ async def _print_resets(
     output: OutputFormat, change: Awaitable[tuple[OffsetReset, ...]]
 ) -> Mapping[str, RocketMQError]:
     """Print the resets that a change made. Return the errors of the brokers where it failed."""
-    from rocketmq_py.cli.admin_runner import partial_result
-
     result, failures = await partial_result(change)
     resets: Sequence[OffsetReset] = (
         result

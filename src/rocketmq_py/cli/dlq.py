@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.admin_runner import confirm, run_admin
 from rocketmq_py.cli.message_tables import body_summary, full_value
 from rocketmq_py.cli.options import group_argument, since_option, until_option, yes_option
 from rocketmq_py.cli.tables import (
@@ -48,7 +49,6 @@ def list_letters(
     access: Access, output: OutputFormat, group: str, begin_ms: int | None, end_ms: int | None, count: int
 ) -> None:
     """List the dead letters of a group, oldest first."""
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         found = await admin.dead_letters.list(group, max=count, begin_ms=begin_ms, end_ms=end_ms)
@@ -91,8 +91,6 @@ def resend(
     """
     if bool(ids) == everything:
         raise click.UsageError("give ids of dead letters, or --all")
-    from rocketmq_py.cli.admin_runner import confirm, run_admin
-
     if not dry_run:
         confirm(f"Resend {'all listed' if everything else len(ids)} dead letters of {group}", yes=yes)
 

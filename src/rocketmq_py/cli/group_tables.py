@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rocketmq_py.cli.admin_runner import failure_texts
 from rocketmq_py.cli.tables import Column, Table, format_time
 
 if TYPE_CHECKING:
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
 
 def group_value(group: GroupDescription) -> dict[str, Any]:
     """Return the description of a group as a JSON object."""
-    from rocketmq_py.cli.admin_runner import failure_texts
-
     return {
         "group": group.group,
         "lag": group.lag,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.admin_runner import run_admin
 from rocketmq_py.cli.completion import complete_topics
 from rocketmq_py.cli.console import Control, write_parts
 from rocketmq_py.cli.message_tables import (
@@ -83,8 +84,6 @@ def get(
     if message_id is None and any(part is None for part in position):
         raise click.UsageError("give an ID, or -t, --broker, --queue and --offset")
 
-    from rocketmq_py.cli.admin_runner import run_admin
-
     async def work(admin: Admin) -> None:
         if message_id is not None:
             found = await _get(admin, message_id, topic)
@@ -131,7 +130,6 @@ def find(
     count: int,
 ) -> None:
     """List the messages of a topic that have a key, oldest first."""
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         bounds = {"begin_ms": begin_ms, "end_ms": end_ms}
@@ -160,7 +158,6 @@ def tracks(access: Access, output: OutputFormat, message_id: str, topic: str | N
     CONSUME_BROADCASTING   the group broadcasts; its members store their offsets
     UNKNOWN                a broker did not answer
     """
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> dict[str, RocketMQError]:
         found = await admin.messages.tracks(await _get(admin, message_id, topic))
@@ -181,7 +178,6 @@ def tracks(access: Access, output: OutputFormat, message_id: str, topic: str | N
 @access_options
 def trace(access: Access, output: OutputFormat, message_id: str, trace_topic: str) -> None:
     """Show the traced events of a message. ID is the message id that its sender gave."""
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         found = await admin.messages.trace(message_id, topic=trace_topic)
@@ -205,7 +201,6 @@ def consume(
 
     CLIENT is the member's client id, as `group describe` shows it. The exit code is 1 if the handler failed.
     """
-    from rocketmq_py.cli.admin_runner import run_admin
     from rocketmq_py.cli.runner import CommandError
 
     async def work(admin: Admin) -> None:

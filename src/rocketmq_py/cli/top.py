@@ -10,6 +10,7 @@ import attrs
 import click
 
 from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.admin_runner import failure_texts, run_admin
 from rocketmq_py.cli.console import is_terminal
 from rocketmq_py.cli.tables import (
     WATCH_INTERVAL,
@@ -51,8 +52,6 @@ def top(access: Access, output: OutputFormat, interval: float, once: bool, rows:
     sample describes each topic on each of its brokers.
     """
     import trio
-
-    from rocketmq_py.cli.admin_runner import run_admin
 
     if not once:
         click.get_current_context().meta[WATCH_INTERVAL] = interval
@@ -157,8 +156,6 @@ def _rows_that_fit() -> int | None:
 
 
 def _value(activity: ClusterActivity, rows: int | None) -> dict[str, Any]:
-    from rocketmq_py.cli.admin_runner import failure_texts
-
     return {
         "topics": [
             {"topic": one.topic, "rate": one.rate, "messages": one.messages, "last_message_ms": one.last_ms}

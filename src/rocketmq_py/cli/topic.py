@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.admin_runner import confirm, failure_texts, partial_result, run_admin
 from rocketmq_py.cli.option_values import checked, parse_property
 from rocketmq_py.cli.options import broker_option, cluster_option, topic_argument, yes_option
 from rocketmq_py.cli.tables import (
@@ -44,7 +45,6 @@ def topic() -> None:
 @access_options
 def list_topics(access: Access, output: OutputFormat, system: bool) -> None:
     """List topics."""
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.topics.list(system=system)
@@ -91,7 +91,6 @@ def _summary(topic: TopicSummary) -> dict[str, Any]:
 @access_options
 def describe(access: Access, output: OutputFormat, topic: str) -> None:
     """Show the settings of a topic on each broker, and its queues."""
-    from rocketmq_py.cli.admin_runner import run_admin
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         described = await admin.topics.describe(topic)
@@ -102,8 +101,6 @@ def describe(access: Access, output: OutputFormat, topic: str) -> None:
 
 
 def _described(topic: TopicDescription) -> dict[str, Any]:
-    from rocketmq_py.cli.admin_runner import failure_texts
-
     return {
         "topic": topic.topic,
         "type": topic.message_type,
@@ -222,15 +219,13 @@ def create(
     **options: Any,
 ) -> None:
     """Create a topic on all brokers, or on the selected ones."""
-    from rocketmq_py.admin import MessageType, Permission
-    from rocketmq_py.cli.admin_runner import partial_result, run_admin
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         created, failures = await partial_result(
             admin.topics.create(
                 topic,
-                permission=Permission(permission),
-                message_type=MessageType(message_type),
+                permission=permission,
+                message_type=message_type,
                 attributes=dict(attributes),
                 brokers=brokers or None,
                 **options,
@@ -276,8 +271,6 @@ def alter(
     **options: Any,
 ) -> None:
     """Change the settings of a topic. Options left out keep their value."""
-    from rocketmq_py.admin import MessageType, Permission
-    from rocketmq_py.cli.admin_runner import partial_result, run_admin
 
     changes = (permission, message_type, *attributes, *removed, *options.values())
     if all(value is None for value in changes):
@@ -287,8 +280,8 @@ def alter(
         altered, failures = await partial_result(
             admin.topics.alter(
                 topic,
-                permission=Permission(permission) if permission else None,
-                message_type=MessageType(message_type) if message_type else None,
+                permission=permission,
+                message_type=message_type,
                 attributes={**dict(attributes), **dict.fromkeys(removed)},
                 brokers=brokers or None,
                 **options,
@@ -307,8 +300,6 @@ def alter(
 @access_options
 def delete(access: Access, output: OutputFormat, topic: str, yes: bool) -> None:
     """Delete a topic and its messages on all brokers and name servers."""
-    from rocketmq_py.cli.admin_runner import confirm, run_admin
-
     confirm(f"Delete topic {topic} and all its messages", yes=yes)
 
     async def work(admin: Admin) -> None:
