@@ -246,6 +246,7 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When cancelled, no message is
         lost: what has come is returned by the next one.
         """
+        self._check_open()  # a forked child must not return messages of its parent
         if not self._undelivered:
             await self._call(
                 self._undelivered.fetch,
@@ -257,6 +258,7 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         return self
 
     async def __anext__(self) -> ReceivedMessage:
+        self._check_open()  # a forked child must not return messages of its parent
         if not self._undelivered:
             await self._call(self._undelivered.fetch_one, self._target.__anext__)
         (message,) = self._undelivered.take(1)
@@ -337,6 +339,7 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
         Arguments and errors are those of the trio PopConsumer's ``receive``. When cancelled, no message is
         lost: what has come is returned by the next one.
         """
+        self._check_open()  # a forked child must not return messages of its parent
         if not self._undelivered:
             receive = partial(
                 self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait

@@ -289,6 +289,7 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When interrupted, no message
         is lost: what has come is returned by the next one.
         """
+        self._check_open()  # a forked child must not return messages of its parent
         if not self._undelivered:
             self._call(
                 self._undelivered.fetch,
@@ -300,6 +301,7 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         return self
 
     def __next__(self) -> ReceivedMessage:
+        self._check_open()  # a forked child must not return messages of its parent
         if not self._undelivered:
             self._call(self._undelivered.fetch_one, self._target.__anext__)
         (message,) = self._undelivered.take(1)
@@ -380,6 +382,7 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
         Arguments and errors are those of the trio PopConsumer's ``receive``. When interrupted, no message is
         lost: what has come is returned by the next one.
         """
+        self._check_open()  # a forked child must not return messages of its parent
         if not self._undelivered:
             receive = partial(
                 self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
