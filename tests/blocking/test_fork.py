@@ -219,6 +219,7 @@ LOCKED = """
     trio_thread().post(lambda: (busy.set(), go_on.wait()))
     busy.wait()
     pending = producer.submit(Message("T", b"x"))
+    assert len({pending, done}) == 2  # only futures that were hashed have the lock
 
     def hold():  # as add_done_callback() and wait() of a concurrent.futures.Future do for a moment
         with pending._condition, done._condition:

@@ -18,11 +18,16 @@ import rocketmq_py
 LIBRARY = str(Path(rocketmq_py.__file__).parent)
 
 
+def _raise() -> None:
+    raise KeyboardInterrupt
+
+
 class Interruption:
     """Follows the library's code in the current thread, and raises KeyboardInterrupt before one bytecode.
 
     Args:
         step: the number of that bytecode, from 1.
+        action: called there, as a signal handler would be. By default it raises KeyboardInterrupt.
 
     Attributes:
         place: the function that was interrupted. None if the code ended before.
@@ -30,8 +35,9 @@ class Interruption:
 
     active: Interruption | None = None
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, action: Callable[[], object] = _raise) -> None:
         self._left = step
+        self._action = action
         self._thread = threading.get_ident()
         self.place: str | None = None
 
@@ -47,12 +53,15 @@ class Interruption:
             sys.settrace(None)
 
     def count(self, code: CodeType, offset: int) -> None:
-        """Count a bytecode of the library, and raise KeyboardInterrupt before the last one."""
-        if self._thread == threading.get_ident() and offset not in offsets_of_awaits(code):
-            self._left -= 1
-            if not self._left:
-                self.place = code.co_qualname
-                raise KeyboardInterrupt
+        """Count a bytecode of the library, and interrupt before the last one."""
+        if self._thread != threading.get_ident() or offset in offsets_of_awaits(code):
+            return
+        if code.co_name in ("__del__", "report"):
+            return  # the interpreter drops an exception of a finalizer
+        self._left -= 1
+        if not self._left:
+            self.place = code.co_qualname
+            self._action()
 
     def _trace(self, frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
         if not frame.f_code.co_filename.startswith(LIBRARY):

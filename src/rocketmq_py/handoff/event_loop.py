@@ -58,7 +58,7 @@ class LoopLink:
         self.loop = loop
         self.thread = thread
         self.open: dict[OpenedOnLoop, None] = {}
-        self._outbox: deque[tuple[Any, ...]] = deque()  # functions with their arguments
+        self._outbox: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()  # with arguments
         self._will_wake = False  # before trio waits; trio thread only
         self._is_woken = False
         self._end: AsyncGenerator[None, None] | None = None
@@ -131,7 +131,7 @@ class LoopLink:
         try:
             self._is_woken = False
             for _ in range(min(len(outbox), MAX_AT_ONCE)):
-                function, *arguments = outbox[0]
+                function, arguments = outbox[0]
                 try:
                     function(*arguments)
                 except Exception:
@@ -165,7 +165,7 @@ class LoopLink:
 
         If a signal handler raises in the loop's thread, it may be called twice.
         """
-        self._outbox.append((function, *arguments))
+        self._outbox.append((function, arguments))
         if not self._will_wake:
             self._will_wake = True
             self.thread.before_wait(self._wake)
@@ -236,7 +236,7 @@ class LoopCall(Call[Result]):
     def __init__(self, link: LoopLink, function: Callable[[], Awaitable[Result]]) -> None:
         super().__init__(link.thread, function)
         self._link = link
-        self.done: asyncio.Future[None] = link.loop.create_future()
+        self.done: asyncio.Future[None] = asyncio.Future(loop=link.loop)
         self.has_ended: bool = False
 
     def ended(self) -> None:

@@ -90,10 +90,12 @@ class SendQueue(Generic[Sent]):
         self._is_closed = False
         self._is_awaiting = False  # the producer has to await something before it takes more
         self._is_stopped = False
+        self._ended_at: str | None = None  # the name servers of a producer that has ended
         self._nursery: trio.Nursery
         self._scope: trio.CancelScope | None = None
         self._lost = _LostMessages()
-        self._take_function: Callable[[], object] = self._take  # one object for all messages
+        self._takes = 0  # how often the trio thread has begun to take messages
+        self._posted_after = -1  # a call of _take was posted after this one
 
     # In any thread
 
@@ -125,12 +127,16 @@ class SendQueue(Generic[Sent]):
     def add(self, send: Sent) -> None:
         """Queue a message. The caller has waited for space."""
         self._queue.append(send)
-        self.thread.post(self._take_function)
+        takes = self._takes
+        if self._posted_after != takes:
+            self.thread.post(self._take)
+            # Only now, as in TrioThread.post: an interruption must not leave a message that nothing takes.
+            self._posted_after = takes
 
     def must_wait(self, wake: Callable[[], object], size: int) -> bool:
         """Call ``wake`` when there is space. Return False if there is some now: then it may not be called."""
         self.waiting.append(wake)
-        self.thread.post(self._take_function)  # an interrupted sender may have left a message behind
+        self.thread.post(self._take)  # an interrupted sender may have left a message behind
         return not (self._is_closed or self.has_space(size))
 
     # In the trio thread
@@ -141,6 +147,10 @@ class SendQueue(Generic[Sent]):
 
     def _take(self) -> None:
         """Pass queued messages to the producer, until it has to await something."""
+        self._takes += 1
+        if self._ended_at is not None:  # a sender has passed the check just before
+            self.abandon(self._ended_at)
+            return
         queue = self._queue
         while queue and not self._is_awaiting:
             one = queue[0]
@@ -224,7 +234,8 @@ class SendQueue(Generic[Sent]):
             self._lost.add(message, error)
 
     def abandon(self, name_servers: str) -> None:
-        """Fail the messages that the producer never had, and log what is lost."""
+        """Fail the messages that the producer never had, and those to come. Log how many messages are lost."""
+        self._ended_at = name_servers
         self.close()
         while self._queue:
             one = self._queue.popleft()
@@ -269,3 +280,4 @@ class _LostMessages:
                 name_servers,
                 self._errors[delivery],
             )
+        self._topics.clear()
