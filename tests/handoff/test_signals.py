@@ -154,7 +154,7 @@ TERMINATED = """
 """
 
 
-def test_a_handler_of_sigterm_closes_the_producer_inside_of_send_soon(address: str, client: Client) -> None:
+def test_a_handler_of_sigterm_closes_the_producer_inside_of_submit(address: str, client: Client) -> None:
     sent, _ = run_watched(TERMINATED, address)
     assert count(client, "T") == int(sent) > 200
 

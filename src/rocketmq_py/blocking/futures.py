@@ -36,7 +36,7 @@ _CANCELLED: Final = object()
 
 
 class ThreadFuture(Future[Result]):
-    """A future whose outcome is set in the trio thread. Callbacks run in a thread that does only that.
+    """A future whose outcome is set in the trio thread. Another thread runs its callbacks.
 
     ``concurrent.futures.Future`` guards its state with a lock. A thread may hold it while a signal handler
     or a finalizer runs in it, an interruption may leave it locked, and a forked child may inherit it locked.
@@ -60,7 +60,7 @@ class ThreadFuture(Future[Result]):
         # Not super().__init__(): __hash__ does that.
         self._thread = thread
         self._completer = completer
-        # Taken by whoever comes first: cancel(), or the trio thread when it starts the work.
+        # cancel() acquires it, or the trio thread when it starts the work.
         self._claim = threading.Lock()
 
     def __repr__(self) -> str:

@@ -13,8 +13,9 @@ from rocketmq_py.errors import ClosedError, Delivery, InvalidMessageError, Rocke
 from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.message import Message, SendResult
-from rocketmq_py.producer.pending import FailureLog, Outstanding, PendingSend
-from rocketmq_py.producer.send_request import Destination, Stored, send_result
+from rocketmq_py.producer.outcome import FailureLog, Outstanding, Stored, send_result
+from rocketmq_py.producer.pending import PendingSend
+from rocketmq_py.producer.send_request import Destination
 
 logger: Final = logging.getLogger("rocketmq_py.handoff")
 
@@ -234,7 +235,7 @@ class SendQueue(Generic[Sent]):
             self._lost.add(message, error)
 
     def abandon(self, name_servers: str) -> None:
-        """Fail the messages that the producer never had, and those to come. Log how many messages are lost."""
+        """Fail the messages that the producer never had, and those to come. Log how many are lost."""
         self._ended_at = name_servers
         self.close()
         while self._queue:
