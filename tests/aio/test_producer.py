@@ -278,7 +278,7 @@ def test_what_a_hook_around_requests_raises_is_told_by_its_name(
             await producer.send(Message("T", b"x"))
 
     run(main())
-    told = [record for record in caplog.records if "a hook raised in" in record.message]
+    told = [record for record in caplog.records if "hook failed method=" in record.message]
     assert told
     assert all("Fails.after_answer; " in record.message for record in told)
 

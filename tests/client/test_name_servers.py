@@ -65,7 +65,7 @@ async def test_a_broker_is_not_taken_for_a_name_server() -> None:
 async def test_a_web_server_is_not_taken_for_a_name_server() -> None:
     async with tcp_server(as_a_web_server) as address, Client(address) as client:
         with pytest.raises(
-            NameServerError, match=f"{address} lost: .*not RocketMQ's protocol: .*web servers"
+            NameServerError, match=f"{address} lost: .*the peer sent invalid data: .*web servers"
         ):
             await client.routes.get("T")
 
@@ -73,7 +73,7 @@ async def test_a_web_server_is_not_taken_for_a_name_server() -> None:
 async def test_a_peer_that_closes_the_connection_is_not_taken_for_a_name_server() -> None:
     async with tcp_server(hanging_up) as address, Client(address) as client:
         with pytest.raises(
-            NameServerError, match=f"{address} lost: the peer closed it before it said anything"
+            NameServerError, match=f"{address} lost: the peer closed the connection before it sent anything"
         ):
             await client.routes.get("T")
 

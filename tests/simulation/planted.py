@@ -20,7 +20,7 @@ from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.client.heartbeats import Heartbeats
 from rocketmq_py.consumer import PopConsumer
-from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore
+from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import Pulled
@@ -223,7 +223,7 @@ def offset_that_is_not_told_anew() -> AbstractContextManager[Any]:
 
     planted = ExitStack()
     planted.enter_context(mock.patch.object(PullLoop, "__init__", deaf))
-    planted.enter_context(mock.patch.object(RemoteOffsetStore, "_is_time_to_rewrite", return_value=False))
+    planted.enter_context(mock.patch.object(RemoteOffsetStore, "_is_time_to_recommit", return_value=False))
     return planted
 
 

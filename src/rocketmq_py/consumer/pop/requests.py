@@ -11,7 +11,7 @@ import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.codes import V5_0_0_SNAPSHOT, ResponseCode
-from rocketmq_py.consumer.group.results import DEAD_LETTER
+from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.consumer.pop.messages import (
     PoppedMessage,
     batch_acks,
