@@ -78,7 +78,7 @@ def test_a_message_that_is_not_a_request_is_reported(
     trio.run(send)
     ended = invoke("request", "-t", "Questions", "what?", "--timeout", "30s", "-n", address)
     assert (ended.code, ended.out) == (0, b"42\n")
-    assert "is no request that can be replied to" in capsys.readouterr().err
+    assert "it is not a request" in capsys.readouterr().err
 
 
 def test_request_without_a_reply_is_one_line(invoke: Invoke, threaded_broker: str) -> None:
