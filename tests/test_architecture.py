@@ -65,10 +65,13 @@ ALLOWED = {
     "pytest_plugin": {"testing"},
     "relay": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer"},
     "spark": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "blocking"},
+    "integrations": BOTTOM
+    | {"protocol", "remoting", "client", "producer", "consumer", "handoff", "blocking", "aio", "spark"},
     "cli": BOTTOM
     | {"broker", "relay", "remoting", "client", "producer", "consumer", "admin", "shared_client", ""},
     "__main__": {"cli"},
 }
+INTEGRATIONS = sorted((PACKAGE / "integrations").glob("[!_]*.py"))
 CONSUMER_ROOMS = ("allocation", "config", "group", "pull", "read", "lite_pull", "pop", "push")
 """Of the consumers' rooms each may import those before it."""
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -117,6 +120,18 @@ def test_imports_point_one_way() -> None:
         if (more := imported_rooms(module) - {room_of(module)} - ALLOWED[room_of(module)])
     }
     assert not wrong
+
+
+@pytest.mark.parametrize("module", INTEGRATIONS, ids=lambda module: module.stem)
+def test_an_integration_is_imported_by_no_other_module(module: Path) -> None:
+    name = f"rocketmq_py.integrations.{module.stem}"
+    importers = [
+        other
+        for other in MODULES
+        if other != module
+        and any(f"{imported}.".startswith(f"{name}.") for imported in imported_names(other))
+    ]
+    assert importers == []
 
 
 @pytest.mark.parametrize("room", CONSUMER_ROOMS)

@@ -1,0 +1,27 @@
+"""The programs in the README of the integrations run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import rocketmq_py.integrations
+from rocketmq_py.testing import run_broker
+from tests.blocking.conftest import ENVIRONMENT, run_program
+
+README = Path(rocketmq_py.integrations.__file__).parent / "README.md"
+PROGRAMS = re.findall(r"^## (.+?)$.*?^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+OUTPUTS = {"Log records": "0\n"}
+
+
+def test_each_section_has_a_program() -> None:
+    assert [title for title, _ in PROGRAMS] == list(OUTPUTS)
+
+
+@pytest.mark.parametrize(("title", "program"), PROGRAMS, ids=[title for title, _ in PROGRAMS])
+def test_a_program_of_the_readme(title: str, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with run_broker() as broker:
+        monkeypatch.setitem(ENVIRONMENT, "NAMESRV_ADDR", broker.name_server_address)
+        assert run_program(program) == OUTPUTS[title]
