@@ -201,6 +201,15 @@ async def test_log_records(address: str) -> None:
     ]
 
 
+async def test_cloud_events(address: str) -> None:
+    pytest.importorskip("cloudevents.core")
+    lines = await example("cloud_events.py", address)
+    assert sorted(lines) == [
+        "application/cloudevents+json order.placed {'order': 7}",
+        "application/json order.placed {'order': 7}",
+    ]
+
+
 async def test_a_users_test_with_the_embedded_broker(tmp_path: Path) -> None:
     # As in a project that has no settings for pytest.
     settings = tmp_path / "pytest.ini"

@@ -13,7 +13,10 @@ from tests.blocking.conftest import ENVIRONMENT, run_program
 
 README = Path(rocketmq_py.integrations.__file__).parent / "README.md"
 PROGRAMS = re.findall(r"^## (.+?)$.*?^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
-OUTPUTS = {"Log records": "0\n"}
+OUTPUTS = {
+    "Log records": "0\n",
+    "CloudEvents": "order.placed b'{\"order\": 7}'\n{'order': 7}\n",
+}
 
 
 def test_each_section_has_a_program() -> None:
