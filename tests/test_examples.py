@@ -210,6 +210,15 @@ async def test_cloud_events(address: str) -> None:
     ]
 
 
+async def test_data_frames(address: str) -> None:
+    pytest.importorskip("pandas")
+    assert await example("data_frames.py", address) == [
+        "sent 1000 sales",
+        "revenue by shop: {'1': 249500.0, '2': 250000.0}",
+        "new since the last report: 0",
+    ]
+
+
 async def test_a_users_test_with_the_embedded_broker(tmp_path: Path) -> None:
     # As in a project that has no settings for pytest.
     settings = tmp_path / "pytest.ini"

@@ -13,9 +13,15 @@ from tests.blocking.conftest import ENVIRONMENT, run_program
 
 README = Path(rocketmq_py.integrations.__file__).parent / "README.md"
 PROGRAMS = re.findall(r"^## (.+?)$.*?^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+DATA_FRAME = """\
+2
+      body  tags
+0  b'7.50'  book
+"""
 OUTPUTS = {
     "Log records": "0\n",
     "CloudEvents": "order.placed b'{\"order\": 7}'\n{'order': 7}\n",
+    "Data frames": DATA_FRAME,
 }
 
 
