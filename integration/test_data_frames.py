@@ -33,10 +33,10 @@ frame = polars.DataFrame(
     }
 )
 assert write_messages(frame, "FromPolars", address) == 3
-table = read_messages("FromPolars", address)
-assert write_messages(polars.from_arrow(table), "AgainFromPolars", address) == 3
+messages = read_messages("FromPolars", address)
+assert write_messages(polars.from_arrow(messages), "AgainFromPolars", address) == 3
 
-relation = duckdb.sql("SELECT body, tags, keys, properties FROM table WHERE tags IS NOT NULL")
+relation = duckdb.sql("SELECT body, tags, keys, properties FROM messages WHERE tags IS NOT NULL")
 assert write_messages(relation, "FromDuckDB", address) == 2
 
 for topic in ("FromPolars", "AgainFromPolars", "FromDuckDB"):

@@ -22,6 +22,7 @@ OUTPUTS = {
     "Log records": "0\n",
     "CloudEvents": "order.placed b'{\"order\": 7}'\n{'order': 7}\n",
     "Data frames": DATA_FRAME,
+    "Taskiq": "32\n",
 }
 
 

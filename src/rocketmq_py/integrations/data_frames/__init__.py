@@ -2,8 +2,8 @@
 
 ::
 
-    table = read_messages("Orders", "127.0.0.1:9876", tags="paid")
-    orders = table.to_pandas()  # or polars.from_arrow(table), or duckdb.sql("SELECT count(*) FROM table")
+    messages = read_messages("Orders", "127.0.0.1:9876", tags="paid")
+    orders = messages.to_pandas()  # or polars.from_arrow(messages), or duckdb.sql("… FROM messages")
     write_messages(pandas.DataFrame({"body": ["one", "two"]}), "Orders", "127.0.0.1:9876")
 
 The columns have the names and types of the Spark data source, so what one of them reads the other can write.
