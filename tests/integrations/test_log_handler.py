@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from rocketmq_py import Message, ProducerHook, SendContext
+from rocketmq_py.blocking import Producer
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.integrations.log_handler import OVERHEAD, JsonFormatter, RocketMQHandler
 from rocketmq_py.testing import TestBroker, run_broker
@@ -232,6 +234,31 @@ def test_a_formatter_is_independent_of_the_handler() -> None:
     record = logging.makeLogRecord({"msg": "hello", "stack_info": "Stack"})
     fields = json.loads(JsonFormatter().format(record))
     assert (fields["message"], fields["stack"]) == ("hello", "Stack")
+
+
+@pytest.mark.parametrize("value", [float("nan"), {(1, 2): 3}, {"inner": [float("inf")]}])
+def test_a_formatter_writes_values_that_json_does_not_have_as_text(value: object) -> None:
+    record = logging.makeLogRecord({"msg": "hello", "value": value})
+    fields = json.loads(JsonFormatter().format(record))
+    assert (fields["message"], fields["value"]) == ("hello", str(value))
+
+
+def test_a_hook_of_a_producer_may_log_and_flush(broker: TestBroker, log: logging.Logger) -> None:
+    """Hooks run in the thread that the handler's own producer needs."""
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
+    handler.setFormatter(logging.Formatter())
+    log.addHandler(handler)
+
+    class LoggingHook(ProducerHook):
+        def before_send(self, context: SendContext) -> None:
+            log.info("sending")
+            handler.flush()
+
+    with Producer(broker.name_server_address) as producer:
+        producer.add_hook(LoggingHook())
+        producer.send(Message("Other", b"x"))
+    handler.close()
+    assert texts(broker) == ["sending"]
 
 
 LOGGING_PROGRAM = """

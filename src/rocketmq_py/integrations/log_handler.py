@@ -61,7 +61,7 @@ class JsonFormatter(logging.Formatter):
 
     It has the keys ``time`` (ISO 8601, UTC), ``level``, ``logger``, ``message``, ``file``, ``line``,
     ``function``, ``process`` and ``thread``, the record's attributes from ``extra``, and, if there are any,
-    ``exception`` and ``stack``. Values that JSON does not know are written as their ``str()``.
+    ``exception`` and ``stack``. Values that JSON does not have are written as their ``str()``.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -86,7 +86,10 @@ class JsonFormatter(logging.Formatter):
             fields["exception"] = record.exc_text
         if record.stack_info:
             fields["stack"] = self.formatStack(record.stack_info)
-        return json.dumps(fields, ensure_ascii=False, default=str)
+        try:
+            return json.dumps(fields, ensure_ascii=False, allow_nan=False, default=str)
+        except (TypeError, ValueError):  # a NaN, a cycle, or a key that is not a str, in ``extra``
+            return json.dumps({name: str(value) for name, value in fields.items()}, ensure_ascii=False)
 
 
 class RocketMQHandler(logging.Handler):
@@ -130,7 +133,7 @@ class RocketMQHandler(logging.Handler):
         checked = producer.BatchingProducer(name_servers, group=group, **options)
         super().__init__(level)
         self.topic: str = check_topic(topic)
-        self.formatter = JsonFormatter()
+        self.setFormatter(JsonFormatter())
         self._max_bytes = checked.config.max_buffered_bytes
         self._close_timeout = checked.producer.config.close_timeout
         self._open_producer = partial(BatchingProducer, name_servers, group=group, **options)
