@@ -136,6 +136,7 @@ def test_an_integration_is_imported_by_no_other_module(name: str) -> None:
 
 
 def test_data_frames_do_not_need_pyspark() -> None:
+    pytest.importorskip("pyarrow")
     loaded = loaded_by("import rocketmq_py.integrations.data_frames")
     assert "rocketmq_py.spark.sink_task" in loaded
     assert "pyspark" not in loaded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -90,6 +90,15 @@ def test_times_bound_a_read(client: Client, broker: TestBroker) -> None:
     assert bodies(read_messages(TOPIC, client, start=middle, end=middle)) == []
 
 
+def test_times_between_two_milliseconds_count_as_the_later_one(client: Client, broker: TestBroker) -> None:
+    fill(client, 1)
+    [message] = broker.messages(TOPIC)
+    stored = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=message.store_time_ms)
+    instants = [stored - timedelta(microseconds=1), stored, stored + timedelta(microseconds=1)]
+    assert [bodies(read_messages(TOPIC, client, start=instant)) for instant in instants] == [[0], [0], []]
+    assert [bodies(read_messages(TOPIC, client, end=instant)) for instant in instants] == [[], [], [0]]
+
+
 def test_a_group_continues_where_it_committed(client: Client) -> None:
     fill(client, 4)
     first = read_messages(TOPIC, client, group="reports")
@@ -100,6 +109,7 @@ def test_a_group_continues_where_it_committed(client: Client) -> None:
     assert bodies(second) == [0]
     assert commit_messages(second, "reports", client) == {QUEUES[0]: 3}
     assert bodies(read_messages(TOPIC, client, group="reports")) == [2, 1]
+    assert commit_messages(second.slice(0, 0), "reports", client) == {}
     assert bodies(read_messages(TOPIC, client, group="another")) == [0, 2, 0, 2, 1, 3, 1]
 
 

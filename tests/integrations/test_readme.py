@@ -24,6 +24,8 @@ OUTPUTS = {
     "Data frames": DATA_FRAME,
     "Taskiq": "32\n",
 }
+NEEDED = {"CloudEvents": ["cloudevents.core"], "Data frames": ["pandas", "pyarrow"], "Taskiq": ["taskiq"]}
+"""The packages of a program, which not every environment of the tests has."""
 
 
 def test_each_section_has_a_program() -> None:
@@ -32,6 +34,8 @@ def test_each_section_has_a_program() -> None:
 
 @pytest.mark.parametrize(("title", "program"), PROGRAMS, ids=[title for title, _ in PROGRAMS])
 def test_a_program_of_the_readme(title: str, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in NEEDED.get(title, ()):
+        pytest.importorskip(package)
     with run_broker() as broker:
         monkeypatch.setitem(ENVIRONMENT, "NAMESRV_ADDR", broker.name_server_address)
         assert run_program(program) == OUTPUTS[title]

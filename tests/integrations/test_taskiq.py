@@ -335,6 +335,24 @@ async def test_tasks_wait_for_topics(server: TestBroker, caplog: pytest.LogCaptu
 
 
 @asyncio_test
+async def test_a_worker_starts_while_brokers_are_away(server: TestBroker) -> None:
+    broker = broker_of(server, request_timeout=0.2, connect_timeout=0.2)
+    done = asyncio.Event()
+
+    @broker.task
+    async def finish() -> None:
+        done.set()
+
+    await broker.startup()
+    await finish.kiq()
+    await broker.shutdown()
+    await asyncio.to_thread(server.crash)
+    async with working(broker):
+        await asyncio.to_thread(server.restart)
+        await done.wait()
+
+
+@asyncio_test
 async def test_a_foreign_message_is_skipped(server: TestBroker) -> None:
     broker = broker_of(server)
 
@@ -392,6 +410,7 @@ async def test_taskiqs_broker_for_tests_runs_the_same_tasks(server: TestBroker) 
         assert result.return_value == 14
 
 
+@pytest.mark.long
 def test_the_worker_of_the_command_line(server: TestBroker, tmp_path: Path) -> None:
     """Worker processes run tasks, and end well on SIGTERM."""
     environment = {**ENVIRONMENT, "NAMESRV_ADDR": server.name_server_address}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeAlias, Unpack
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from rocketmq_py.spark.record_batches import record_batches
 
 Position: TypeAlias = datetime | Mapping[MessageQueue, int]
 """A store time with a time zone, for all queues, or the offset of each queue."""
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def read_messages(
@@ -119,7 +120,7 @@ def _offsets(
     if position is None:
         return {}
     if isinstance(position, datetime):
-        return reader.offsets_at([topic], int(position.timestamp() * 1000))
+        return reader.offsets_at([topic], -((_EPOCH - position) // timedelta(milliseconds=1)))
     if unknown := sorted(set(position) - set(queues)):
         listed = ", ".join([queue_name(queue) for queue in unknown])
         raise ConfigurationError(f"{name} names queues that topic {topic!r} does not have: {listed}")
