@@ -15,7 +15,8 @@ import pytest
 from rocketmq_py import Message, ProducerHook, SendContext
 from rocketmq_py.blocking import Producer
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.integrations.log_handler import OVERHEAD, JsonFormatter, RocketMQHandler
+from rocketmq_py.integrations.log_handler import JsonFormatter, RocketMQHandler
+from rocketmq_py.integrations.log_handler.shipper import OVERHEAD
 from rocketmq_py.testing import TestBroker, run_broker
 from tests.blocking.conftest import run_program
 
@@ -197,8 +198,6 @@ def test_closing_is_bounded_while_brokers_are_away(unused_address: str, log: log
     log.addHandler(handler)
     log.info("lost")
     handler.close()
-    assert handler._shipper is not None
-    handler._shipper._thread.join()
     assert handler.dropped == 1
 
 
@@ -300,6 +299,32 @@ LOGGING_PROGRAM = """
 def test_the_end_of_a_process_sends_its_own_records(broker: TestBroker, way: str, children: int) -> None:
     assert run_program(LOGGING_PROGRAM, broker.name_server_address, way) == ""
     assert texts(broker) == ["child"] * children + ["parent"] * 20
+
+
+def test_closing_does_not_need_the_lock_of_the_logging_module(broker: TestBroker) -> None:
+    """``dictConfig`` holds it while it closes the handlers of an earlier configuration."""
+    program = """
+        import logging, sys
+        from rocketmq_py.integrations.log_handler import RocketMQHandler
+
+        handler = RocketMQHandler("AppLogs", sys.argv[1])
+        logging.getLogger("shop").addHandler(handler)
+        with logging._lock:
+            logging.getLogger("shop").warning("sent")
+            handler.close()
+            print(handler.dropped)
+    """
+    assert run_program(program, broker.name_server_address) == "0\n"
+    assert len(broker.messages(TOPIC)) == 1
+
+
+def test_an_empty_text(broker: TestBroker, log: logging.Logger) -> None:
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
+    handler.setFormatter(logging.Formatter())
+    log.addHandler(handler)
+    log.info("")
+    handler.close()
+    assert (texts(broker), handler.dropped) == (["\n"], 0)
 
 
 def test_a_process_ends_in_time_while_brokers_are_away(unused_address: str) -> None:
