@@ -15,7 +15,7 @@ from rocketmq_py.integrations.data_frames.columns import (
     plain_batches,
 )
 from rocketmq_py.names import check_topic
-from rocketmq_py.producer.batching_config import BatchingOptions
+from rocketmq_py.producer.config import BatchingOptions
 from rocketmq_py.spark.batch_encoder import BatchEncoder
 from rocketmq_py.spark.batch_sender import BatchSender
 from rocketmq_py.spark.rows import MessageBuilder

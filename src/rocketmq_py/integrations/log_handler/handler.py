@@ -20,7 +20,7 @@ from rocketmq_py.blocking import BatchingProducer
 from rocketmq_py.integrations.log_handler.shipper import Shipper
 from rocketmq_py.message import Message
 from rocketmq_py.names import check_topic
-from rocketmq_py.producer.batching_config import BatchingOptions
+from rocketmq_py.producer.config import BatchingOptions
 
 DEFAULT_GROUP = "LOGGING"
 EMPTY_TEXT = b"\n"
