@@ -6,7 +6,7 @@
     orders = messages.to_pandas()  # or polars.from_arrow(messages), or duckdb.sql("… FROM messages")
     write_messages(pandas.DataFrame({"body": ["one", "two"]}), "Orders", "127.0.0.1:9876")
 
-The columns have the names and types of the Spark data source, so what one of them reads the other can write.
+The columns have the names and types of the Spark data source, so each can write the tables of the other.
 Newcomers start at ``reading`` and ``writing``; ``columns`` accepts the types of other libraries.
 """
 

@@ -147,7 +147,7 @@ def commit_messages(
     """Commit the offsets after messages for a consumer group, so that its next read continues behind them.
 
     Args:
-        messages: what :func:`read_messages` returned, or a data frame with at least its columns topic,
+        messages: a table from :func:`read_messages`, or a data frame with at least its columns topic,
             brokerName, queueId and queueOffset.
         group: the group. It must have no running members, which would overwrite the offsets.
         client, **options: as for :func:`read_messages`.
