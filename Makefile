@@ -64,8 +64,8 @@ types: .venv/installed
 LONG = tests/test_examples.py tests/aio/test_loops.py tests/blocking/test_exit.py tests/blocking/test_fork.py \
 	tests/behaviours/test_command_line.py tests/behaviours/test_killed_consumer.py \
 	tests/behaviours/test_large_group.py tests/consumer/test_random_groups.py \
-	tests/handoff/test_finalizers.py tests/relay/test_relay.py tests/relay/test_store.py \
-	tests/simulation/test_workload.py tests/testing/test_simulation.py
+	tests/handoff/test_finalizers.py tests/handoff/test_interrupts.py tests/handoff/test_stress.py \
+	tests/relay/test_relay.py tests/relay/test_store.py tests/simulation/test_workload.py tests/testing/test_simulation.py
 CHECK_SPARK = tests/spark tests/behaviours/test_spark_reading.py
 PARALLEL = -q -n auto --dist worksteal
 WITHOUT_SPARK = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
@@ -103,7 +103,8 @@ check-spark: java  ## The tests of the Spark format, on the embedded broker
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup $(CHECK_SPARK)
 
 # The parts that differ most between Python versions: threads, processes, TLS, cancellation, and the examples.
-ON_EACH_PYTHON = tests/aio tests/blocking tests/cli tests/client tests/remoting tests/test_cancelling.py tests/test_examples.py
+ON_EACH_PYTHON = tests/aio tests/blocking tests/cli tests/client tests/handoff tests/remoting \
+	tests/test_cancelling.py tests/test_examples.py
 
 pythons: .venv/installed  ## Types and tests on each supported Python that the machine has
 	$(BIN)/python -m integration.pythons $(WITHOUT_SPARK) tests
