@@ -111,7 +111,7 @@ class FakeSender:
             sender=self,
             encoder=encoder,
             builder=MessageBuilder(topic, TASK),
-            task=TASK,
+            description=TASK.description,
             retry_timeout=60.0,
             pieces_in_flight=pieces_in_flight,
             now=lambda: self.time,

@@ -9,7 +9,6 @@ import difflib
 from collections.abc import Callable, Mapping
 
 import attrs
-import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -23,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA
 
 # The source
 
@@ -44,27 +44,6 @@ SOURCE_SCHEMA = (
 
 All but the last three have the names of the old JVM connector, where ``properties`` is JSON.
 """
-
-PROPERTY_MAP = pa.map_(pa.string(), pa.string())
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-
-SOURCE_ARROW_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("flag", pa.int32()),
-        ("body", pa.binary()),
-        ("properties", PROPERTY_MAP),
-        ("brokerName", pa.string()),
-        ("queueId", pa.int32()),
-        ("queueOffset", pa.int64()),
-        ("bornTimestamp", TIMESTAMP),
-        ("storeTimestamp", TIMESTAMP),
-        ("tags", pa.string()),
-        ("keys", pa.string()),
-        ("msgId", pa.string()),
-    ]
-)
-"""The Arrow schema that Spark derives from SOURCE_SCHEMA. All columns are nullable."""
 
 
 def check_source_schema(schema: StructType) -> None:

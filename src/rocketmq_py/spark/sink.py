@@ -138,7 +138,7 @@ def row_writer(column_indexes: Mapping[str, int], options: SinkOptions, task: Ta
         sender,
         encoder,
         builder,
-        task,
+        task.description,
         options.retry_timeout,
         pieces_in_flight=1 if is_ordered else PIECES_IN_FLIGHT,
     )

@@ -36,7 +36,6 @@ from rocketmq_py.spark.rows import (
     describe_row,
     with_spark_names,
 )
-from rocketmq_py.spark.stamps import TaskIdentity
 
 SendOutcome: TypeAlias = SendResult | RocketMQError
 
@@ -173,7 +172,7 @@ class RowWriter:
         sender: sends batches and messages.
         encoder: encodes rows as batches.
         builder: builds messages from the rows that the encoder leaves over.
-        task: the task, for errors.
+        description: the task, for errors.
         retry_timeout: seconds during which rows are sent again after retriable errors.
         pieces_in_flight: the maximum number of pieces in flight. 1 keeps the order of rows for each queue.
         now, sleep: the clock. Replaced in tests.
@@ -183,7 +182,7 @@ class RowWriter:
     sender: RowSender
     encoder: BatchEncoder
     builder: MessageBuilder
-    task: TaskIdentity
+    description: str
     retry_timeout: float
     pieces_in_flight: int = PIECES_IN_FLIGHT
     now: Callable[[], float] = time.monotonic
@@ -307,19 +306,12 @@ class RowWriter:
 
     # Errors
 
-    @property
-    def _description(self) -> str:
-        task = self.task
-        return (
-            f"partition {task.partition} of batch {task.batch_id} of {task.query_id}, attempt {task.attempt}"
-        )
-
     def _invalid_row(self, error: RowError, acknowledged: int) -> WriteError:
         """Return the error of a row that was found before it was sent. All earlier rows are acknowledged."""
         outcome = "no row was sent"
         if acknowledged:
             outcome = f"rows 0 to {acknowledged - 1} are stored, and no other was sent"
-        return WriteError(f"{self._description}: {error}; {outcome}", acknowledged, [error.row])
+        return WriteError(f"{self.description}: {error}; {outcome}", acknowledged, [error.row])
 
     def _write_error(self, report: _Report) -> WriteError:
         """Return the error of rows that were sent, or not sent after an earlier row of their queue failed."""
@@ -332,7 +324,7 @@ class RowWriter:
         if stored:
             outcome = f"the other rows from 0 to {count - 1} are stored"
         text = (
-            f"{self._description}: {len(rows)} of {count} rows were not acknowledged; {'; '.join(reasons)}; "
+            f"{self.description}: {len(rows)} of {count} rows were not acknowledged; {'; '.join(reasons)}; "
             f"{outcome}, and no later row was sent"
         )
         return WriteError(text, stored, rows)
