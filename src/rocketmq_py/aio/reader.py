@@ -14,7 +14,8 @@ from rocketmq_py.aio.hosted import Hosted, shared_client
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.consumer import PullResult, StartPosition
-from rocketmq_py.consumer.read.raw import DEFAULT_BUFFER, DEFAULT_PARALLEL, DEFAULT_PATIENCE, OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
+from rocketmq_py.consumer.read.pull_result_stream import DEFAULT_BUFFER, DEFAULT_PARALLEL, DEFAULT_PATIENCE
 from rocketmq_py.consumer.read.stream import READER_GROUP
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.subscription import ALL
@@ -100,7 +101,7 @@ class Reader(Hosted[consumer.Reader]):
 
     def pull(
         self,
-        spans: Sequence[OffsetRange],
+        ranges: Sequence[OffsetRange],
         *,
         tags: str = ALL,
         sql: str | None = None,
@@ -110,7 +111,7 @@ class Reader(Hosted[consumer.Reader]):
         patience: float = DEFAULT_PATIENCE,
         group: str = READER_GROUP,
     ) -> PullResultStream:
-        """Return the messages of spans of queues as brokers store them; to be used inside ``async with``.
+        """Open a stream of the undecoded messages of offset ranges. Use it as an async context manager.
 
         Arguments and errors are those of the trio Reader's ``pull``.
         """
@@ -118,7 +119,7 @@ class Reader(Hosted[consumer.Reader]):
         opened = self._call_plain(
             partial(
                 self._target.pull,
-                spans, tags=tags, sql=sql, max_buffered_bytes=max_buffered_bytes, parallel=parallel,
+                ranges, tags=tags, sql=sql, max_buffered_bytes=max_buffered_bytes, parallel=parallel,
                 in_order=in_order, patience=patience, group=group,
             )
         )  # fmt: skip
@@ -168,4 +169,4 @@ class MessageStream(_Stream[ReceivedMessage]):
 
 
 class PullResultStream(_Stream[PullResult]):
-    """What is pulled of spans; made by ``Reader.pull``."""
+    """The undecoded messages of offset ranges. Made by ``Reader.pull``."""

@@ -14,18 +14,12 @@ from rocketmq_py import consumer
 from rocketmq_py.blocking.hosted import Hosted, shared_client
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.lifespan import Lifespan
-from rocketmq_py.consumer.read import stream
+from rocketmq_py.consumer.read import pull_result_stream, stream
 from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS
-from rocketmq_py.consumer.read.raw import (
-    DEFAULT_BUFFER,
-    DEFAULT_PARALLEL,
-    DEFAULT_PATIENCE,
-    OffsetRange,
-    PullResult,
-    RawPull,
-)
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
+from rocketmq_py.consumer.read.pull_result_stream import DEFAULT_BUFFER, DEFAULT_PARALLEL, DEFAULT_PATIENCE
 from rocketmq_py.consumer.read.reader import MAX_FOUND
-from rocketmq_py.consumer.read.start import StartPosition
+from rocketmq_py.consumer.read.start_position import StartPosition
 from rocketmq_py.consumer.read.stream import READER_GROUP
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.subscription import ALL
@@ -123,7 +117,7 @@ class Reader(Hosted[consumer.Reader]):
 
     def pull(
         self,
-        spans: Sequence[OffsetRange],
+        ranges: Sequence[OffsetRange],
         *,
         tags: str = ALL,
         sql: str | None = None,
@@ -133,14 +127,14 @@ class Reader(Hosted[consumer.Reader]):
         patience: float = DEFAULT_PATIENCE,
         group: str = READER_GROUP,
     ) -> PullResultStream:
-        """Return the messages of spans of queues as brokers store them: iterate over it.
+        """Return an iterator over the undecoded messages of offset ranges.
 
         Pulling begins at once. It ends at the end of the iteration, or when what is returned is closed, by
         ``close()`` or ``with``. Arguments and errors are those of the trio Reader's ``pull``.
         """
         pulling = self._call_plain(
             self._target.pull,
-            spans,
+            ranges,
             tags=tags,
             sql=sql,
             max_buffered_bytes=max_buffered_bytes,
@@ -214,13 +208,13 @@ class MessageStream(_Stream[ReceivedMessage]):
 
 
 class PullResultStream(_Stream[PullResult]):
-    """What is pulled of spans; made by ``Reader.pull``.
+    """The undecoded messages of offset ranges. Made by ``Reader.pull``.
 
-    Iterate over it; errors are those of the trio RawPull. At the end of the iteration, and after an
-    error, it is closed; before, by ``close()``, ``with``, or being dropped.
+    Iterate over it. Errors are those of the trio PullResultStream. It is closed at the end of the iteration,
+    after an error, by ``close()`` or ``with``, and when it is garbage-collected.
     """
 
-    def __init__(self, pulling: RawPull, reader: Reader) -> None:
+    def __init__(self, pulling: pull_result_stream.PullResultStream, reader: Reader) -> None:
         super().__init__(Hosted(pulling, reader), pulling.some)
 
     def __next__(self) -> PullResult:

@@ -42,7 +42,7 @@ from rocketmq_py.protocol.headers import (
 from rocketmq_py.protocol.headers.base import Request
 from rocketmq_py.protocol.subscription import make_subscription
 from tests.consumer.conftest import Fill, now_ms
-from tests.consumer.pushing import QUEUE, Kept, consumer_of
+from tests.consumer.push_consumers import QUEUE, Kept, consumer_of
 
 
 @pytest.fixture
@@ -367,7 +367,7 @@ async def test_what_cannot_be_set_is_said(
     async with running(consumer, Kept()):
         with pytest.raises(ConfigurationError, match="offset is -1"):
             await consumer.seek(QUEUE, -1)
-        with pytest.raises(NoQueueError, match="T/broker-a/5 is not one of this member's queues"):
+        with pytest.raises(NoQueueError, match="T/broker-a/5 is not assigned to this consumer"):
             await consumer.seek(MessageQueue("T", "broker-a", 5), 0)
 
 

@@ -31,12 +31,12 @@ from rocketmq_py.consumer.push.orderly import OrderlyDispatch
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.trace import ConsumeReturnType
 from tests.consumer.conftest import Fill
-from tests.consumer.handing import Backs, holding, settled
+from tests.consumer.dispatching import Backs, holding, settled
 from tests.consumer.lite_pull.test_consumer import consumer_of as lite_pull_consumer_of
 from tests.consumer.lite_pull.test_consumer import numbers
 from tests.consumer.pop.test_consumer import consumer_of as pop_consumer_of
-from tests.consumer.popping_broker import message, pop_brokers
-from tests.consumer.pushing import Kept, consumer_of
+from tests.consumer.pop_broker import message, pop_brokers
+from tests.consumer.push_consumers import Kept, consumer_of
 from tests.consumer.received import QUEUE, several
 
 

@@ -23,8 +23,8 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
 from tests.consumer.lite_pull.test_consumer import consumer_of as lite_pull_consumer_of
 from tests.consumer.pop.test_consumer import consumer_of as pop_consumer_of
-from tests.consumer.popping_broker import message, pop_brokers
-from tests.consumer.pushing import QUEUE, RETRIES, Kept, consumer_of
+from tests.consumer.pop_broker import message, pop_brokers
+from tests.consumer.push_consumers import QUEUE, RETRIES, Kept, consumer_of
 
 settled = trio.testing.wait_all_tasks_blocked
 

@@ -26,7 +26,7 @@ from rocketmq_py.protocol.bodies import CheckClientConfig
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.consumer.conftest import Fill
-from tests.consumer.pushing import Kept, consumer_of, never
+from tests.consumer.push_consumers import Kept, consumer_of, never
 from tests.scripted import Answering, ignore, scripted_cluster
 
 NOT_ENABLED = "The broker does not support consumer to filter message by SQL92"

@@ -6,7 +6,7 @@ import pytest
 
 from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
 from rocketmq_py.consumer.group.statistics import PullState
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, flow_of
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, flow_state
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from tests.consumer.received import QUEUE, received, several
 
@@ -33,28 +33,28 @@ def holding(*offsets: int, size: int = 1) -> ProcessQueue:
     ],
 )
 def test_a_limit_may_be_reached_and_not_passed(process_queue: ProcessQueue, flow: PullState) -> None:
-    assert flow_of(process_queue, LIMITS) is flow
+    assert flow_state(process_queue, LIMITS) is flow
 
 
 def test_paused_and_dropped_come_first() -> None:
     process_queue = holding(0, 1, 2, 3)
     process_queue.paused = True
-    assert flow_of(process_queue, LIMITS) is PullState.PAUSED
+    assert flow_state(process_queue, LIMITS) is PullState.PAUSED
     process_queue.dropped = True
-    assert flow_of(process_queue, LIMITS) is PullState.DROPPED
+    assert flow_state(process_queue, LIMITS) is PullState.DROPPED
 
 
 def test_room_comes_back() -> None:
     process_queue = holding(0, 1, 2, 3)
     process_queue.remove(received(3))
-    assert flow_of(process_queue, LIMITS) is PullState.PULLING
+    assert flow_state(process_queue, LIMITS) is PullState.PULLING
     process_queue.put(several([15]), 16)
     process_queue.remove(received(1))
-    assert flow_of(process_queue, LIMITS) is PullState.SPAN_TOO_WIDE
+    assert flow_state(process_queue, LIMITS) is PullState.SPAN_TOO_WIDE
     process_queue.remove(received(0))
-    assert flow_of(process_queue, LIMITS) is PullState.SPAN_TOO_WIDE
+    assert flow_state(process_queue, LIMITS) is PullState.SPAN_TOO_WIDE
     process_queue.remove(received(2))
-    assert flow_of(process_queue, LIMITS) is PullState.PULLING
+    assert flow_state(process_queue, LIMITS) is PullState.PULLING
 
 
 def test_the_limits_and_waits_of_java() -> None:

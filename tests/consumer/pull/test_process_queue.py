@@ -69,30 +69,30 @@ def test_removing_twice_counts_once() -> None:
 def test_several_are_taken_and_removed_at_once() -> None:
     process_queue = ProcessQueue(QUEUE, 0)
     heard: list[int] = []
-    process_queue.on_space = lambda: heard.append(len(process_queue))
+    process_queue.on_removed = lambda: heard.append(len(process_queue))
     process_queue.put(several(range(5)), 5)
-    taken = process_queue.take_several(3)
+    taken = process_queue.take_batch(3)
     assert [message.queue_offset for message in taken] == [0, 1, 2]
-    assert process_queue.holds(taken[1])
+    assert taken[1] in process_queue
     process_queue.remove_all(taken[1:])
-    assert not process_queue.holds(taken[1])
+    assert taken[1] not in process_queue
     assert (len(process_queue), process_queue.size, process_queue.safe_offset, heard) == (3, 12, 0, [3])
     process_queue.remove_all(taken)
     assert (len(process_queue), process_queue.size, process_queue.safe_offset) == (2, 8, 3)
-    assert len(process_queue.take_several(9)) == 2
-    assert process_queue.take_several(9) == []
+    assert len(process_queue.take_batch(9)) == 2
+    assert process_queue.take_batch(9) == []
 
 
 def test_a_message_put_back_is_handed_out_again_and_holds_the_offset() -> None:
     process_queue = ProcessQueue(QUEUE, 0)
     process_queue.put(several([0, 1]), 2)
     process_queue.take()
-    process_queue.put_back(received(0, reconsume_times=1))
+    process_queue.requeue(received(0, reconsume_times=1))
     assert (process_queue.waiting, len(process_queue), process_queue.safe_offset) == (2, 2, 0)
     taken = [message.reconsume_times for message in iter(process_queue.take, None)]
     assert taken == [0, 1]
     process_queue.remove(received(0))
-    process_queue.put_back(received(0))
+    process_queue.requeue(received(0))
     assert process_queue.take() is None, "it was done with"
 
 
@@ -101,7 +101,7 @@ def test_a_dropped_queue_hands_out_nothing() -> None:
     process_queue.put(several([0, 1]), 2)
     process_queue.dropped = True
     assert process_queue.take() is None
-    assert process_queue.take_several(2) == []
+    assert process_queue.take_batch(2) == []
     assert process_queue.waiting == 2
 
 
@@ -109,10 +109,10 @@ def test_who_waits_for_room_hears_of_every_removal() -> None:
     process_queue = ProcessQueue(QUEUE, 0)
     heard: list[int] = []
     process_queue.put(several([0, 1]), 2)
-    process_queue.on_space = lambda: heard.append(len(process_queue))
+    process_queue.on_removed = lambda: heard.append(len(process_queue))
     process_queue.remove(received(1))
     process_queue.remove(received(1))
-    process_queue.on_space = None
+    process_queue.on_removed = None
     process_queue.remove(received(0))
     assert heard == [1]
 
@@ -162,10 +162,10 @@ class ComparedWithModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.taken)
     @rule(data=st.data())
-    def put_back(self, data: st.DataObject) -> None:
+    def requeue(self, data: st.DataObject) -> None:
         message = self.taken.pop(data.draw(st.integers(0, len(self.taken) - 1)))
         self.waiting.append(message.queue_offset)
-        self.process_queue.put_back(message)
+        self.process_queue.requeue(message)
 
     @invariant()
     def same(self) -> None:

@@ -19,7 +19,7 @@ from rocketmq_py.consumer.group.queue_locks import Lock
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
-from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller
+from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullStatus, QueuePuller
 from rocketmq_py.errors import BrokerError, ConnectError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import SubscriptionData
@@ -46,14 +46,16 @@ class ScriptedPuller:
     def __init__(self, queue: MessageQueue = QUEUE) -> None:
         self.queue = queue
         self.pulls: list[Pull] = []
-        self.answers: deque[Pulled | RocketMQError | Callable[[], Pulled]] = deque()
+        self.answers: deque[PulledMessages | RocketMQError | Callable[[], PulledMessages]] = deque()
         self.more = trio.lowlevel.ParkingLot()
 
-    def answer(self, *answers: Pulled | RocketMQError) -> None:
+    def answer(self, *answers: PulledMessages | RocketMQError) -> None:
         self.answers += answers
         self.more.unpark_all()
 
-    async def pull(self, offset: int, subscription: SubscriptionData, *, commit: int | None = None) -> Pulled:
+    async def pull(
+        self, offset: int, subscription: SubscriptionData, *, commit: int | None = None
+    ) -> PulledMessages:
         self.pulls.append(Pull(offset, commit, trio.current_time()))
         while not self.answers:
             await self.more.park()
@@ -61,20 +63,22 @@ class ScriptedPuller:
         answer = self.answers.popleft()
         if isinstance(answer, RocketMQError):
             raise answer
-        return cast("Pulled", answer)
+        return cast("PulledMessages", answer)
 
     @property
     def offsets(self) -> list[int]:
         return [pull.offset for pull in self.pulls]
 
 
-def found(*offsets: int, next_offset: int | None = None, size: int = 1) -> Pulled:
+def found(*offsets: int, next_offset: int | None = None, size: int = 1) -> PulledMessages:
     messages = [received(offset, b"x" * size) for offset in offsets]
     return answered(FOUND, offsets[-1] + 1 if next_offset is None else next_offset, messages)
 
 
-def answered(status: PullStatus, next_offset: int, messages: Sequence[ReceivedMessage] = ()) -> Pulled:
-    return Pulled(status, messages, next_offset, 0, next_offset)
+def answered(
+    status: PullStatus, next_offset: int, messages: Sequence[ReceivedMessage] = ()
+) -> PulledMessages:
+    return PulledMessages(status, messages, next_offset, 0, next_offset)
 
 
 class Looping:
@@ -173,7 +177,7 @@ async def test_what_is_safe_to_commit_goes_with_each_pull(looping: Looping) -> N
 )
 async def test_a_full_queue_is_pulled_from_as_soon_as_there_is_space(
     looping: Looping,
-    answer: Pulled,
+    answer: PulledMessages,
     flow: PullState,
     removed: list[int],
     autojump_clock: trio.testing.MockClock,
@@ -189,7 +193,7 @@ async def test_a_full_queue_is_pulled_from_as_soon_as_there_is_space(
     assert looping.puller.pulls[1:] == [
         Pull(looping.process_queue.next_offset, looping.process_queue.safe_offset or None, start)
     ]
-    assert looping.process_queue.on_space is None
+    assert looping.process_queue.on_removed is None
 
 
 async def test_its_state_is_what_it_waits_for_and_else_what_comes_after_the_pull_under_way(
@@ -239,11 +243,11 @@ async def test_one_that_is_removed_is_not_always_room_enough(looping: Looping) -
 async def test_limits_that_change_make_space(looping: Looping) -> None:
     looping.puller.answer(found(0, 1, 2, 3, 4))
     await settled()
-    looping.loop.look_for_space()
+    looping.loop.resume_if_space()
     await settled()
     assert len(looping.puller.pulls) == 1
     looping.limits = FlowLimits(count=5, size=100, span=10)
-    looping.loop.look_for_space()
+    looping.loop.resume_if_space()
     await settled()
     assert len(looping.puller.pulls) == 2
 
@@ -385,7 +389,7 @@ async def test_a_broker_that_goes_back_and_back_is_asked_with_pauses_and_named_o
     await trio.sleep(28)
     assert looping.puller.offsets == [4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0]
     assert [record.message for record in caplog.records] == [
-        "offset corrected by the broker: topic=T broker=broker-a queue=0 asked=4 corrected=3"
+        "offset corrected by the broker: topic=T broker=broker-a queue=0 requested=4 corrected=3"
     ]
 
 
@@ -412,7 +416,7 @@ async def test_beginning_again_forgets_what_is_held(looping: Looping, offset: in
     await settled()
     looping.start = 50
     before = looping.process_queue
-    looping.loop.begin_again(offset)
+    looping.loop.reset(offset)
     assert before.dropped
     looping.puller.answer(found(60))
     await settled()
@@ -430,16 +434,16 @@ async def test_an_answer_to_the_pull_before_is_not_taken_for_one_to_the_pull_aft
     class Hasty(ScriptedPuller):
         async def pull(
             self, offset: int, subscription: SubscriptionData, *, commit: int | None = None
-        ) -> Pulled:
+        ) -> PulledMessages:
             self.pulls.append(Pull(offset, commit, trio.current_time()))
             await self.more.park()
-            return cast("Pulled", self.answers.popleft())
+            return cast("PulledMessages", self.answers.popleft())
 
     looping = Looping(Hasty())
     nursery.start_soon(looping.loop.run)
     await settled()
     looping.puller.answer(found(0))
-    looping.loop.begin_again(50)
+    looping.loop.reset(50)
     await settled()
     assert not looping.puller.answers
     assert looping.puller.offsets == [0, 50]
@@ -449,10 +453,10 @@ async def test_an_answer_to_the_pull_before_is_not_taken_for_one_to_the_pull_aft
 async def test_beginning_again_while_it_begins(nursery: trio.Nursery) -> None:
     looping = Looping(ScriptedPuller(), start=3)
     nursery.start_soon(looping.loop.run)
-    looping.loop.begin_again(9)
+    looping.loop.reset(9)
     await settled()
     assert looping.puller.offsets == [9]
-    looping.loop.begin_again()
+    looping.loop.reset()
     await settled()
     assert looping.puller.offsets == [9, 3]
 
@@ -464,7 +468,7 @@ async def test_what_is_looked_up_counts_no_more_when_it_is_told_meanwhile_where_
 
     class Hasty(Looping):
         async def look_up_start(self) -> int:
-            self.loop.begin_again(9)
+            self.loop.reset(9)
             return 3
 
     looping = Hasty(ScriptedPuller())
@@ -482,7 +486,7 @@ async def test_a_pull_that_never_ends_is_found_and_made_anew(
     assert not looping.loop.has_stalled(120)
     await trio.sleep(2)
     assert looping.loop.has_stalled(120)
-    looping.loop.pull_anew()
+    looping.loop.restart_pull()
     await settled()
     assert not looping.loop.has_stalled(120)
     assert looping.puller.offsets == [0, 1, 1]

@@ -122,7 +122,7 @@ async def test_a_refusal_is_an_error() -> None:
         with pytest.raises(SubscriptionError, match="why"):
             await puller.pull(0, ALL)
         answers.code = ResponseCode.INVALID_PARAMETER
-        with pytest.raises(NoQueueError, match="does not serve T/broker-a/2: why"):
+        with pytest.raises(NoQueueError, match="does not have T/broker-a/2: why"):
             await puller.pull(0, ALL)
         answers.code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         with pytest.raises(BrokerError, match="SUBSCRIPTION_GROUP_NOT_EXIST"):

@@ -20,7 +20,7 @@ from rocketmq_py.errors import ConfigurationError, LocalOffsetsError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
 from tests.consumer.push.test_consumer_faults import CancelAtStep
-from tests.consumer.pushing import QUEUE, Kept, consumer_of, never
+from tests.consumer.push_consumers import QUEUE, Kept, consumer_of, never
 
 
 @pytest.fixture(autouse=True)
@@ -146,7 +146,7 @@ async def test_what_fails_is_dropped_with_a_line_in_the_log(
             await consumer.run(handle)
     assert sorted(tries) == [0, 1, 2, 3]
     assert offsets_in(folder) == {QUEUE: 4}
-    assert caplog.text.count("is dropped: a broadcasting group has no second delivery") == 3
+    assert caplog.text.count("broadcasting groups have no redelivery") == 3
     assert await client.brokers.max_offset(MessageQueue("%RETRY%g", "broker-a", 0)) == 0
 
 

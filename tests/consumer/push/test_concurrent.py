@@ -14,7 +14,7 @@ from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY
 from rocketmq_py.message import MessageQueue, ReceivedMessage
-from tests.consumer.handing import Backs, Gate, handling_in, holding, settled
+from tests.consumer.dispatching import Backs, Gate, handling_in, holding, settled
 from tests.consumer.received import QUEUE, received, several
 
 Open = Callable[..., ConcurrentDispatch]
@@ -47,7 +47,7 @@ async def test_what_was_handled_is_removed(open_handling: Open) -> None:
     handling.offer(process_queue)
     await settled()
     assert process_queue.safe_offset == 101
-    assert handling.handling == 0
+    assert handling.in_flight == 0
 
 
 async def test_when_a_call_waits_those_before_it_are_done_with_and_those_behind_it_go_on(
@@ -66,10 +66,10 @@ async def test_when_a_call_waits_those_before_it_are_done_with_and_those_behind_
     handling.offer(process_queue)
     await settled()
     assert seen == list(range(10))
-    assert (process_queue.safe_offset, len(process_queue), handling.handling) == (5, 1, 1)
+    assert (process_queue.safe_offset, len(process_queue), handling.in_flight) == (5, 1, 1)
     gate.set()
     await settled()
-    assert (process_queue.safe_offset, handling.handling) == (10, 0)
+    assert (process_queue.safe_offset, handling.in_flight) == (10, 0)
 
 
 async def test_when_a_call_fails_those_before_it_are_done_with_and_those_behind_it_go_on(
@@ -90,7 +90,7 @@ async def test_when_a_call_fails_those_before_it_are_done_with_and_those_behind_
     handling.offer(process_queue)
     await settled()
     assert seen == list(range(10))
-    assert (process_queue.safe_offset, len(process_queue), handling.handling) == (5, 1, 1)
+    assert (process_queue.safe_offset, len(process_queue), handling.in_flight) == (5, 1, 1)
 
 
 async def test_a_handler_that_stops_it_is_called_no_more(open_handling: Open) -> None:
@@ -107,7 +107,7 @@ async def test_a_handler_that_stops_it_is_called_no_more(open_handling: Open) ->
     await settled()
     await handling.drain()
     assert seen == [0, 1, 2, 3]
-    assert (process_queue.safe_offset, process_queue.waiting, handling.handling) == (4, 6, 0)
+    assert (process_queue.safe_offset, process_queue.waiting, handling.in_flight) == (4, 6, 0)
 
 
 @pytest.mark.parametrize("batch_size", [None, 2])
@@ -152,7 +152,7 @@ async def test_so_many_run_at_once_and_no_more(open_handling: Open, concurrency:
     handling.offer(process_queue)
     await settled()
     assert sorted(gate.running) == list(range(min(concurrency, 20)))
-    assert handling.handling == min(concurrency, 20)
+    assert handling.in_flight == min(concurrency, 20)
     gate.open.set()
     await settled()
     assert len(process_queue) == 0
@@ -212,7 +212,7 @@ async def test_a_failure_is_logged_and_given_back(
     assert process_queue.safe_offset == 3
     [record] = caplog.records
     assert record.message == (
-        "handling message 7F0001 of topic T (%RETRY%g, broker-a, queue 3, offset 1) failed"
+        "handler failed: message=7F0001 topic=T retry_topic=%RETRY%g broker=broker-a queue=3 offset=1"
     )
     assert record.exc_info
     assert str(record.exc_info[1]) == "not this one"
@@ -279,7 +279,7 @@ async def test_a_queue_that_is_dropped_is_handed_out_no_more(open_handling: Open
     await settled()
     assert process_queue.waiting == 8
     assert len(other) == 0
-    assert handling.handling == 0
+    assert handling.in_flight == 0
 
 
 async def test_a_failure_in_a_queue_that_was_dropped_is_the_next_owners_affair(
@@ -446,6 +446,6 @@ async def test_a_failure_in_the_course_of_a_cancellation_is_logged(
         await begun.wait()
         await settled()
         nursery.cancel_scope.cancel()
-    assert "handling message" in caplog.text
+    assert "handler failed: message=" in caplog.text
     assert "while cleaning up" in caplog.text
     assert process_queue.safe_offset == 0

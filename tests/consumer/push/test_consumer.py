@@ -14,11 +14,11 @@ from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.consumer import ConsumeLater, PushConsumer
 from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore
-from rocketmq_py.consumer.pull.queue_puller import Pulled, QueuePuller
+from rocketmq_py.consumer.pull.queue_puller import PulledMessages, QueuePuller
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
-from tests.consumer.pushing import QUEUE, RETRIES, Kept, consumer_of, never
+from tests.consumer.push_consumers import QUEUE, RETRIES, Kept, consumer_of, never
 
 # Settings
 
@@ -86,7 +86,7 @@ async def test_one_run_at_a_time(
     async with consumer_of(address) as consumer:
         nursery.start_soon(consumer.run, never)
         await trio.sleep(1)
-        with pytest.raises(ConfigurationError, match="runs already"):
+        with pytest.raises(ConfigurationError, match="is running already"):
             await consumer.run(never)
 
 
@@ -204,11 +204,11 @@ async def test_who_leaves_threads_alone_waits_for_none_when_it_is_cancelled(
 
     try:
         async with consumer_of(client, close_timeout=3600) as consumer:
-            consumer.leave_threads()  # none runs, so there is nothing to leave
+            consumer.abandon_threads()  # none runs, so there is nothing to leave
             async with trio.open_nursery() as inner:
                 inner.start_soon(consumer.run, handle)
                 await stuck.wait()
-                consumer.leave_threads()
+                consumer.abandon_threads()
                 inner.cancel_scope.cancel()
         assert await client.brokers.committed_offset("g", QUEUE) == 0
     finally:
@@ -391,7 +391,7 @@ async def test_a_queue_that_is_not_pulled_from_is_taken_up_anew(
     pull = QueuePuller.pull
     defective = True
 
-    async def hang_while_defective(puller: QueuePuller, *arguments: Any, **options: Any) -> Pulled:
+    async def hang_while_defective(puller: QueuePuller, *arguments: Any, **options: Any) -> PulledMessages:
         if defective and puller.queue == QUEUE:
             await trio.sleep_forever()
         return await pull(puller, *arguments, **options)
@@ -404,7 +404,7 @@ async def test_a_queue_that_is_not_pulled_from_is_taken_up_anew(
         assert kept.numbers == []
         await trio.sleep(41)
     assert kept.numbers == list(range(5))
-    assert "T/broker-a/0 has not been pulled from for 120 s: it is pulled anew" in caplog.text
+    assert "pull stalled for more than 120 s, restarting it: T/broker-a/0" in caplog.text
 
 
 async def test_all_queues_share_one_connection(
@@ -509,7 +509,7 @@ async def test_a_body_that_cannot_be_read_goes_the_way_of_a_failure(
         with trio.move_on_after(60):
             await consumer.run(kept)
     assert kept.numbers == [0]
-    assert "handling message 7F01 of topic T" in caplog.text
+    assert "handler failed: message=7F01 topic=T" in caplog.text
     assert "its body cannot be read" in caplog.text
     assert await client.brokers.committed_offset("g", QUEUE) == 2
     await client.routes.get("%DLQ%g")

@@ -14,7 +14,7 @@ from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer
 from tests.consumer.conftest import Fill
-from tests.consumer.pushing import QUEUE, Kept, consumer_of
+from tests.consumer.push_consumers import QUEUE, Kept, consumer_of
 
 
 async def test_a_broker_that_comes_back_without_its_messages(jumping_clock: trio.testing.MockClock) -> None:

@@ -16,7 +16,7 @@ from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
 from rocketmq_py.consumer.push.handler_threads import THREAD_NAME, HandlerThreads
 from rocketmq_py.message import ReceivedMessage
-from tests.consumer.handing import Backs, handling_in, holding, settled
+from tests.consumer.dispatching import Backs, handling_in, holding, settled
 from tests.consumer.received import QUEUE, several
 
 PATIENCE = 60
@@ -80,7 +80,7 @@ async def test_each_call_gets_what_its_own_returns_or_raises() -> None:
         async with trio.open_nursery() as calls:
             for item in range(500):
                 calls.start_soon(call, item)
-        assert not threads
+        assert not threads.calls
     assert outcomes == {item: item * 2 if item % 7 else str(item) for item in range(500)}
 
 
@@ -102,7 +102,7 @@ async def test_calls_that_wait_run_at_the_same_time_up_to_the_most() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert len(held.begun) == 3
         held.go.set()
-        await threads.until_none_runs()
+        await threads.wait_idle()
     assert sorted(map(str, held.ended)) == ["0", "1", "2", "3", "4"]
 
 
@@ -201,7 +201,7 @@ async def test_where_the_system_has_no_thread_to_give_the_call_fails(
         for _ in range(2):
             with pytest.raises(RuntimeError, match="new thread"):
                 await threads.call(0)
-        assert not threads
+        assert not threads.calls
 
 
 # Handed over ahead of their time: a thread that is done has the next message at once.
@@ -227,7 +227,7 @@ async def stuck_on_the_second(
             yield handling, held, seen
             held.go.set()
             handling.close()
-            while handling.handling:
+            while handling.in_flight:
                 await trio.sleep(0.001)
             nursery.cancel_scope.cancel()
 
@@ -235,24 +235,24 @@ async def stuck_on_the_second(
 async def test_what_was_handed_over_and_is_anothers_now_is_not_handled() -> None:
     process_queue = holding(5)
     async with stuck_on_the_second(process_queue) as (handling, held, seen):
-        assert handling.handling > 1
+        assert handling.in_flight > 1
         process_queue.dropped = True
         held.go.set()
-        while handling.handling:
+        while handling.in_flight:
             await trio.sleep(0.001)
         assert seen == [0, 1]
 
 
 async def test_what_may_not_wait_is_not_handed_over_before_there_is_space() -> None:
     class Popped(ProcessQueue):
-        may_wait = False
+        allows_prefetch = False
 
     process_queue = Popped(QUEUE, 0)
     process_queue.put(several(range(3)), 3)
     async with stuck_on_the_second(process_queue) as (handling, held, seen):
         process_queue.put(several([3]), 4)
         handling.offer(process_queue)
-        assert handling.handling == 1
+        assert handling.in_flight == 1
         held.go.set()
         while len(process_queue):
             await trio.sleep(0.001)
@@ -265,9 +265,9 @@ async def test_what_no_thread_has_begun_is_taken_back_at_once() -> None:
     async with trio.open_nursery() as nursery:
         handling = handling_in(nursery, handled.append, 3, backs=Backs())
         handling.offer(process_queue)
-        assert handling.handling > 0
+        assert handling.in_flight > 0
         handling.close()
-        assert handling.handling == 0
+        assert handling.in_flight == 0
         await settled()
         nursery.cancel_scope.cancel()
     assert (handled, process_queue.safe_offset) == ([], 0)

@@ -14,11 +14,11 @@ import trio.testing
 from rocketmq_py import Client
 from rocketmq_py.callables import is_async
 from rocketmq_py.consumer import PushConsumer
-from rocketmq_py.consumer.push.invoker import RestOfCall, check_handler
+from rocketmq_py.consumer.push.invoker import SuspendedCall, check_handler
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from tests.consumer.conftest import Fill
-from tests.consumer.pushing import QUEUE, consumer_of
+from tests.consumer.push_consumers import QUEUE, consumer_of
 
 
 async def handle(message: object) -> None:
@@ -145,7 +145,7 @@ async def test_a_run_with_nothing_subscribed_says_so(
         nursery.start_soon(consumer.run, handle)
         await trio.testing.wait_all_tasks_blocked()
         consumer.stop()
-    assert "group g runs with nothing subscribed" in caplog.text
+    assert "no subscription: group=g" in caplog.text
 
 
 @pytest.mark.parametrize("tags", ["A,B", "A || B;C", "A|B", "A B"])
@@ -177,14 +177,14 @@ async def test_the_rest_of_a_call_gets_what_the_task_gets() -> None:
         return "done"
 
     begun = quick()
-    assert await RestOfCall(begun, begun.send(None)) == "done"
+    assert await SuspendedCall(begun, begun.send(None)) == "done"
     with trio.CancelScope() as scope:
         endless = call()
-        rest = RestOfCall(endless, endless.send(None))
+        rest = SuspendedCall(endless, endless.send(None))
         scope.deadline = trio.current_time()
         await rest
     assert scope.cancelled_caught
     assert ended == ["cancelled"]
     failing = quick()
     with pytest.raises(ZeroDivisionError):
-        RestOfCall(failing, failing.send(None)).throw(ZeroDivisionError())
+        SuspendedCall(failing, failing.send(None)).throw(ZeroDivisionError())

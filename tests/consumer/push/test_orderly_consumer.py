@@ -21,7 +21,7 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
 from tests.consumer.push.test_consumer_faults import CancelAtStep
-from tests.consumer.pushing import QUEUE, consumer_of
+from tests.consumer.push_consumers import QUEUE, consumer_of
 
 
 @attrs.define

@@ -90,7 +90,7 @@ async def test_what_some_brokers_have_is_found_while_others_fail(caplog: pytest.
         (message,) = await reader.find("T", "k")
         assert message.broker_name == "broker-b"
         (record,) = caplog.records
-        assert "looking up k in T" in record.getMessage()
+        assert "incomplete lookup of k in T" in record.getMessage()
         assert "scripted" in record.getMessage()
         with pytest.raises(BrokerError, match="scripted"):
             await reader.find("T", "other")
@@ -171,7 +171,7 @@ async def test_an_id_leads_to_no_address_outside_of_the_cluster() -> None:
     ):
         cluster.name_server.answer = knowing(cluster)
         stranger = strange.brokers["broker-a"]
-        with pytest.raises(ConfigurationError, match=f"names {stranger.address}, where no broker"):
+        with pytest.raises(ConfigurationError, match=f"contains {stranger.address}, which is not a broker"):
             await reader.message(id_at(stranger.address, 700))
         assert not stranger.connections
 

@@ -14,12 +14,12 @@ import trio.testing
 
 from rocketmq_py import Client, RpcContext, RpcHook
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.pull.queue_puller import PullStatus, RawPulled
-from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer
-from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
-from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER, Begin, OnEnd, ReadAhead
+from rocketmq_py.consumer.pull.queue_puller import PullResponse, PullStatus
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
+from rocketmq_py.consumer.read.pull_result_buffer import PullResultBuffer
+from rocketmq_py.consumer.read.range_puller import PULL_BATCH_SIZE
+from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER, OnResponse, ReadAhead, SubmitPull
 from rocketmq_py.consumer.read.reader import Reader
-from rocketmq_py.consumer.read.span_pull import RAW_BATCH_SIZE
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
@@ -182,7 +182,7 @@ async def test_brokers_may_come_to_give_more() -> None:
     broker = Broker(end, gives=lambda offset: 8 if offset < 100 else 32)
     assert await read(broker, OffsetRange(QUEUES[0], 0, end)) == list(range(end))
     asked = [most for _, most in sorted(broker.asked)]
-    assert asked[: RELEARN_AFTER + 2] == [RAW_BATCH_SIZE, *[8] * RELEARN_AFTER, RAW_BATCH_SIZE]
+    assert asked[: RELEARN_AFTER + 2] == [PULL_BATCH_SIZE, *[8] * RELEARN_AFTER, PULL_BATCH_SIZE]
     assert asked[RELEARN_AFTER + 2] == 32
 
 
@@ -252,14 +252,14 @@ async def test_hooks_see_what_is_pulled_ahead() -> None:
 
 
 @asynccontextmanager
-async def four_ahead(begin: Begin) -> AsyncIterator[tuple[ReadAhead, ChunkBuffer]]:
+async def four_ahead(begin: SubmitPull) -> AsyncIterator[tuple[ReadAhead, PullResultBuffer]]:
     """Ask ahead for four times eight messages, 20 bytes of 100 reserved for each; no task runs for it."""
 
-    async def pull(start: int, end: int) -> RawPulled:
+    async def pull(start: int, end: int) -> PullResponse:
         raise AssertionError("nothing runs")
 
     async with trio.open_nursery() as nursery:
-        buffer = ChunkBuffer(100, queues=1)
+        buffer = PullResultBuffer(100, queues=1)
         ahead = ReadAhead(nursery, begin, pull, buffer)
         ahead.learn(8, 8, is_limited=False)
         ahead.start(0, 100, depth=4, size=20)
@@ -267,7 +267,7 @@ async def four_ahead(begin: Begin) -> AsyncIterator[tuple[ReadAhead, ChunkBuffer
 
 
 async def test_what_cannot_be_asked_for_is_left_to_its_turn() -> None:
-    def begin(start: int, end: int, on_end: OnEnd) -> None:
+    def begin(start: int, end: int, on_end: OnResponse) -> None:
         raise NoQueueError("scripted")
 
     async with four_ahead(begin) as (ahead, buffer):
@@ -277,8 +277,8 @@ async def test_what_cannot_be_asked_for_is_left_to_its_turn() -> None:
         assert buffer.reserve_nowait(100) == 100, "all is free again"
 
 
-def found(following: int) -> RawPulled:
-    return RawPulled(PullStatus.FOUND, b"", following, 0, 100, 0)
+def found(following: int) -> PullResponse:
+    return PullResponse(PullStatus.FOUND, b"", following, 0, 100, 0)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def found(following: int) -> RawPulled:
 async def test_what_has_come_in_order_is_taken_together(
     ends: list[int | None], leave: int, taken: list[int]
 ) -> None:
-    def begin(start: int, end: int, on_end: OnEnd) -> Callable[[], None]:
+    def begin(start: int, end: int, on_end: OnResponse) -> Callable[[], None]:
         following = ends[start // 8]
         on_end(None if following is None else found(following))
         return lambda: None
@@ -316,13 +316,13 @@ async def test_what_is_given_up_is_not_pulled_to_its_end(begins: bool) -> None:
     started: list[int] = []
     ended: list[int] = []
 
-    def begin(start: int, end: int, on_end: OnEnd) -> Callable[[], None] | None:
+    def begin(start: int, end: int, on_end: OnResponse) -> Callable[[], None] | None:
         if not begins:
             return None
         started.append(start)
         return partial(ended.append, start)
 
-    async def pull(start: int, end: int) -> RawPulled:
+    async def pull(start: int, end: int) -> PullResponse:
         started.append(start)
         try:
             await trio.sleep_forever()
@@ -330,7 +330,7 @@ async def test_what_is_given_up_is_not_pulled_to_its_end(begins: bool) -> None:
             ended.append(start)
 
     async with trio.open_nursery() as nursery:
-        buffer = ChunkBuffer(100, queues=1)
+        buffer = PullResultBuffer(100, queues=1)
         ahead = ReadAhead(nursery, begin, pull, buffer)
         ahead.learn(8, 8, is_limited=False)
         ahead.start(0, 100, depth=4, size=20)

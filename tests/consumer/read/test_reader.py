@@ -229,7 +229,7 @@ async def test_nobody_there() -> None:
 
 async def test_a_topic_that_may_not_be_read(reader: Reader, broker: EmbeddedBroker, client: Client) -> None:
     await client.brokers.create_topic(broker.broker_address, "T", queues=1, perm=2)
-    with pytest.raises(NoQueueError, match="'T' has no queue that may be read"):
+    with pytest.raises(NoQueueError, match="'T' has no readable queue"):
         async with reader.open("T"):
             pytest.fail("not reached")
 

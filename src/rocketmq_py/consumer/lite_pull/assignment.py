@@ -18,7 +18,7 @@ from rocketmq_py.consumer.lite_pull.offsets import PolledOffsets
 from rocketmq_py.consumer.lite_pull.poll_buffer import PollBuffer
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
-from rocketmq_py.consumer.pull.running_info import QueueInfos
+from rocketmq_py.consumer.pull.running_info import RunningInfo
 from rocketmq_py.errors import NotAssignedError
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
@@ -41,9 +41,9 @@ class Assignment:
     Attributes:
         buffer: what waits to be polled.
         topics: gives the topics of which there are queues now.
-        pull_anew: has a topic's queues pulled anew.
+        restart_pull: has a topic's queues pulled anew.
         infos: what operators see of the queues.
-        look_for_progress, statistics: as Queues has them.
+        track_progress, statistics: as Queues has them.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Assignment:
             self._pulling,
             subscriptions,
             self._offsets,
-            begin_at=self._begin_at,
+            starting_offset=self._begin_at,
             limits=self._limits,
             statistics=statistics,
             on_dropped=self.buffer.count,
@@ -75,10 +75,10 @@ class Assignment:
         )
         self._is_crowded = False
         self.topics: Callable[[], KeysView[str]] = self._queues.topics
-        self.pull_anew: Final = self._queues.pull_anew
-        self.look_for_progress: Final = self._queues.look_for_progress
+        self.restart_pull: Final = self._queues.restart_pull
+        self.track_progress: Final = self._queues.track_progress
         self.statistics: Final = self._queues.statistics
-        self.infos: QueueInfos = QueueInfos(client, self._queues)
+        self.infos: RunningInfo = RunningInfo(client, self._queues)
 
     def open(self, nursery: trio.Nursery) -> None:
         """Have the pull loops run in ``nursery``."""
@@ -114,7 +114,7 @@ class Assignment:
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from ``offset`` in a queue. Raises NotAssignedError."""
-        self._loop_of(queue).begin_again(offset)
+        self._loop_of(queue).reset(offset)
         self._look_for_space()
 
     async def position(self, queue: MessageQueue) -> int:
@@ -133,7 +133,7 @@ class Assignment:
         for queue in self._queues.of_topic(topic):
             loop = self._queues.find(queue)
             if loop is not None and loop.safe_offset is not None:
-                loop.begin_again(loop.safe_offset)
+                loop.reset(loop.safe_offset)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> None:
         """Commit now: these offsets, or (None) everything that was polled. Raises the first error."""
@@ -148,7 +148,7 @@ class Assignment:
         await self._offsets.open()
         while True:
             await trio.sleep(self._config.auto_commit_interval)
-            self._queues.note_offsets()
+            self._queues.record_offsets()
             await self._offsets.write()
 
     async def lag(self) -> Mapping[MessageQueue, int]:
@@ -185,4 +185,4 @@ class Assignment:
         if self._is_crowded and self.buffer.total <= self._config.pull_threshold_for_all:
             self._is_crowded = False
             for loop in self._queues:
-                loop.look_for_space()
+                loop.resume_if_space()

@@ -35,8 +35,8 @@ class PollBuffer:
     def offer(self, process_queue: ProcessQueue) -> None:
         """Have what waits in a queue taken in its turn."""
         self.count(process_queue)
-        if not process_queue.offered and process_queue.waiting:
-            process_queue.offered = True
+        if not process_queue.is_ready and process_queue.waiting:
+            process_queue.is_ready = True
             self._turns.append(process_queue)
         self.wake()
 
@@ -65,15 +65,15 @@ class PollBuffer:
         taken: list[Batch] = []
         while turns and count > 0:
             process_queue = turns.popleft()
-            process_queue.offered = False
+            process_queue.is_ready = False
             if process_queue.paused or process_queue.dropped:
                 continue
-            messages = process_queue.take_several(count)
+            messages = process_queue.take_batch(count)
             if messages:
                 taken.append((process_queue, messages))
                 count -= len(messages)
             if process_queue.waiting:
-                process_queue.offered = True
+                process_queue.is_ready = True
                 turns.append(process_queue)
         return taken
 
@@ -91,7 +91,7 @@ class PollBuffer:
                 messages = await hooks.received(messages, queues, seconds)
             except BaseException:
                 for process_queue, batch in taken:
-                    process_queue.put_back_first(batch)
+                    process_queue.requeue_first(batch)
                     self.offer(process_queue)
                 raise
         self._in_hand += taken

@@ -81,7 +81,7 @@ class LitePullSession:
                 nursery.start_soon(self._membership.keep_checking)
                 nursery.start_soon(self._check_sql_filters)
                 nursery.start_soon(self._queues.commit_now_and_then)
-                nursery.start_soon(self._queues.look_for_progress)
+                nursery.start_soon(self._queues.track_progress)
                 broker_requests = BrokerRequests(
                     self._client,
                     self._config.group,
@@ -111,7 +111,7 @@ class LitePullSession:
 
     def subscription_changed(self, topic: str) -> None:
         """Have brokers told, and queues shared out, at once: the topic is subscribed otherwise."""
-        self._queues.pull_anew(topic)
+        self._queues.restart_pull(topic)
         self._rebalancer.announce()
 
     async def leave(self) -> None:

@@ -1,4 +1,4 @@
-"""Iterating over messages that come several at a time."""
+"""The base of asynchronous iterators over messages that arrive in batches."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import trio
 from rocketmq_py.message import ReceivedMessage
 
 YIELD_EVERY = 64
-"""Messages after which others get their turn, though there are more at hand."""
+"""Messages returned without waiting before the iterator yields to other tasks."""
 
 
 class MessageIterator(ABC):
-    """Hands out one by one what :meth:`some` brings."""
+    """Iterates over the messages of the batches that :meth:`some` returns."""
 
     _messages: Iterator[ReceivedMessage] = iter(())
     _until_yield = YIELD_EVERY
@@ -24,9 +24,9 @@ class MessageIterator(ABC):
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        """Return the next message, waiting for it if need be. When cancelled, none is lost.
+        """Return the next message, waiting for it if necessary. When cancelled, no message is lost.
 
-        Raises as :meth:`some` does. After an error, iterating goes on where it was.
+        Raises the errors of :meth:`some`. After an error, the iteration can be continued.
         """
         self._until_yield -= 1
         if not self._until_yield:
@@ -43,4 +43,4 @@ class MessageIterator(ABC):
 
     @abstractmethod
     async def some(self) -> Sequence[ReceivedMessage]:
-        """Return the next messages, at least one; none at the end."""
+        """Return the next messages, at least one. Return an empty sequence at the end."""

@@ -12,7 +12,7 @@ import trio.testing
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
-from rocketmq_py.consumer.push.far_dispatch import FarDispatch
+from rocketmq_py.consumer.push.executor_dispatch import ExecutorDispatch
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.errors import ConnectError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -53,7 +53,7 @@ def handling_in(
     hooks: ConsumerHooks | None = None,
 ) -> ConcurrentDispatch:
     invoker = Invoker(handle, concurrency, nursery, in_lists=batch_size is not None)
-    return (ConcurrentDispatch if invoker.is_async else FarDispatch)(
+    return (ConcurrentDispatch if invoker.is_async else ExecutorDispatch)(
         nursery,
         invoker,
         concurrency=concurrency,

@@ -10,43 +10,43 @@ import trio
 import trio.testing
 
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
-from rocketmq_py.consumer.push.far_side import NO_OUTCOME, Bunch, Call, FarSide
-from tests.consumer.handing import Backs, handling_in, holding, settled
+from rocketmq_py.consumer.push.handler_executor import NO_RESULT, CallBatch, HandlerCall, HandlerExecutor
+from tests.consumer.dispatching import Backs, handling_in, holding, settled
 from tests.consumer.received import received
 
 TIMEOUT = 60.0
 
 
-class There(FarSide):
+class There(HandlerExecutor):
     """Makes calls when it is told to."""
 
     cancels = True
-    takes_bunches = True
+    accepts_batches = True
 
     def __init__(self) -> None:
         super().__init__(lambda _: None, 4)
-        self.cancelled: list[Call] = []
+        self.cancelled: list[HandlerCall] = []
 
-    def begin(self, calls: Sequence[Call]) -> None:
+    def start(self, calls: Sequence[HandlerCall]) -> None:
         self.calls.update(calls)
-        self._line.extend(calls)
+        self._queue.extend(calls)
 
-    def cancel(self, call: Call) -> bool:
+    def cancel(self, call: HandlerCall) -> bool:
         self.cancelled.append(call)
         return True
 
-    def bunch(self) -> Bunch:
+    def bunch(self) -> CallBatch:
         """Take the next one of the line."""
-        bunch = self._line.popleft()
-        assert isinstance(bunch, Bunch)
+        bunch = self._queue.popleft()
+        assert isinstance(bunch, CallBatch)
         bunch.runner = self
         return bunch
 
-    def end(self, *ended: Call) -> None:
+    def end(self, *ended: HandlerCall) -> None:
         for call in ended:
             call.runner = None
             self.calls.add(call)
-        self.take(list(ended))
+        self.collect(list(ended))
 
 
 class Handler:
@@ -58,12 +58,12 @@ class Handler:
     def __call__(self, _: object) -> None:
         raise AssertionError
 
-    def far_side(self, _: int) -> FarSide:
+    def make_executor(self, _: int) -> HandlerExecutor:
         return self.there
 
 
-def begun(bunch: Bunch) -> Any:
-    bunch.begun = argument = bunch.waiting.popleft()
+def begun(bunch: CallBatch) -> Any:
+    bunch.current = argument = bunch.waiting.popleft()
     return argument
 
 
@@ -81,21 +81,21 @@ async def test_what_is_done_is_told_with_its_bunch_and_the_rest_goes_on(nursery:
     assert [message.queue_offset for message in bunch.waiting] == [0, 1, 2, 3]
     bunch.done += [begun(bunch), begun(bunch)]
     bunch.seconds = 3.0
-    rest = bunch.rest()
+    rest = bunch.split_rest()
     there.calls.add(rest)
     there.end(bunch)
     assert process_queue.safe_offset == 2
     assert (process_queue.counts.calls, process_queue.counts.call_seconds) == (2, 3.0)
     assert [message.queue_offset for message in rest.waiting] == [2, 3]
-    assert handling.handling == 3  # and the last one is there
+    assert handling.in_flight == 3  # and the last one is there
     rest.done += [begun(rest), begun(rest)]
     there.end(rest)
     last = there.bunch()
     last.done.append(begun(last))
     there.end(last)
     assert process_queue.safe_offset == 5
-    assert not handling.handling
-    assert not there
+    assert not handling.in_flight
+    assert not there.calls
 
 
 async def test_a_call_that_comes_to_something_else_is_settled_by_itself(nursery: trio.Nursery) -> None:
@@ -104,14 +104,14 @@ async def test_a_call_that_comes_to_something_else_is_settled_by_itself(nursery:
     process_queue = holding(3)
     handling.offer(process_queue)
     bunch = there.bunch()
-    failed = bunch.take_out(begun(bunch))
+    failed = bunch.detach(begun(bunch))
     failed.error = ValueError("wrong")
     bunch.done += [begun(bunch), begun(bunch)]
     there.end(failed, bunch)
     await settled()
     assert backs.offsets == [0]
     assert process_queue.safe_offset == 3
-    assert not handling.handling
+    assert not handling.in_flight
 
 
 async def test_nothing_of_a_queue_that_is_dropped_or_cannot_be_read_begins(nursery: trio.Nursery) -> None:
@@ -121,17 +121,17 @@ async def test_nothing_of_a_queue_that_is_dropped_or_cannot_be_read_begins(nurse
     process_queue.put([received(1, corruption="cut off")], 2)
     handling.offer(process_queue)
     bunch = there.bunch()
-    assert bunch.may_begin(begun(bunch))
+    assert bunch.may_start_next(begun(bunch))
     with pytest.raises(Exception, match="cut off"):
-        bunch.may_begin(begun(bunch))
+        bunch.may_start_next(begun(bunch))
     process_queue.dropped = True
-    assert not bunch.may_begin(bunch.begun)
-    skipped = bunch.take_out(bunch.begun)
-    skipped.result = NO_OUTCOME
+    assert not bunch.may_start_next(bunch.current)
+    skipped = bunch.detach(bunch.current)
+    skipped.result = NO_RESULT
     bunch.done.append(process_queue._messages[0])
     there.end(skipped, bunch)
     await settled()
-    assert not handling.handling
+    assert not handling.in_flight
     assert process_queue.safe_offset == 1
 
 
@@ -144,15 +144,15 @@ async def test_what_has_not_begun_when_it_closes_never_does(nursery: trio.Nurser
     if has_begun:
         bunch.done.append(begun(bunch))
     else:
-        there._line.append(bunch)
+        there._queue.append(bunch)
     handling.close()
     assert not bunch.waiting
-    assert handling.handling == has_begun
+    assert handling.in_flight == has_begun
     if has_begun:
         there.end(bunch)
     await handling.drain()
     assert process_queue.safe_offset == has_begun
-    assert not there
+    assert not there.calls
 
 
 async def test_one_of_a_bunch_that_takes_too_long_is_sent_back_once(
@@ -168,10 +168,10 @@ async def test_one_of_a_bunch_that_takes_too_long_is_sent_back_once(
     assert there.cancelled == [bunch]
     assert bunch.expired is late
     assert backs.offsets == [0]
-    call = bunch.take_out(late)
-    assert bunch.taken_out is call
+    call = bunch.detach(late)
+    assert bunch.detached is call
     call.error = ValueError("after all")
-    in_time = bunch.take_out(begun(bunch))
+    in_time = bunch.detach(begun(bunch))
     in_time.error = ValueError("wrong")
     bunch.done.append(begun(bunch))
     there.end(call, in_time, bunch)

@@ -7,9 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer, ChunkQueue
-from rocketmq_py.consumer.read.offset_ranges import PullResult
-from rocketmq_py.consumer.read.raw import AT_ONCE, OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
+from rocketmq_py.consumer.read.pull_result_buffer import PullResultBuffer, ResultQueue
+from rocketmq_py.consumer.read.pull_result_stream import BATCH_BYTES
 from rocketmq_py.consumer.read.reader import Reader
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue
@@ -23,23 +23,23 @@ SPAN = OffsetRange(MessageQueue("T", "broker-a", 0), 0, 1000)
 class Taking:
     """Takes once, in a task, and says what came."""
 
-    buffer: ChunkBuffer
+    buffer: PullResultBuffer
     taken: list[int] = attrs.field(factory=list)
 
     async def take(self, least: int) -> None:
         self.taken = [len(chunk.body) for chunk in await self.buffer.take(None, least)]
 
 
-def put(buffer: ChunkBuffer, queue: ChunkQueue, size: int) -> None:
+def put(buffer: PullResultBuffer, queue: ResultQueue, size: int) -> None:
     buffer.put(PullResult(SPAN, b"x" * size, 0, 1), 0, queue)
 
 
 @pytest.fixture(name="buffer")
-def buffer_of_two_queues() -> ChunkBuffer:
-    return ChunkBuffer(1000, queues=2)
+def buffer_of_two_queues() -> PullResultBuffer:
+    return PullResultBuffer(1000, queues=2)
 
 
-async def test_chunks_are_waited_for_until_there_are_enough(buffer: ChunkBuffer) -> None:
+async def test_chunks_are_waited_for_until_there_are_enough(buffer: PullResultBuffer) -> None:
     first, second = buffer.next_queue(), buffer.next_queue()
     taking = Taking(buffer)
     async with trio.open_nursery() as nursery:
@@ -59,7 +59,7 @@ async def test_chunks_are_waited_for_until_there_are_enough(buffer: ChunkBuffer)
 
 @pytest.mark.parametrize("why", ["the queue ends", "it fails", "all ends", "there is no space for more"])
 async def test_what_there_is_comes_where_no_more_can(
-    why: str, buffer: ChunkBuffer, autojump_clock: trio.testing.MockClock
+    why: str, buffer: PullResultBuffer, autojump_clock: trio.testing.MockClock
 ) -> None:
     first = buffer.next_queue()
     taking = Taking(buffer)
@@ -82,7 +82,7 @@ async def test_what_there_is_comes_where_no_more_can(
     assert taking.taken == [60]
 
 
-async def test_who_wants_less_is_woken_before_who_wants_more(buffer: ChunkBuffer) -> None:
+async def test_who_wants_less_is_woken_before_who_wants_more(buffer: PullResultBuffer) -> None:
     first = buffer.next_queue()
     much, little = Taking(buffer), Taking(buffer)
     async with trio.open_nursery() as nursery:
@@ -109,4 +109,4 @@ async def test_much_is_handed_over_at_once() -> None:
         while some := await chunks.some():
             sizes.append(sum(len(chunk.body) for chunk in some))
     assert len(sizes) > 2
-    assert min(sizes[:-1]) >= AT_ONCE
+    assert min(sizes[:-1]) >= BATCH_BYTES

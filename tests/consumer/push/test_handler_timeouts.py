@@ -11,7 +11,7 @@ import trio.testing
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.message import ReceivedMessage
-from tests.consumer.handing import Backs, handling_in, holding, settled
+from tests.consumer.dispatching import Backs, handling_in, holding, settled
 
 TIMEOUT = 60.0
 
@@ -41,7 +41,7 @@ async def test_a_handler_that_hangs_is_cancelled_and_its_message_given_back(
     assert handled == [1, 2]
     assert (backs.offsets, backs.levels) == ([0], [3])
     assert process_queue.safe_offset == 3
-    assert "offset 0) takes longer than 60 s: it is sent back" in caplog.text
+    assert "handler timed out after 60 s: message=" in caplog.text
 
 
 async def test_a_list_that_takes_too_long_is_given_back_as_a_whole(
@@ -142,9 +142,9 @@ async def test_what_ends_in_the_last_moment_is_not_given_back(
     handling = handling_in(nursery, handle, 1, timeout=TIMEOUT, backs=backs)
     handling.offer(process_queue)
     await settled()
-    (place,) = handling._under_way
+    (place,) = handling._workers
     end.set()
-    handling._expire(place, place.item)
+    handling._time_out(place, place.item)
     await settled()
     assert process_queue.safe_offset == 1
     assert backs.offsets == []
@@ -211,15 +211,15 @@ async def test_a_thread_that_hangs_keeps_its_place_but_not_its_message(
         hooks.add(ConsumerHook())
     handling = handling_in(nursery, stuck, 2, timeout=60, backs=backs, hooks=hooks)
     handling.offer(process_queue)
-    while len(stuck.handled) < 2 or handling.handling > 1:
+    while len(stuck.handled) < 2 or handling.in_flight > 1:
         await trio.lowlevel.checkpoint()
     while not backs.taken:  # it is looked now and then which calls are still the same
         mock_clock.jump(60)
         await trio.lowlevel.checkpoint()
     assert process_queue.safe_offset == 3
-    assert handling.handling == 1
+    assert handling.in_flight == 1
     stuck.go.set()
-    while handling.handling:
+    while handling.in_flight:
         await trio.lowlevel.checkpoint()
     assert backs.offsets == [0]
     assert ("after all" in caplog.text) == fail
@@ -278,7 +278,7 @@ async def test_what_a_plain_function_returns_to_be_awaited_is_cancelled_at_once(
         caller = Invoker(lambda _: hang(), 1, nursery, in_lists=False)
         nursery.start_soon(caller.call, None)
         await settled()
-        await caller.until_no_thread_runs()
+        await caller.wait_for_threads()
         await settled()
         nursery.cancel_scope.cancel()
         caller.abandon()
@@ -286,4 +286,4 @@ async def test_what_a_plain_function_returns_to_be_awaited_is_cancelled_at_once(
 
 async def test_nobody_waits_where_no_thread_runs(nursery: trio.Nursery) -> None:
     caller = Invoker(lambda _: 5, 1, nursery, in_lists=False)
-    await caller.until_no_thread_runs()
+    await caller.wait_for_threads()

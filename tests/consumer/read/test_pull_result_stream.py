@@ -11,9 +11,9 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
+from rocketmq_py.consumer.read.range_puller import PULL_BATCH_SIZE
 from rocketmq_py.consumer.read.reader import Reader
-from rocketmq_py.consumer.read.span_pull import RAW_BATCH_SIZE
 from rocketmq_py.errors import (
     BrokerError,
     ClosedError,
@@ -46,8 +46,8 @@ def bodies_of(chunks: list[PullResult]) -> list[bytes]:
     return [
         message.body
         for chunk in chunks
-        for message in decode_messages(chunk.body, chunk.span.queue.broker_name)
-        if chunk.span.start <= message.queue_offset < chunk.span.end
+        for message in decode_messages(chunk.body, chunk.range.queue.broker_name)
+        if chunk.range.start <= message.queue_offset < chunk.range.end
     ]
 
 
@@ -71,7 +71,7 @@ async def test_spans_of_several_queues(client: Client, fill: Fill) -> None:
     async with Reader(client) as reader:
         chunks = await pulled(reader, *spans)
         for span in spans:
-            of_span = [chunk for chunk in chunks if chunk.span is span]
+            of_span = [chunk for chunk in chunks if chunk.range is span]
             number = queues.index(span.queue)
             assert bodies_of(of_span) == [b"%d" % (3 * at + number) for at in range(span.start, span.end)]
             assert [one.first for one in of_span[1:]] == [one.next for one in of_span[:-1]]
@@ -95,7 +95,7 @@ async def test_spans_one_behind_the_other(
         )
         assert await pulled(reader, in_order=True) == []
         assert bodies_of(await pulled(reader, spans[0], in_order=True)) == bodies_of(chunks)[:50]
-    assert list(dict.fromkeys(chunk.span for chunk in chunks)) == [span for span in spans if span.end > 7]
+    assert list(dict.fromkeys(chunk.range for chunk in chunks)) == [span for span in spans if span.end > 7]
     assert bodies_of(chunks) == [
         b"%d" % (4 * at + queues.index(span.queue)) for span in spans for at in range(span.start, span.end)
     ]
@@ -139,7 +139,7 @@ async def test_a_condition_that_is_refused(client: Client, fill: Fill) -> None:
 
 async def test_pull_refuses_wrong_arguments_and_a_closed_reader(client: Client) -> None:
     for start, end in ((-1, 3), (3, 2)):
-        with pytest.raises(ConfigurationError, match=f"T/broker-a/0 from {start} to {end}"):
+        with pytest.raises(ConfigurationError, match=f"T/broker-a/0, {start} to {end}"):
             OffsetRange(QUEUE, start, end)
     async with Reader(client) as reader:
         for name, bound in (
@@ -261,7 +261,7 @@ async def test_messages_beyond_the_span() -> None:
 async def test_as_many_are_asked_for_as_brokers_give() -> None:
     broker = Broker((FOUND, 3, 0, 9000, messages(0, 1, 2)), (FOUND, 9000, 0, 9000, messages(3)))
     assert await pulled_from(broker, 0, 9000) == [(0, 3, 3), (3, 9000, 1)]
-    assert broker.most == [RAW_BATCH_SIZE] * 2
+    assert broker.most == [PULL_BATCH_SIZE] * 2
 
 
 async def test_a_start_below_the_minimum_is_lost(jumping_clock: object) -> None:

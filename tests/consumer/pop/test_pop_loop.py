@@ -18,16 +18,16 @@ from rocketmq_py.consumer import PushConsumerConfig
 from rocketmq_py.consumer.group.counters import Statistics, TopicCounts
 from rocketmq_py.consumer.group.pop_retry_topics import original_topic, retries_of
 from rocketmq_py.consumer.group.subscriptions import subscription_of
+from rocketmq_py.consumer.pop.acknowledger import DELAY_SECONDS
+from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
 from rocketmq_py.consumer.pop.messages import PoppedMessage
-from rocketmq_py.consumer.pop.popped_queue import PoppedQueue
-from rocketmq_py.consumer.pop.push_outcomes import DELAY_SECONDS
-from rocketmq_py.consumer.pop.push_queues import PoppedQueues
+from rocketmq_py.consumer.pop.process_queue import PopProcessQueue
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ALL_QUEUES, BatchAcks, SubscriptionData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import ReceiptHandle, TopicKind
-from tests.consumer.popping_broker import PopBroker, message, pop_brokers
+from tests.consumer.pop_broker import PopBroker, message, pop_brokers
 from tests.consumer.received import received
 
 QUEUE = MessageQueue("T", "broker-a", ALL_QUEUES)
@@ -53,9 +53,9 @@ class Held:
     counts: TopicCounts = attrs.field(factory=TopicCounts)
     space: list[int] = attrs.field(factory=list)
 
-    def queue(self, *messages: PoppedMessage, seconds: float = 60) -> PoppedQueue:
-        queue = PoppedQueue(QUEUE, self.counts, self.done.append)
-        queue.on_space = lambda: self.space.append(len(queue))
+    def queue(self, *messages: PoppedMessage, seconds: float = 60) -> PopProcessQueue:
+        queue = PopProcessQueue(QUEUE, self.counts, self.done.append)
+        queue.on_removed = lambda: self.space.append(len(queue))
         queue.put(messages, trio.current_time() + seconds)
         return queue
 
@@ -67,16 +67,16 @@ async def test_what_is_handled_is_told_and_what_is_given_back_is_not(
     queue = held.queue(a, b, c)
     assert (len(queue), queue.waiting) == (3, 3)
     assert queue.take() is a
-    assert queue.take_several(5) == [b, c]
+    assert queue.take_batch(5) == [b, c]
     queue.remove(a)
-    queue.release(b)
-    queue.release(b)
+    queue.remove_sent_back(b)
+    queue.remove_sent_back(b)
     queue.remove_all([a, b, c])
     assert held.done == [a, c], "offsets mean nothing: two messages may have the same one"
     assert (held.counts.done, held.counts.sent_back, held.space) == (2, 1, [2, 1, 0])
     queue.put([a], trio.current_time() + 1)
     assert queue.take() is a
-    queue.put_back(a)
+    queue.requeue(a)
     assert queue.take() is a
 
 
@@ -90,11 +90,13 @@ async def test_what_is_over_is_neither_handed_out_nor_acknowledged(
     queue.put([c], trio.current_time() + 5)
     queue.remove(a)
     queue.remove(a)
-    assert queue.take_several(9) == [c]
+    assert queue.take_batch(9) == [c]
     assert held.done == []
     assert len(queue) == 1
     assert [record.message for record in caplog.records] == [
-        f"message {each.message_id} of topic T is not done with in time: it comes again" for each in (a, b)
+        f"not processed within the invisible time: message={each.message_id} topic=T: "
+        "the broker redelivers it"
+        for each in (a, b)
     ]
 
 
@@ -103,19 +105,19 @@ async def test_what_is_over_is_neither_handed_out_nor_acknowledged(
 
 @attrs.define
 class Popped:
-    queues: PoppedQueues
+    queues: PopAssignedQueues
     broker: PopBroker
     subscriptions: dict[str, SubscriptionData]
     handlers: trio.Nursery
     asked: Callable[[int], list[Command]]
-    offered: list[PoppedQueue] = attrs.field(factory=list)
+    offered: list[PopProcessQueue] = attrs.field(factory=list)
 
     @property
-    def popped_queue(self) -> PoppedQueue:
-        return next(iter(self.queues)).popped_queue
+    def queue(self) -> PopProcessQueue:
+        return next(iter(self.queues)).process_queue
 
     def take(self) -> PoppedMessage:
-        taken = self.popped_queue.take()
+        taken = self.queue.take()
         assert isinstance(taken, PoppedMessage)
         return taken
 
@@ -131,7 +133,7 @@ async def popping(**options: Any) -> AsyncIterator[Popped]:
     ):
         subscriptions = {"T": subscription_of("T", "*", None, version_ms=1)}
         await client.routes.get("T")
-        queues = PoppedQueues(client, config, subscriptions, Statistics())
+        queues = PopAssignedQueues(client, config, subscriptions, Statistics())
         result = Popped(queues, broker, subscriptions, handlers, cluster.brokers["broker-a"].asked)
         queues.open(background, handlers, result.offered.append)
         queues.assign("T", [QUEUE])
@@ -154,8 +156,8 @@ async def test_a_pop_says_what_the_settings_say(jumping_clock: trio.testing.Mock
         assert first == second
         assert (first["queueId"], first["maxMsgNums"], first["invisibleTime"]) == ("-1", "7", "12500")
         assert (first["pollTime"], first["initMode"], first["exp"]) == ("3000", "1", "*")
-        assert popped.offered == [popped.popped_queue]
-        counts = popped.popped_queue.counts
+        assert popped.offered == [popped.queue]
+        counts = popped.queue.counts
         assert (counts.pulls, counts.pulled) == (1, 2)
 
 
@@ -166,7 +168,7 @@ async def test_all_that_is_handled_meanwhile_is_acknowledged_together(
         popped.broker.put(message(0), message(1), message(2))
         await until(lambda: popped.offered)
         for _ in range(3):
-            popped.popped_queue.remove(popped.take())
+            popped.queue.remove(popped.take())
         await until(lambda: popped.broker.acked)
         [acks] = popped.broker.acked
         assert isinstance(acks, BatchAcks)
@@ -180,14 +182,14 @@ async def test_what_a_broker_does_not_acknowledge_comes_again(
         popped.broker.refused.add(RequestCode.ACK_MESSAGE)
         popped.broker.put(message(0))
         await until(lambda: popped.offered)
-        popped.popped_queue.remove(popped.take())
+        popped.queue.remove(popped.take())
         await until(
             lambda: "acknowledgement failed, retrying: group=g broker=broker-a messages=1" in caplog.text
         )
         popped.broker.refused.clear()
         popped.broker.put(message(1))
-        await until(lambda: popped.popped_queue.waiting)
-        popped.popped_queue.remove(popped.take())
+        await until(lambda: popped.queue.waiting)
+        popped.queue.remove(popped.take())
         await until(lambda: popped.broker.acked)
         assert len(popped.broker.acked) == 1
 
@@ -199,8 +201,8 @@ async def test_what_was_handled_before_a_cancellation_is_acknowledged_when_it_le
         popped.broker.put(message(0), message(1))
         await until(lambda: popped.offered)
         popped.handlers.cancel_scope.cancel()
-        popped.popped_queue.remove(popped.take())
-        popped.popped_queue.remove(popped.take())
+        popped.queue.remove(popped.take())
+        popped.queue.remove(popped.take())
         with trio.CancelScope(shield=True):
             await settled()
             assert popped.broker.acked == []
@@ -220,7 +222,7 @@ async def test_delay_levels_are_times(
         popped.broker.put(message(0))
         await until(lambda: popped.offered)
         failed = attrs.evolve(popped.take(), reconsume_times=failures)
-        await popped.queues.outcomes.deliver_later(failed, level)
+        await popped.queues.acknowledger.deliver_later(failed, level)
         [change] = popped.asked(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
         assert change.fields["invisibleTime"] == str(seconds * 1000)
 
@@ -233,7 +235,7 @@ async def test_what_failed_for_the_last_time_is_a_dead_letter(
         popped.broker.put(message(0))
         await until(lambda: popped.offered)
         failed = attrs.evolve(popped.take(), reconsume_times=failures)
-        await popped.queues.outcomes.deliver_later(failed, level)
+        await popped.queues.acknowledger.deliver_later(failed, level)
         assert popped.broker.log[-2:] == ["CONSUMER_SEND_MSG_BACK", "ACK_MESSAGE"]
 
 
@@ -244,7 +246,7 @@ async def test_what_was_delivered_too_often_is_a_dead_letter_and_not_handed_out(
         popped.broker.put(message(0, reconsume_times=3), message(1))
         await until(lambda: popped.offered and "ACK_MESSAGE" in popped.broker.log)
         assert popped.take().queue_offset == 1
-        assert popped.popped_queue.take() is None
+        assert popped.queue.take() is None
         told = [name for name in popped.broker.log if name != "POP_MESSAGE"]
         assert told == ["CONSUMER_SEND_MSG_BACK", "ACK_MESSAGE"]
 
@@ -256,7 +258,7 @@ async def test_what_cannot_be_given_back_is_left_to_the_broker(
         popped.broker.refused.add(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
         popped.broker.put(message(0))
         await until(lambda: popped.offered)
-        await popped.queues.outcomes.deliver_later(popped.take(), 0)
+        await popped.queues.acknowledger.deliver_later(popped.take(), 0)
         assert "send back failed, retrying: group=g broker=broker-a topic=T" in caplog.text
 
 
@@ -266,7 +268,7 @@ async def test_tags_are_compared_again(jumping_clock: trio.testing.MockClock) ->
         popped.broker.put(message(0, TAGS="B"), message(1, TAGS="A"))
         await until(lambda: popped.offered and popped.broker.acked)
         assert popped.take().queue_offset == 1
-        assert popped.popped_queue.take() is None
+        assert popped.queue.take() is None
 
 
 async def test_it_waits_for_room_and_while_it_is_paused(jumping_clock: trio.testing.MockClock) -> None:
@@ -281,7 +283,7 @@ async def test_it_waits_for_room_and_while_it_is_paused(jumping_clock: trio.test
         asked = len(popped.broker.pops)
         await trio.sleep(30)
         assert len(popped.broker.pops) == asked
-        popped.popped_queue.remove(popped.take())
+        popped.queue.remove(popped.take())
         await until(lambda: len(popped.broker.pops) > asked)
 
 
@@ -312,7 +314,7 @@ async def test_what_a_pop_brings_that_is_under_way_is_handled_all_the_same(
 ) -> None:
     async with popping() as popped:
         await until(lambda: popped.broker.pops)
-        queue = popped.popped_queue
+        queue = popped.queue
         popped.queues.assign("T", [])
         assert list(popped.queues) == []
         popped.broker.put(message(0))
