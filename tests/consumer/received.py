@@ -1,4 +1,4 @@
-"""Received messages, made up."""
+"""Made-up received messages."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def several(offsets: Iterable[int]) -> list[ReceivedMessage]:
 
 
 def stored(offset: int, *, body: bytes = b"body", reconsume_times: int = 0, **properties: str) -> bytes:
-    """Return what a broker answers a pull with."""
+    """Return the body of a broker's answer to a pull with one message."""
     return stored_at(2, offset, body, reconsume_times, **properties)
 
 
 def stored_at(
     store_time_ms: int, offset: int, body: bytes = b"body", reconsume_times: int = 0, /, **properties: str
 ) -> bytes:
-    """Return the same, stored at a time."""
+    """Return the same with a store time."""
     return encode_message(
         topic="T",
         body=body,

@@ -42,7 +42,7 @@ from rocketmq_py.protocol.headers import (
 from rocketmq_py.protocol.headers.base import Request
 from rocketmq_py.protocol.subscription import make_subscription
 from tests.consumer.conftest import Fill, now_ms
-from tests.consumer.push_consumers import QUEUE, Kept, consumer_of
+from tests.consumer.push_consumers import QUEUE, RecordingHandler, consumer_of
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ async def test_of_a_queue_that_has_not_begun(
 ) -> None:
     await fill("T", 5)
     await client.brokers.lock("g", "other", "broker-a", [QUEUE])
-    async with running(consumer_of(address, orderly=True), Kept()) as consumer:
+    async with running(consumer_of(address, orderly=True), RecordingHandler()) as consumer:
         info = await operator.running_info(consumer)
     assert info.queue_table[QUEUE] == ProcessQueueInfo()
 
@@ -217,7 +217,7 @@ async def test_of_a_queue_that_has_not_begun(
 async def test_of_a_consumer_in_a_namespace(
     broker: EmbeddedBroker, operator: Operator, jumping_clock: trio.testing.MockClock
 ) -> None:
-    kept = Kept()
+    kept = RecordingHandler()
     async with Client(broker.name_server_address, namespace="ns") as client:
         await client.brokers.create_topic(broker.broker_address, "T", queues=1)
         async with running(consumer_of(broker.name_server_address, namespace="ns"), kept) as consumer:
@@ -233,8 +233,8 @@ async def test_each_consumer_of_a_client_answers_for_its_own_group(
 ) -> None:
     await fill("T", 3)
     async with (
-        running(consumer_of(client, group="one"), Kept()) as one,
-        running(consumer_of(client, group="two"), Kept()) as two,
+        running(consumer_of(client, group="one"), RecordingHandler()) as one,
+        running(consumer_of(client, group="two"), RecordingHandler()) as two,
     ):
         for consumer in (one, two):
             info = await operator.running_info(consumer)
@@ -245,7 +245,7 @@ async def test_a_consumer_that_has_ended_answers_no_more(
     client: Client, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 3)
-    async with running(consumer_of(client), Kept()) as consumer:
+    async with running(consumer_of(client), RecordingHandler()) as consumer:
         pass
     with pytest.raises(BrokerError, match="not online"):
         await operator.running_info(consumer)
@@ -264,7 +264,7 @@ async def test_the_offsets_of_a_topic(
     address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 20, queues=2)
-    async with running(consumer_of(address), Kept()) as consumer:
+    async with running(consumer_of(address), RecordingHandler()) as consumer:
         assert await operator.offsets("T") == {
             consumer.client.client_id: {MessageQueue("T", "broker-a", number): 10 for number in range(2)}
         }
@@ -274,7 +274,7 @@ async def test_each_of_two_groups_of_a_client_has_offsets_of_its_own(
     client: Client, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 3)
-    first, second = Kept(), Kept()
+    first, second = RecordingHandler(), RecordingHandler()
     async with (
         running(consumer_of(client), first),
         running(consumer_of(client, group="another"), second),
@@ -301,7 +301,7 @@ async def test_an_operator_sets_a_group_back(
     time = now_ms()
     await trio.sleep(10)
     await fill("T", 5, first=5)
-    kept = Kept()
+    kept = RecordingHandler()
     async with running(consumer_of(address, orderly=orderly), kept):
         await operator.reset(time)
         await kept.until(15)
@@ -341,7 +341,7 @@ async def test_the_user_asks_and_sets(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
-    kept = Kept()
+    kept = RecordingHandler()
     async with running(consumer_of(address), kept) as consumer:
         await kept.until(10)
         await trio.sleep(6)
@@ -364,7 +364,7 @@ async def test_what_cannot_be_set_is_said(
     for ask in (consumer.committed(QUEUE), consumer.seek(QUEUE, 0)):
         with pytest.raises(ClosedError, match="not running"):
             await ask
-    async with running(consumer, Kept()):
+    async with running(consumer, RecordingHandler()):
         with pytest.raises(ConfigurationError, match="offset is -1"):
             await consumer.seek(QUEUE, -1)
         with pytest.raises(NoQueueError, match="T/broker-a/5 is not assigned to this consumer"):

@@ -11,6 +11,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_py import Client
 from rocketmq_py.consumer import (
@@ -31,12 +32,12 @@ from rocketmq_py.consumer.push.orderly import OrderlyDispatch
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.trace import ConsumeReturnType
 from tests.consumer.conftest import Fill
-from tests.consumer.dispatching import Backs, holding, settled
+from tests.consumer.dispatching import SentBackMessages, filled_queue
 from tests.consumer.lite_pull.test_consumer import consumer_of as lite_pull_consumer_of
 from tests.consumer.lite_pull.test_consumer import numbers
 from tests.consumer.pop.test_consumer import consumer_of as pop_consumer_of
 from tests.consumer.pop_broker import message, pop_brokers
-from tests.consumer.push_consumers import Kept, consumer_of
+from tests.consumer.push_consumers import RecordingHandler, consumer_of
 from tests.consumer.received import QUEUE, several
 
 
@@ -87,12 +88,12 @@ async def open_handling(request: pytest.FixtureRequest, nursery: trio.Nursery) -
         caller = Invoker(handle, 3, nursery, in_lists=batch_size is not None)
         if request.param == "concurrent":
             return ConcurrentDispatch(
-                nursery, caller, concurrency=3, batch_size=batch_size, timeout=math.inf, send_back=Backs(),
+                nursery, caller, concurrency=3, batch_size=batch_size, timeout=math.inf, send_back=SentBackMessages(),
                 hooks=hooks,
             )  # fmt: skip
         return OrderlyDispatch(
             nursery, caller, concurrency=3, batch_size=batch_size, auto_commit=True, suspend=math.inf,
-            send_to_dead_letters=functools.partial(Backs(), delay_level=0), hooks=hooks,
+            send_to_dead_letters=functools.partial(SentBackMessages(), delay_level=0), hooks=hooks,
         )  # fmt: skip
 
     return open_one
@@ -100,7 +101,7 @@ async def open_handling(request: pytest.FixtureRequest, nursery: trio.Nursery) -
 
 def held_of(handling: ConcurrentDispatch | OrderlyDispatch, count: int) -> ProcessQueue:
     if isinstance(handling, ConcurrentDispatch):
-        return holding(count)
+        return filled_queue(count)
     held = ProcessQueue(QUEUE, 0, Lock(QUEUE, held_until=math.inf))
     held.put(several(range(count)), count)
     return held
@@ -136,7 +137,7 @@ async def test_a_list_is_one_call(open_handling: Open) -> None:
     sizes: list[int] = []
     handling = open_handling(handle, hooks_of(hook := Notes()), batch_size=3)
     handling.offer(held_of(handling, 5))
-    await settled()
+    await wait_all_tasks_blocked()
     assert sizes == [3, 2]
     assert [[one.queue_offset for one in each.messages] for each in hook.contexts] == [[0, 1, 2], [3, 4]]
 
@@ -148,7 +149,7 @@ async def test_hooks_see_what_the_handler_raised(open_handling: Open) -> None:
     failure = ValueError("no")
     handling = open_handling(handle, hooks_of(hook := Notes()))
     handling.offer(held_of(handling, 1))
-    await settled()
+    await wait_all_tasks_blocked()
     (context,) = hook.contexts
     assert context.error is failure
     assert (context.returned, context.success) == (ConsumeReturnType.EXCEPTION, False)
@@ -215,7 +216,7 @@ async def test_what_hooks_set_first_they_take_back_last(open_handling: Open) -> 
 
     handling = open_handling(handle, hooks_of(Sets("outer"), Sets("inner")))
     handling.offer(held_of(handling, 2))
-    await settled()
+    await wait_all_tasks_blocked()
     assert seen == ["handler: inner", "inner", "outer"] * 2
 
 
@@ -250,7 +251,7 @@ async def test_a_hook_may_put_another_message_in_the_place(open_handling: Open) 
     handling = open_handling(handle, hooks_of(Decrypts()))
     held = held_of(handling, 2)
     handling.offer(held)
-    await settled()
+    await wait_all_tasks_blocked()
     assert bodies == [b"BODY", b"BODY"]
     assert (held.safe_offset, len(held)) == (2, 0)
 
@@ -264,12 +265,12 @@ async def test_a_call_that_takes_too_long_ends_for_the_hooks_too(
 
     first, hook = notes(), notes()
     caller = Invoker(handle, 1, nursery, in_lists=False)
-    backs = Backs()
+    backs = SentBackMessages()
     handling = ConcurrentDispatch(
         nursery, caller, concurrency=1, batch_size=None, timeout=10, send_back=backs,
         hooks=hooks_of(first, hook, timeout=10),
     )  # fmt: skip
-    handling.offer(holding(1))
+    handling.offer(filled_queue(1))
     await trio.sleep(15)
     assert backs.offsets == [0]
     for each in (first, hook):
@@ -292,7 +293,7 @@ async def test_a_call_that_is_cancelled_ends_for_the_hooks_too(
 
 async def test_hooks_come_and_go_while_a_consumer_runs(address: str, fill: Fill) -> None:
     await fill("T", 1)
-    kept, hook = Kept(), Notes()
+    kept, hook = RecordingHandler(), Notes()
     async with consumer_of(address) as consumer, trio.open_nursery() as nursery:
         nursery.start_soon(consumer.run, kept)
         await kept.until(1)

@@ -24,7 +24,7 @@ from tests.consumer.conftest import Fill
 from tests.consumer.lite_pull.test_consumer import consumer_of as lite_pull_consumer_of
 from tests.consumer.pop.test_consumer import consumer_of as pop_consumer_of
 from tests.consumer.pop_broker import message, pop_brokers
-from tests.consumer.push_consumers import QUEUE, RETRIES, Kept, consumer_of
+from tests.consumer.push_consumers import QUEUE, RETRIES, RecordingHandler, consumer_of
 
 settled = trio.testing.wait_all_tasks_blocked
 
@@ -135,7 +135,7 @@ async def test_what_failed_came_again_and_was_given_back_is_counted(
 
 async def test_a_queue_says_why_it_is_not_pulled(client: Client, fill: Fill) -> None:
     await fill("T", 1)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(client) as consumer, trio.open_nursery() as nursery:
         nursery.start_soon(consumer.run, kept)
         await kept.until(1)
@@ -154,7 +154,7 @@ async def test_a_broker_that_is_away_is_the_error_of_the_lag(
         raise NoQueueError("it is gone")
 
     await fill("T", 1)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(client) as consumer, trio.open_nursery() as nursery:
         nursery.start_soon(consumer.run, kept)
         await kept.until(1)

@@ -18,7 +18,7 @@ from tests.consumer.conftest import Fill
 from tests.consumer.lite_pull.test_consumer import consumer_of as lite_pull_consumer_of
 from tests.consumer.pop.test_consumer import consumer_of as pop_consumer_of
 from tests.consumer.pop_broker import message, pop_brokers
-from tests.consumer.push_consumers import Kept, consumer_of
+from tests.consumer.push_consumers import RecordingHandler, consumer_of
 from tests.consumer.received import QUEUE, received
 
 
@@ -112,7 +112,7 @@ async def test_a_consumers_records_are_sent_before_it_is_closed(
 ) -> None:
     await client.brokers.create_topic(broker.broker_address, "traces", queues=1)
     await fill("T", 3)
-    kept = Kept()
+    kept = RecordingHandler()
     async with (
         consumer_of(broker.name_server_address, trace="traces") as consumer,
         trio.open_nursery() as nursery,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
@@ -30,8 +31,6 @@ from rocketmq_py.protocol.bodies import BatchAcks, Heartbeat
 from tests.cancelling import cancel_at_each_await
 from tests.consumer.pop_broker import POP_TIME, message, pop_brokers
 from tests.scripted import ignore, scripted_cluster
-
-settled = trio.testing.wait_all_tasks_blocked
 
 
 def consumer_of(client: str | Client, **options: Any) -> PopConsumer:
@@ -153,7 +152,7 @@ async def test_several_brokers_are_asked_in_turn(jumping_clock: trio.testing.Moc
         found = [await consumer.receive() for _ in brokers]
         assert sorted(each.broker_name for [each] in found) == ["broker-a", "broker-b", "broker-c"]
         assert await consumer.receive(wait=7) == []
-        assert all(0 < len(broker.pops) - 2 < 4 for broker in brokers), "each held its pops for a second"
+        assert all(0 < len(broker.pops) - 2 < 4 for broker in brokers), "each recorder its pops for a second"
         polls = {int(fields["pollTime"]) for broker in brokers for fields in broker.pops}
         assert min(polls) == 0
         assert max(polls) <= 1000
@@ -249,7 +248,7 @@ async def test_a_broker_that_is_away_is_an_error() -> None:
     async with pop_brokers() as (cluster, _), consumer_of(cluster.address) as consumer:
         await consumer.receive(wait=0)
         cluster.brokers["broker-a"].stop()
-        await settled(0.01)
+        await wait_all_tasks_blocked(0.01)
         with pytest.raises(ConnectError):
             await consumer.receive()
 
@@ -316,7 +315,7 @@ async def test_what_only_has_the_hash_of_a_tag_is_done_with() -> None:
         consumer.subscribe("T", "Aa")
         broker.put(message(1, TAGS="BB"), message(2, TAGS="Aa"), message(3))
         assert numbers(await consumer.receive()) == [2]
-        await settled(0.01)
+        await wait_all_tasks_blocked(0.01)
         [batch] = broker.acked
         assert isinstance(batch, BatchAcks)
         assert [batch.acks[0].holds(offset) for offset in (1, 2, 3)] == [True, False, True]
@@ -329,7 +328,7 @@ async def test_what_cannot_be_done_with_is_logged(caplog: pytest.LogCaptureFixtu
         broker.put(message(1, TAGS="BB"))
         with trio.move_on_after(1):
             await consumer.receive(wait=0)
-        await settled(0.01)
+        await wait_all_tasks_blocked(0.01)
         assert "acknowledgement failed, retrying: group=g broker=broker-a" in caplog.text
 
 
@@ -397,9 +396,9 @@ async def test_two_receives_at_once_get_different_messages() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(take)
             nursery.start_soon(take)
-            await settled(0.05)
+            await wait_all_tasks_blocked(0.05)
             broker.put(message(1))
-            await settled(0.05)
+            await wait_all_tasks_blocked(0.05)
             assert found == [1]
             broker.put(message(2))
         assert found == [1, 2]
@@ -414,7 +413,7 @@ async def test_closing_ends_a_receive() -> None:
                     await consumer.receive(wait=60)
 
             nursery.start_soon(wait)
-            await settled(0.05)
+            await wait_all_tasks_blocked(0.05)
         with pytest.raises(ClosedError):
             await consumer.receive()
         with pytest.raises(ClosedError):
@@ -519,7 +518,7 @@ async def test_every_await_may_be_cancelled_and_none_is_lost() -> None:
             await send()
             with trio.fail_after(10):
                 while trio.lowlevel.current_statistics().tasks_living > before:
-                    await settled()
+                    await wait_all_tasks_blocked()
 
         assert await cancel_at_each_await(consume, check) > 10
         with trio.fail_after(30):
@@ -535,7 +534,7 @@ async def test_cancelled_receives_of_a_consumer_that_stays_open() -> None:
             handed_out.extend(numbers(await consumer.receive(max_messages=1, wait=0)))
 
         async def check() -> None:
-            await settled(0.001)
+            await wait_all_tasks_blocked(0.001)
 
         broker.put(*[message(offset) for offset in range(100)])
         cancelled = await cancel_at_each_await(receive_one, check)

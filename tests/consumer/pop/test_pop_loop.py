@@ -10,6 +10,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_py import Client
 from rocketmq_py.client.namespace import Namespace
@@ -31,7 +32,6 @@ from tests.consumer.pop_broker import PopBroker, message, pop_brokers
 from tests.consumer.received import received
 
 QUEUE = MessageQueue("T", "broker-a", ALL_QUEUES)
-settled = trio.testing.wait_all_tasks_blocked
 
 
 def popped_message(offset: int) -> PoppedMessage:
@@ -44,11 +44,11 @@ def popped_message(offset: int) -> PoppedMessage:
     return PoppedMessage(**values, receipt=receipt)
 
 
-# What is held
+# What is recorder
 
 
 @attrs.define
-class Held:
+class Recorder:
     done: list[PoppedMessage] = attrs.field(factory=list)
     counts: TopicCounts = attrs.field(factory=TopicCounts)
     space: list[int] = attrs.field(factory=list)
@@ -63,8 +63,8 @@ class Held:
 async def test_what_is_handled_is_told_and_what_is_given_back_is_not(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    held, (a, b, c) = Held(), [popped_message(0), popped_message(0), popped_message(1)]
-    queue = held.queue(a, b, c)
+    recorder, (a, b, c) = Recorder(), [popped_message(0), popped_message(0), popped_message(1)]
+    queue = recorder.queue(a, b, c)
     assert (len(queue), queue.waiting) == (3, 3)
     assert queue.take() is a
     assert queue.take_batch(5) == [b, c]
@@ -72,8 +72,8 @@ async def test_what_is_handled_is_told_and_what_is_given_back_is_not(
     queue.remove_sent_back(b)
     queue.remove_sent_back(b)
     queue.remove_all([a, b, c])
-    assert held.done == [a, c], "offsets mean nothing: two messages may have the same one"
-    assert (held.counts.done, held.counts.sent_back, held.space) == (2, 1, [2, 1, 0])
+    assert recorder.done == [a, c], "offsets mean nothing: two messages may have the same one"
+    assert (recorder.counts.done, recorder.counts.sent_back, recorder.space) == (2, 1, [2, 1, 0])
     queue.put([a], trio.current_time() + 1)
     assert queue.take() is a
     queue.requeue(a)
@@ -83,15 +83,15 @@ async def test_what_is_handled_is_told_and_what_is_given_back_is_not(
 async def test_what_is_over_is_neither_handed_out_nor_acknowledged(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    held, (a, b, c) = Held(), [popped_message(number) for number in range(3)]
-    queue = held.queue(a, b, seconds=5)
+    recorder, (a, b, c) = Recorder(), [popped_message(number) for number in range(3)]
+    queue = recorder.queue(a, b, seconds=5)
     assert queue.take() is a
     await trio.sleep(5)
     queue.put([c], trio.current_time() + 5)
     queue.remove(a)
     queue.remove(a)
     assert queue.take_batch(9) == [c]
-    assert held.done == []
+    assert recorder.done == []
     assert len(queue) == 1
     assert [record.message for record in caplog.records] == [
         f"not processed within the invisible time: message={each.message_id} topic=T: "
@@ -104,7 +104,7 @@ async def test_what_is_over_is_neither_handed_out_nor_acknowledged(
 
 
 @attrs.define
-class Popped:
+class PopHarness:
     queues: PopAssignedQueues
     broker: PopBroker
     subscriptions: dict[str, SubscriptionData]
@@ -123,7 +123,7 @@ class Popped:
 
 
 @asynccontextmanager
-async def popping(**options: Any) -> AsyncIterator[Popped]:
+async def pop_harness(**options: Any) -> AsyncIterator[PopHarness]:
     config = PushConsumerConfig(group="g", **options)
     async with (
         pop_brokers() as (cluster, [broker]),
@@ -134,7 +134,7 @@ async def popping(**options: Any) -> AsyncIterator[Popped]:
         subscriptions = {"T": subscription_of("T", "*", None, version_ms=1)}
         await client.routes.get("T")
         queues = PopAssignedQueues(client, config, subscriptions, Statistics())
-        result = Popped(queues, broker, subscriptions, handlers, cluster.brokers["broker-a"].asked)
+        result = PopHarness(queues, broker, subscriptions, handlers, cluster.brokers["broker-a"].asked)
         queues.open(background, handlers, result.offered.append)
         queues.assign("T", [QUEUE])
         yield result
@@ -149,7 +149,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def test_a_pop_says_what_the_settings_say(jumping_clock: trio.testing.MockClock) -> None:
-    async with popping(pop_batch_nums=7, pop_invisible_time=12.5, pull_hold=3) as popped:
+    async with pop_harness(pop_batch_nums=7, pop_invisible_time=12.5, pull_hold=3) as popped:
         popped.broker.put(message(0), message(1))
         await until(lambda: len(popped.broker.pops) == 2)
         first, second = popped.broker.pops
@@ -164,7 +164,7 @@ async def test_a_pop_says_what_the_settings_say(jumping_clock: trio.testing.Mock
 async def test_all_that_is_handled_meanwhile_is_acknowledged_together(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    async with popping() as popped:
+    async with pop_harness() as popped:
         popped.broker.put(message(0), message(1), message(2))
         await until(lambda: popped.offered)
         for _ in range(3):
@@ -178,7 +178,7 @@ async def test_all_that_is_handled_meanwhile_is_acknowledged_together(
 async def test_what_a_broker_does_not_acknowledge_comes_again(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with popping() as popped:
+    async with pop_harness() as popped:
         popped.broker.refused.add(RequestCode.ACK_MESSAGE)
         popped.broker.put(message(0))
         await until(lambda: popped.offered)
@@ -197,14 +197,14 @@ async def test_what_a_broker_does_not_acknowledge_comes_again(
 async def test_what_was_handled_before_a_cancellation_is_acknowledged_when_it_leaves(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    async with popping() as popped:
+    async with pop_harness() as popped:
         popped.broker.put(message(0), message(1))
         await until(lambda: popped.offered)
         popped.handlers.cancel_scope.cancel()
         popped.queue.remove(popped.take())
         popped.queue.remove(popped.take())
         with trio.CancelScope(shield=True):
-            await settled()
+            await wait_all_tasks_blocked()
             assert popped.broker.acked == []
             await popped.queues.leave()
             assert len(popped.broker.acked) == 1
@@ -218,7 +218,7 @@ async def test_delay_levels_are_times(
     jumping_clock: trio.testing.MockClock, level: int, failures: int, seconds: int
 ) -> None:
     assert DELAY_SECONDS[level] == seconds or not level
-    async with popping() as popped:
+    async with pop_harness() as popped:
         popped.broker.put(message(0))
         await until(lambda: popped.offered)
         failed = attrs.evolve(popped.take(), reconsume_times=failures)
@@ -231,7 +231,7 @@ async def test_delay_levels_are_times(
 async def test_what_failed_for_the_last_time_is_a_dead_letter(
     jumping_clock: trio.testing.MockClock, level: int, failures: int
 ) -> None:
-    async with popping(max_reconsume_times=2) as popped:
+    async with pop_harness(max_reconsume_times=2) as popped:
         popped.broker.put(message(0))
         await until(lambda: popped.offered)
         failed = attrs.evolve(popped.take(), reconsume_times=failures)
@@ -242,7 +242,7 @@ async def test_what_failed_for_the_last_time_is_a_dead_letter(
 async def test_what_was_delivered_too_often_is_a_dead_letter_and_not_handed_out(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    async with popping(max_reconsume_times=2) as popped:
+    async with pop_harness(max_reconsume_times=2) as popped:
         popped.broker.put(message(0, reconsume_times=3), message(1))
         await until(lambda: popped.offered and "ACK_MESSAGE" in popped.broker.log)
         assert popped.take().queue_offset == 1
@@ -254,7 +254,7 @@ async def test_what_was_delivered_too_often_is_a_dead_letter_and_not_handed_out(
 async def test_what_cannot_be_given_back_is_left_to_the_broker(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with popping() as popped:
+    async with pop_harness() as popped:
         popped.broker.refused.add(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
         popped.broker.put(message(0))
         await until(lambda: popped.offered)
@@ -263,7 +263,7 @@ async def test_what_cannot_be_given_back_is_left_to_the_broker(
 
 
 async def test_tags_are_compared_again(jumping_clock: trio.testing.MockClock) -> None:
-    async with popping() as popped:
+    async with pop_harness() as popped:
         popped.subscriptions["T"] = subscription_of("T", "A", None, version_ms=2)
         popped.broker.put(message(0, TAGS="B"), message(1, TAGS="A"))
         await until(lambda: popped.offered and popped.broker.acked)
@@ -272,7 +272,7 @@ async def test_tags_are_compared_again(jumping_clock: trio.testing.MockClock) ->
 
 
 async def test_it_waits_for_room_and_while_it_is_paused(jumping_clock: trio.testing.MockClock) -> None:
-    async with popping(pop_threshold_for_queue=1, pull_hold=1) as popped:
+    async with pop_harness(pop_threshold_for_queue=1, pull_hold=1) as popped:
         popped.queues.pause(True)
         popped.broker.put(message(0), message(1))
         await trio.sleep(30)
@@ -290,7 +290,7 @@ async def test_it_waits_for_room_and_while_it_is_paused(jumping_clock: trio.test
 async def test_a_broker_that_refuses_is_asked_again_later(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with popping() as popped:
+    async with pop_harness() as popped:
         popped.broker.code = ResponseCode.SYSTEM_ERROR
         await trio.sleep(60)
         assert 1 < len(popped.broker.pops) <= 21
@@ -303,7 +303,7 @@ async def test_a_broker_that_refuses_is_asked_again_later(
 async def test_a_broker_that_holds_nothing_is_not_asked_in_a_loop(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    async with popping() as popped:
+    async with pop_harness() as popped:
         popped.broker.code = ResponseCode.POLLING_TIMEOUT
         await trio.sleep(1)
         assert 1 < len(popped.broker.pops) <= 21
@@ -312,7 +312,7 @@ async def test_a_broker_that_holds_nothing_is_not_asked_in_a_loop(
 async def test_what_a_pop_brings_that_is_under_way_is_handled_all_the_same(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    async with popping() as popped:
+    async with pop_harness() as popped:
         await until(lambda: popped.broker.pops)
         queue = popped.queue
         popped.queues.assign("T", [])
@@ -326,7 +326,7 @@ async def test_what_a_pop_brings_that_is_under_way_is_handled_all_the_same(
 async def test_a_topic_that_is_subscribed_no_more_is_not_taken_up(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    async with popping() as popped:
+    async with pop_harness() as popped:
         popped.subscriptions.clear()
         popped.queues.assign("T", [QUEUE])
         assert list(popped.queues.topics()) == []

@@ -81,7 +81,7 @@ def answered(
     return PulledMessages(status, messages, next_offset, 0, next_offset)
 
 
-class Looping:
+class LoopHarness:
     """A pull loop with what is around it."""
 
     def __init__(
@@ -133,38 +133,38 @@ class Looping:
 
 
 @pytest.fixture
-async def looping(nursery: trio.Nursery) -> Looping:
-    looping = Looping(ScriptedPuller())
-    nursery.start_soon(looping.loop.run)
-    return looping
+async def harness(nursery: trio.Nursery) -> LoopHarness:
+    harness = LoopHarness(ScriptedPuller())
+    nursery.start_soon(harness.loop.run)
+    return harness
 
 
 settled = trio.testing.wait_all_tasks_blocked
 
 
-async def test_it_pulls_on_from_where_the_broker_says(looping: Looping) -> None:
+async def test_it_pulls_on_from_where_the_broker_says(harness: LoopHarness) -> None:
     await settled()
-    looping.puller.answer(found(0, 1), found(5, next_offset=9), answered(NO_MATCHED, 800))
+    harness.puller.answer(found(0, 1), found(5, next_offset=9), answered(NO_MATCHED, 800))
     await settled()
-    assert looping.puller.offsets == [0, 2, 9, 800]
-    assert looping.delivered == [looping.process_queue] * 2
-    assert [message.queue_offset for message in iter(looping.process_queue.take, None)] == [0, 1, 5]
-    assert looping.process_queue.next_offset == 800
+    assert harness.puller.offsets == [0, 2, 9, 800]
+    assert harness.delivered == [harness.process_queue] * 2
+    assert [message.queue_offset for message in iter(harness.process_queue.take, None)] == [0, 1, 5]
+    assert harness.process_queue.next_offset == 800
 
 
-async def test_what_is_safe_to_commit_goes_with_each_pull(looping: Looping) -> None:
+async def test_what_is_safe_to_commit_goes_with_each_pull(harness: LoopHarness) -> None:
     await settled()
-    looping.puller.answer(found(0, 1, 2))
+    harness.puller.answer(found(0, 1, 2))
     await settled()
-    looping.process_queue.remove(received(0))
-    looping.process_queue.remove(received(2))
-    looping.puller.answer(answered(NO_MATCHED, 4))
+    harness.process_queue.remove(received(0))
+    harness.process_queue.remove(received(2))
+    harness.puller.answer(answered(NO_MATCHED, 4))
     await settled()
-    assert [pull.commit for pull in looping.puller.pulls] == [None, None, 1]
-    looping.may_commit = False
-    looping.puller.answer(answered(NO_MATCHED, 5))
+    assert [pull.commit for pull in harness.puller.pulls] == [None, None, 1]
+    harness.may_commit = False
+    harness.puller.answer(answered(NO_MATCHED, 5))
     await settled()
-    assert looping.puller.pulls[-1].commit is None
+    assert harness.puller.pulls[-1].commit is None
 
 
 @pytest.mark.parametrize(
@@ -176,48 +176,48 @@ async def test_what_is_safe_to_commit_goes_with_each_pull(looping: Looping) -> N
     ],
 )
 async def test_a_full_queue_is_pulled_from_as_soon_as_there_is_space(
-    looping: Looping,
+    harness: LoopHarness,
     answer: PulledMessages,
     flow: PullState,
     removed: list[int],
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    looping.puller.answer(answer)
+    harness.puller.answer(answer)
     await trio.sleep(100)
-    assert len(looping.puller.pulls) == 1
-    assert looping.loop.flow is flow
+    assert len(harness.puller.pulls) == 1
+    assert harness.loop.flow is flow
     start = trio.current_time()
     for offset in removed:
-        looping.process_queue.remove(received(offset))
+        harness.process_queue.remove(received(offset))
     await settled()
-    assert looping.puller.pulls[1:] == [
-        Pull(looping.process_queue.next_offset, looping.process_queue.safe_offset or None, start)
+    assert harness.puller.pulls[1:] == [
+        Pull(harness.process_queue.next_offset, harness.process_queue.safe_offset or None, start)
     ]
-    assert looping.process_queue.on_removed is None
+    assert harness.process_queue.on_removed is None
 
 
 async def test_its_state_is_what_it_waits_for_and_else_what_comes_after_the_pull_under_way(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping = Looping(ScriptedPuller())
-    states = [looping.loop.state]
-    nursery.start_soon(looping.loop.run)
-    looping.puller.answer(found(0, 1, 2), ConnectError("b", "refused"))
+    harness = LoopHarness(ScriptedPuller())
+    states = [harness.loop.state]
+    nursery.start_soon(harness.loop.run)
+    harness.puller.answer(found(0, 1, 2), ConnectError("b", "refused"))
     await settled()
-    states.append(looping.loop.state)
-    looping.loop.pause(True)  # it has failed, and pauses for that until it is looked at again
-    states.append(looping.loop.state)
-    looping.loop.pause(False)
+    states.append(harness.loop.state)
+    harness.loop.pause(True)  # it has failed, and pauses for that until it is looked at again
+    states.append(harness.loop.state)
+    harness.loop.pause(False)
     await trio.sleep(4)
-    states.append(looping.loop.state)
-    looping.loop.pause(True)
-    states.append(looping.loop.state)
-    looping.loop.pause(False)
-    looping.limits = attrs.evolve(looping.limits, count=2)
-    states.append(looping.loop.state)
-    assert looping.puller.offsets == [0, 3, 3], "the last pull is under way since before it was paused"
-    looping.loop.drop()
-    states.append(looping.loop.state)
+    states.append(harness.loop.state)
+    harness.loop.pause(True)
+    states.append(harness.loop.state)
+    harness.loop.pause(False)
+    harness.limits = attrs.evolve(harness.limits, count=2)
+    states.append(harness.loop.state)
+    assert harness.puller.offsets == [0, 3, 3], "the last pull is under way since before it was paused"
+    harness.loop.drop()
+    states.append(harness.loop.state)
     assert states == [
         PullState.STARTING,
         PullState.FAILED,
@@ -229,62 +229,62 @@ async def test_its_state_is_what_it_waits_for_and_else_what_comes_after_the_pull
     ]
 
 
-async def test_one_that_is_removed_is_not_always_room_enough(looping: Looping) -> None:
-    looping.puller.answer(found(0, 1, 2, 3, 4))
+async def test_one_that_is_removed_is_not_always_room_enough(harness: LoopHarness) -> None:
+    harness.puller.answer(found(0, 1, 2, 3, 4))
     await settled()
-    looping.process_queue.remove(received(2))
+    harness.process_queue.remove(received(2))
     await settled()
-    assert len(looping.puller.pulls) == 1
-    looping.process_queue.remove(received(3))
+    assert len(harness.puller.pulls) == 1
+    harness.process_queue.remove(received(3))
     await settled()
-    assert len(looping.puller.pulls) == 2
+    assert len(harness.puller.pulls) == 2
 
 
-async def test_limits_that_change_make_space(looping: Looping) -> None:
-    looping.puller.answer(found(0, 1, 2, 3, 4))
+async def test_limits_that_change_make_space(harness: LoopHarness) -> None:
+    harness.puller.answer(found(0, 1, 2, 3, 4))
     await settled()
-    looping.loop.resume_if_space()
+    harness.loop.resume_if_space()
     await settled()
-    assert len(looping.puller.pulls) == 1
-    looping.limits = FlowLimits(count=5, size=100, span=10)
-    looping.loop.resume_if_space()
+    assert len(harness.puller.pulls) == 1
+    harness.limits = FlowLimits(count=5, size=100, span=10)
+    harness.loop.resume_if_space()
     await settled()
-    assert len(looping.puller.pulls) == 2
+    assert len(harness.puller.pulls) == 2
 
 
-async def test_pause_and_resume(looping: Looping, autojump_clock: trio.testing.MockClock) -> None:
+async def test_pause_and_resume(harness: LoopHarness, autojump_clock: trio.testing.MockClock) -> None:
     await settled()
-    looping.loop.pause(True)
-    looping.puller.answer(found(0))
+    harness.loop.pause(True)
+    harness.puller.answer(found(0))
     await trio.sleep(100)
-    assert looping.puller.offsets == [0], "the pull that was under way is the last"
-    assert looping.loop.flow is PullState.PAUSED
-    assert looping.delivered, "what it brought is handled"
-    looping.loop.pause(False)
+    assert harness.puller.offsets == [0], "the pull that was under way is the last"
+    assert harness.loop.flow is PullState.PAUSED
+    assert harness.delivered, "what it brought is handled"
+    harness.loop.pause(False)
     await settled()
-    assert looping.puller.offsets == [0, 1]
+    assert harness.puller.offsets == [0, 1]
 
 
 async def test_a_loop_may_be_paused_before_it_begins(nursery: trio.Nursery) -> None:
-    looping = Looping(ScriptedPuller())
-    looping.loop.pause(True)
-    nursery.start_soon(looping.loop.run)
+    harness = LoopHarness(ScriptedPuller())
+    harness.loop.pause(True)
+    nursery.start_soon(harness.loop.run)
     await settled()
-    assert looping.puller.pulls == []
-    looping.loop.pause(False)
+    assert harness.puller.pulls == []
+    harness.loop.pause(False)
     await settled()
-    assert looping.puller.offsets == [0]
+    assert harness.puller.offsets == [0]
 
 
 async def test_an_error_is_tried_again_after_3_seconds(
-    looping: Looping, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    looping.puller.answer(*[ConnectError("127.0.0.1:1", "refused")] * 12, found(0))
+    harness.puller.answer(*[ConnectError("127.0.0.1:1", "refused")] * 12, found(0))
     await trio.sleep(100)
-    times = [pull.at for pull in looping.puller.pulls]
+    times = [pull.at for pull in harness.puller.pulls]
     assert times == pytest.approx([3.0 * number for number in range(13)] + [36.0])
-    assert looping.invalidated == 12
+    assert harness.invalidated == 12
     lines = [record.message for record in caplog.records]
     where = "group=g topic=T broker=broker-a queue=0"
     error = "error=cannot connect to 127.0.0.1:1: refused"
@@ -301,129 +301,129 @@ async def test_many_loops_of_a_broker_that_is_gone_are_one_line(
     caplog.set_level(logging.INFO)
     retry_log = RetryLog(logging.getLogger("rocketmq_py.consumer"), "pull", group="g")
     for number in range(50):
-        looping = Looping(ScriptedPuller(MessageQueue("T", "broker-a", number)), retry_log=retry_log)
-        looping.puller.answer(ConnectError("b", "refused"), found(0))
-        nursery.start_soon(looping.loop.run)
+        harness = LoopHarness(ScriptedPuller(MessageQueue("T", "broker-a", number)), retry_log=retry_log)
+        harness.puller.answer(ConnectError("b", "refused"), found(0))
+        nursery.start_soon(harness.loop.run)
     await trio.sleep(10)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
 async def test_an_answer_that_cannot_be_read_is_asked_for_again(
-    looping: Looping, autojump_clock: trio.testing.MockClock
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping.puller.answer(ProtocolError("garbage"), found(0))
+    harness.puller.answer(ProtocolError("garbage"), found(0))
     await trio.sleep(10)
-    assert looping.puller.offsets == [0, 0, 1]
-    assert looping.invalidated == 0
+    assert harness.puller.offsets == [0, 0, 1]
+    assert harness.invalidated == 0
 
 
 async def test_flow_control_by_the_broker_is_a_short_wait(
-    looping: Looping, autojump_clock: trio.testing.MockClock
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping.puller.answer(BrokerError.from_answer(ResponseCode.FLOW_CONTROL, "slowly", "b"), found(0))
+    harness.puller.answer(BrokerError.from_answer(ResponseCode.FLOW_CONTROL, "slowly", "b"), found(0))
     await trio.sleep(1)
-    assert [pull.at for pull in looping.puller.pulls] == pytest.approx([0.0, 0.02, 0.02])
+    assert [pull.at for pull in harness.puller.pulls] == pytest.approx([0.0, 0.02, 0.02])
 
 
 async def test_a_broker_that_has_nothing_and_does_not_wait_is_not_asked_in_a_circle(
-    looping: Looping, autojump_clock: trio.testing.MockClock
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping.puller.answer(answered(NO_NEW, 0), answered(NO_MATCHED, 0), found(0))
+    harness.puller.answer(answered(NO_NEW, 0), answered(NO_MATCHED, 0), found(0))
     await trio.sleep(1)
-    assert [pull.at for pull in looping.puller.pulls] == pytest.approx([0.0, 0.05, 0.1, 0.1])
+    assert [pull.at for pull in harness.puller.pulls] == pytest.approx([0.0, 0.05, 0.1, 0.1])
 
 
 async def test_after_a_long_poll_it_asks_again_at_once(
-    looping: Looping, autojump_clock: trio.testing.MockClock
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
     await trio.sleep(15)
-    looping.puller.answer(answered(NO_NEW, 0))
+    harness.puller.answer(answered(NO_NEW, 0))
     await settled()
-    assert [pull.at for pull in looping.puller.pulls] == pytest.approx([0.0, 15.0])
+    assert [pull.at for pull in harness.puller.pulls] == pytest.approx([0.0, 15.0])
 
 
 async def test_where_to_begin_is_looked_up_until_it_is_known(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping = Looping(ScriptedPuller(), start=42)
-    looping.start_errors = [ConnectError("b", "refused"), ProtocolError("garbage")]
-    nursery.start_soon(looping.loop.run)
+    harness = LoopHarness(ScriptedPuller(), start=42)
+    harness.start_errors = [ConnectError("b", "refused"), ProtocolError("garbage")]
+    nursery.start_soon(harness.loop.run)
     await trio.sleep(7)
-    assert looping.puller.pulls == [Pull(42, 42, at=6.0)]
+    assert harness.puller.pulls == [Pull(42, 42, at=6.0)]
 
 
-async def test_a_correction_forwards_keeps_what_is_being_handled(looping: Looping) -> None:
-    looping.puller.answer(found(0, 1), answered(MOVED, 50))
+async def test_a_correction_forwards_keeps_what_is_being_handled(harness: LoopHarness) -> None:
+    harness.puller.answer(found(0, 1), answered(MOVED, 50))
     await settled()
-    assert looping.puller.offsets == [0, 2, 50]
-    assert not looping.process_queue.dropped
-    assert not looping.set_back
-    assert looping.process_queue.safe_offset == 0, "it is handled still"
-    looping.process_queue.remove(received(0))
-    looping.process_queue.remove(received(1))
-    assert looping.process_queue.safe_offset == 50
+    assert harness.puller.offsets == [0, 2, 50]
+    assert not harness.process_queue.dropped
+    assert not harness.set_back
+    assert harness.process_queue.safe_offset == 0, "it is handled still"
+    harness.process_queue.remove(received(0))
+    harness.process_queue.remove(received(1))
+    assert harness.process_queue.safe_offset == 50
 
 
 @pytest.mark.parametrize("status", [MOVED, NO_NEW])
-async def test_a_correction_backwards_begins_anew(looping: Looping, status: PullStatus) -> None:
-    looping.start = 100
-    looping.puller.answer(found(100, 101))
+async def test_a_correction_backwards_begins_anew(harness: LoopHarness, status: PullStatus) -> None:
+    harness.start = 100
+    harness.puller.answer(found(100, 101))
     await settled()
-    before = looping.process_queue
-    looping.puller.answer(answered(status, 7), found(7))
+    before = harness.process_queue
+    harness.puller.answer(answered(status, 7), found(7))
     await settled()
-    assert looping.puller.offsets == [100, 102, 7, 8]
+    assert harness.puller.offsets == [100, 102, 7, 8]
     assert before.dropped
-    assert looping.set_back == 1, "what the broker was told of offsets holds no more"
-    assert looping.process_queue is not before
-    assert looping.process_queue.safe_offset == 7
+    assert harness.set_back == 1, "what the broker was told of offsets holds no more"
+    assert harness.process_queue is not before
+    assert harness.process_queue.safe_offset == 7
     before.remove(received(100))
-    assert looping.process_queue.safe_offset == 7
+    assert harness.process_queue.safe_offset == 7
 
 
 async def test_a_broker_that_goes_back_and_back_is_asked_with_pauses_and_named_once(
-    looping: Looping, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    looping.start = 4
-    looping.puller.answer(*[answered(NO_NEW, place) for place in range(3, -20, -1)])
+    harness.start = 4
+    harness.puller.answer(*[answered(NO_NEW, place) for place in range(3, -20, -1)])
     await trio.sleep(28)
-    assert looping.puller.offsets == [4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert harness.puller.offsets == [4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0]
     assert [record.message for record in caplog.records] == [
         "offset corrected by the broker: topic=T broker=broker-a queue=0 requested=4 corrected=3"
     ]
 
 
-async def test_it_does_not_go_back_to_before_the_queue_begins(looping: Looping) -> None:
-    looping.start = 9
-    looping.puller.answer(msgspec.structs.replace(answered(MOVED, 1), min_offset=5))
+async def test_it_does_not_go_back_to_before_the_queue_begins(harness: LoopHarness) -> None:
+    harness.start = 9
+    harness.puller.answer(msgspec.structs.replace(answered(MOVED, 1), min_offset=5))
     await settled()
-    assert looping.puller.offsets == [9, 5]
+    assert harness.puller.offsets == [9, 5]
 
 
 async def test_messages_that_come_again_are_not_handed_out_again(
-    looping: Looping, autojump_clock: trio.testing.MockClock
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping.puller.answer(found(0, 1), *[found(0, 1)] * 5, found(2))
+    harness.puller.answer(found(0, 1), *[found(0, 1)] * 5, found(2))
     await trio.sleep(60)
-    assert looping.puller.offsets == [0, *[2] * 6, 3]
-    assert [message.queue_offset for message in iter(looping.process_queue.take, None)] == [0, 1, 2]
+    assert harness.puller.offsets == [0, *[2] * 6, 3]
+    assert [message.queue_offset for message in iter(harness.process_queue.take, None)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("offset", [None, 7])
-async def test_beginning_again_forgets_what_is_held(looping: Looping, offset: int | None) -> None:
+async def test_beginning_again_forgets_what_is_held(harness: LoopHarness, offset: int | None) -> None:
     await settled()
-    looping.puller.answer(found(0, 1))
+    harness.puller.answer(found(0, 1))
     await settled()
-    looping.start = 50
-    before = looping.process_queue
-    looping.loop.reset(offset)
+    harness.start = 50
+    before = harness.process_queue
+    harness.loop.reset(offset)
     assert before.dropped
-    looping.puller.answer(found(60))
+    harness.puller.answer(found(60))
     await settled()
     expected = 50 if offset is None else offset
-    assert looping.puller.offsets[2:] == [expected, 61]
-    assert looping.process_queue is not before
-    assert (looping.loop.safe_offset, len(before)) == (60, 2)
+    assert harness.puller.offsets[2:] == [expected, 61]
+    assert harness.process_queue is not before
+    assert (harness.loop.safe_offset, len(before)) == (60, 2)
 
 
 async def test_an_answer_to_the_pull_before_is_not_taken_for_one_to_the_pull_after(
@@ -439,26 +439,26 @@ async def test_an_answer_to_the_pull_before_is_not_taken_for_one_to_the_pull_aft
             await self.more.park()
             return cast("PulledMessages", self.answers.popleft())
 
-    looping = Looping(Hasty())
-    nursery.start_soon(looping.loop.run)
+    harness = LoopHarness(Hasty())
+    nursery.start_soon(harness.loop.run)
     await settled()
-    looping.puller.answer(found(0))
-    looping.loop.reset(50)
+    harness.puller.answer(found(0))
+    harness.loop.reset(50)
     await settled()
-    assert not looping.puller.answers
-    assert looping.puller.offsets == [0, 50]
-    assert (len(looping.process_queue), looping.delivered) == (0, [])
+    assert not harness.puller.answers
+    assert harness.puller.offsets == [0, 50]
+    assert (len(harness.process_queue), harness.delivered) == (0, [])
 
 
 async def test_beginning_again_while_it_begins(nursery: trio.Nursery) -> None:
-    looping = Looping(ScriptedPuller(), start=3)
-    nursery.start_soon(looping.loop.run)
-    looping.loop.reset(9)
+    harness = LoopHarness(ScriptedPuller(), start=3)
+    nursery.start_soon(harness.loop.run)
+    harness.loop.reset(9)
     await settled()
-    assert looping.puller.offsets == [9]
-    looping.loop.reset()
+    assert harness.puller.offsets == [9]
+    harness.loop.reset()
     await settled()
-    assert looping.puller.offsets == [9, 3]
+    assert harness.puller.offsets == [9, 3]
 
 
 async def test_what_is_looked_up_counts_no_more_when_it_is_told_meanwhile_where_to_begin(
@@ -466,97 +466,97 @@ async def test_what_is_looked_up_counts_no_more_when_it_is_told_meanwhile_where_
 ) -> None:
     """The look-up has been answered, in the same moment, and cannot be cancelled any more."""
 
-    class Hasty(Looping):
+    class Hasty(LoopHarness):
         async def look_up_start(self) -> int:
             self.loop.reset(9)
             return 3
 
-    looping = Hasty(ScriptedPuller())
-    nursery.start_soon(looping.loop.run)
+    harness = Hasty(ScriptedPuller())
+    nursery.start_soon(harness.loop.run)
     await settled()
-    assert looping.process_queue.next_offset == 9
-    assert set(looping.puller.offsets) == {9}
+    assert harness.process_queue.next_offset == 9
+    assert set(harness.puller.offsets) == {9}
 
 
 async def test_a_pull_that_never_ends_is_found_and_made_anew(
-    looping: Looping, autojump_clock: trio.testing.MockClock
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping.puller.answer(found(0))
+    harness.puller.answer(found(0))
     await trio.sleep(119)
-    assert not looping.loop.has_stalled(120)
+    assert not harness.loop.has_stalled(120)
     await trio.sleep(2)
-    assert looping.loop.has_stalled(120)
-    looping.loop.restart_pull()
+    assert harness.loop.has_stalled(120)
+    harness.loop.restart_pull()
     await settled()
-    assert not looping.loop.has_stalled(120)
-    assert looping.puller.offsets == [0, 1, 1]
-    assert len(looping.process_queue) == 1, "what is here stays"
+    assert not harness.loop.has_stalled(120)
+    assert harness.puller.offsets == [0, 1, 1]
+    assert len(harness.process_queue) == 1, "what is here stays"
 
 
 async def test_who_waits_for_room_has_not_stalled(
-    looping: Looping, autojump_clock: trio.testing.MockClock
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping.puller.answer(found(0, 1, 2, 3))
+    harness.puller.answer(found(0, 1, 2, 3))
     await trio.sleep(1000)
-    assert not looping.loop.has_stalled(120)
+    assert not harness.loop.has_stalled(120)
 
 
 async def test_without_the_lock_there_is_nothing_to_commit(nursery: trio.Nursery) -> None:
     lock = Lock(QUEUE)
-    looping = Looping(ScriptedPuller(), lock=lock)
-    nursery.start_soon(looping.loop.run)
-    looping.puller.answer(found(5))
+    harness = LoopHarness(ScriptedPuller(), lock=lock)
+    nursery.start_soon(harness.loop.run)
+    harness.puller.answer(found(5))
     await settled()
-    safe = [looping.loop.safe_offset]
-    assert looping.process_queue.lock is lock
+    safe = [harness.loop.safe_offset]
+    assert harness.process_queue.lock is lock
     lock.got(trio.current_time())
-    looping.puller.answer(answered(NO_MATCHED, 7))
+    harness.puller.answer(answered(NO_MATCHED, 7))
     await settled()
-    safe.append(looping.loop.safe_offset)
+    safe.append(harness.loop.safe_offset)
     assert safe == [None, 5]
-    assert [pull.commit for pull in looping.puller.pulls] == [None, None, 5]
+    assert [pull.commit for pull in harness.puller.pulls] == [None, None, 5]
 
 
-async def test_a_dropped_loop_ends_and_knows_what_to_commit(looping: Looping) -> None:
-    looping.puller.answer(found(0, 1))
+async def test_a_dropped_loop_ends_and_knows_what_to_commit(harness: LoopHarness) -> None:
+    harness.puller.answer(found(0, 1))
     await settled()
-    looping.process_queue.remove(received(0))
-    looping.loop.drop()
-    assert looping.loop.safe_offset == 1
-    assert looping.process_queue.dropped
-    looping.puller.answer(found(2))
+    harness.process_queue.remove(received(0))
+    harness.loop.drop()
+    assert harness.loop.safe_offset == 1
+    assert harness.process_queue.dropped
+    harness.puller.answer(found(2))
     await settled()
-    assert len(looping.puller.pulls) == 2
-    assert len(looping.delivered) == 1
-    assert looping.loop.flow is PullState.DROPPED
+    assert len(harness.puller.pulls) == 2
+    assert len(harness.delivered) == 1
+    assert harness.loop.flow is PullState.DROPPED
 
 
 async def test_a_loop_that_is_dropped_before_it_begins_has_nothing_to_commit(nursery: trio.Nursery) -> None:
-    looping = Looping(ScriptedPuller())
-    looping.loop.drop()
-    assert looping.loop.safe_offset is None
-    nursery.start_soon(looping.loop.run)
+    harness = LoopHarness(ScriptedPuller())
+    harness.loop.drop()
+    assert harness.loop.safe_offset is None
+    nursery.start_soon(harness.loop.run)
     await settled()
-    assert looping.puller.pulls == []
+    assert harness.puller.pulls == []
 
 
 async def test_messages_of_a_retry_topic_are_shown_under_their_own(nursery: trio.Nursery) -> None:
     queue = MessageQueue("%RETRY%g", "broker-a", 0)
-    looping = Looping(ScriptedPuller(queue))
+    harness = LoopHarness(ScriptedPuller(queue))
     retried = [received(0, topic=queue.topic, RETRY_TOPIC="T"), received(1, topic=queue.topic)]
-    looping.puller.answer(answered(FOUND, 2, retried))
-    nursery.start_soon(looping.loop.run)
+    harness.puller.answer(answered(FOUND, 2, retried))
+    nursery.start_soon(harness.loop.run)
     await settled()
-    assert [message.topic for message in iter(looping.process_queue.take, None)] == ["T", "%RETRY%g"]
-    assert looping.process_queue.queue == queue
+    assert [message.topic for message in iter(harness.process_queue.take, None)] == ["T", "%RETRY%g"]
+    assert harness.process_queue.queue == queue
 
 
 async def test_a_retry_topic_that_fails_is_not_worth_a_warning(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    looping = Looping(ScriptedPuller(MessageQueue("%RETRY%g", "broker-a", 0)))
-    looping.puller.answer(ConnectError("b", "refused"))
-    nursery.start_soon(looping.loop.run)
+    harness = LoopHarness(ScriptedPuller(MessageQueue("%RETRY%g", "broker-a", 0)))
+    harness.puller.answer(ConnectError("b", "refused"))
+    nursery.start_soon(harness.loop.run)
     await trio.sleep(4)
-    assert len(looping.puller.pulls) == 2
+    assert len(harness.puller.pulls) == 2
     assert not caplog.records

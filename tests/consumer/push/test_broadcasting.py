@@ -20,7 +20,7 @@ from rocketmq_py.errors import ConfigurationError, LocalOffsetsError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
 from tests.consumer.push.test_consumer_faults import CancelAtStep
-from tests.consumer.push_consumers import QUEUE, Kept, consumer_of, never
+from tests.consumer.push_consumers import QUEUE, RecordingHandler, consumer_of, never
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ async def test_every_member_gets_everything(
     address: str, fill: Fill, folder: Path, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 40, queues=4)
-    first, second = Kept(), Kept()
+    first, second = RecordingHandler(), RecordingHandler()
     async with broadcasting(address, folder, "one") as one, broadcasting(address, folder, "two") as two:
         nursery.start_soon(one.run, first)
         nursery.start_soon(two.run, second)
@@ -70,7 +70,7 @@ async def test_a_member_goes_on_where_it_was_and_tells_no_broker(
     address: str, client: Client, fill: Fill, folder: Path, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
-    kept = Kept()
+    kept = RecordingHandler()
     for numbers in (10, 20, 30):
         async with broadcasting(address, folder) as consumer, trio.open_nursery() as nursery:
             nursery.start_soon(consumer.run, kept)
@@ -94,7 +94,7 @@ async def test_a_new_member_begins_where_it_is_told_to(
 ) -> None:
     """Unlike in a group that shares, no broker begins at 0 by itself because the messages are in memory."""
     await fill("T", 10)
-    kept = Kept()
+    kept = RecordingHandler()
     consumer = PushConsumer(address, group="g", broadcasting=True, local_offsets=folder, consume_from=where)
     consumer.subscribe("T")
     async with consumer, trio.open_nursery() as nursery:
@@ -111,7 +111,7 @@ async def test_what_came_while_a_member_was_away_is_not_missed(
 ) -> None:
     """Also if it never got a message before: it knows where it began."""
     await fill("T", 3)
-    kept = Kept()
+    kept = RecordingHandler()
     consumer = PushConsumer(address, group="g", broadcasting=True, local_offsets=folder)
     consumer.subscribe("T")
     async with consumer:
@@ -173,7 +173,7 @@ async def test_offsets_are_written_every_5_seconds(
     address: str, fill: Fill, folder: Path, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
-    kept = Kept()
+    kept = RecordingHandler()
     async with broadcasting(address, folder) as consumer:
         nursery.start_soon(consumer.run, kept)
         await kept.until(10)
@@ -198,7 +198,7 @@ async def test_a_full_disk_does_not_stop_consumption(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     await fill("T", 10)
-    kept = Kept()
+    kept = RecordingHandler()
     async with broadcasting(address, folder) as consumer:
         nursery.start_soon(consumer.run, kept)
         with monkeypatch.context() as patch:
@@ -247,7 +247,7 @@ async def test_a_broker_that_begins_anew_is_followed(
     path = folder / "127.0.0.1@DEFAULT" / "g" / "offsets.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:1000}}')
-    kept = Kept()
+    kept = RecordingHandler()
     async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
         await client.brokers.create_topic(broker.broker_address, "T", queues=1)
         consumer = broadcasting(broker.name_server_address, folder)

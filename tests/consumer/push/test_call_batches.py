@@ -1,4 +1,4 @@
-"""Messages that are handed over as bunches, to a far side that does what the test says."""
+"""Batches of calls, with an executor that is controlled by the test."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, CallBatch, HandlerCall, HandlerExecutor
-from tests.consumer.dispatching import Backs, handling_in, holding, settled
+from tests.consumer.dispatching import SentBackMessages, concurrent_dispatch, filled_queue
 from tests.consumer.received import received
 
 TIMEOUT = 60.0
 
 
-class There(HandlerExecutor):
-    """Makes calls when it is told to."""
+class ManualExecutor(HandlerExecutor):
+    """An executor whose calls the test starts and ends."""
 
     cancels = True
     accepts_batches = True
@@ -35,12 +36,12 @@ class There(HandlerExecutor):
         self.cancelled.append(call)
         return True
 
-    def bunch(self) -> CallBatch:
-        """Take the next one of the line."""
-        bunch = self._queue.popleft()
-        assert isinstance(bunch, CallBatch)
-        bunch.runner = self
-        return bunch
+    def next_batch(self) -> CallBatch:
+        """Take the next batch from the queue."""
+        batch = self._queue.popleft()
+        assert isinstance(batch, CallBatch)
+        batch.runner = self
+        return batch
 
     def end(self, *ended: HandlerCall) -> None:
         for call in ended:
@@ -50,131 +51,138 @@ class There(HandlerExecutor):
 
 
 class Handler:
-    """A handler that is called there."""
+    """A handler with a ManualExecutor."""
 
     def __init__(self) -> None:
-        self.there = There()
+        self.executor = ManualExecutor()
 
     def __call__(self, _: object) -> None:
         raise AssertionError
 
     def make_executor(self, _: int) -> HandlerExecutor:
-        return self.there
+        return self.executor
 
 
-def begun(bunch: CallBatch) -> Any:
-    bunch.current = argument = bunch.waiting.popleft()
+def start_next(batch: CallBatch) -> Any:
+    """Start the next call of a batch. Return its message."""
+    batch.current = argument = batch.waiting.popleft()
     return argument
 
 
-def bunches_in(nursery: trio.Nursery, backs: Backs, concurrency: int = 4) -> tuple[ConcurrentDispatch, There]:
+def batch_dispatch(
+    nursery: trio.Nursery, sent_back: SentBackMessages, concurrency: int = 4
+) -> tuple[ConcurrentDispatch, ManualExecutor]:
     handler = Handler()
-    return handling_in(nursery, handler, concurrency, timeout=TIMEOUT, backs=backs), handler.there
+    return concurrent_dispatch(
+        nursery, handler, concurrency, timeout=TIMEOUT, send_back=sent_back
+    ), handler.executor
 
 
-async def test_what_is_done_is_told_with_its_bunch_and_the_rest_goes_on(nursery: trio.Nursery) -> None:
-    handling, there = bunches_in(nursery, Backs())
-    process_queue = holding(5)
-    handling.offer(process_queue)
-    bunch = there.bunch()
-    assert bunch.seconds == 0.0
-    assert [message.queue_offset for message in bunch.waiting] == [0, 1, 2, 3]
-    bunch.done += [begun(bunch), begun(bunch)]
-    bunch.seconds = 3.0
-    rest = bunch.split_rest()
-    there.calls.add(rest)
-    there.end(bunch)
+async def test_ended_batch_is_acknowledged_and_its_rest_continues(nursery: trio.Nursery) -> None:
+    dispatch, executor = batch_dispatch(nursery, SentBackMessages())
+    process_queue = filled_queue(5)
+    dispatch.offer(process_queue)
+    batch = executor.next_batch()
+    assert batch.seconds == 0.0
+    assert [message.queue_offset for message in batch.waiting] == [0, 1, 2, 3]
+    batch.done += [start_next(batch), start_next(batch)]
+    batch.seconds = 3.0
+    rest = batch.split_rest()
+    executor.calls.add(rest)
+    executor.end(batch)
     assert process_queue.safe_offset == 2
     assert (process_queue.counts.calls, process_queue.counts.call_seconds) == (2, 3.0)
     assert [message.queue_offset for message in rest.waiting] == [2, 3]
-    assert handling.in_flight == 3  # and the last one is there
-    rest.done += [begun(rest), begun(rest)]
-    there.end(rest)
-    last = there.bunch()
-    last.done.append(begun(last))
-    there.end(last)
+    assert dispatch.in_flight == 3  # including that of the last message
+    rest.done += [start_next(rest), start_next(rest)]
+    executor.end(rest)
+    last = executor.next_batch()
+    last.done.append(start_next(last))
+    executor.end(last)
     assert process_queue.safe_offset == 5
-    assert not handling.in_flight
-    assert not there.calls
+    assert not dispatch.in_flight
+    assert not executor.calls
 
 
-async def test_a_call_that_comes_to_something_else_is_settled_by_itself(nursery: trio.Nursery) -> None:
-    backs = Backs()
-    handling, there = bunches_in(nursery, backs)
-    process_queue = holding(3)
-    handling.offer(process_queue)
-    bunch = there.bunch()
-    failed = bunch.detach(begun(bunch))
+async def test_failed_call_of_a_batch_is_sent_back_alone(nursery: trio.Nursery) -> None:
+    sent_back = SentBackMessages()
+    dispatch, executor = batch_dispatch(nursery, sent_back)
+    process_queue = filled_queue(3)
+    dispatch.offer(process_queue)
+    batch = executor.next_batch()
+    failed = batch.detach(start_next(batch))
     failed.error = ValueError("wrong")
-    bunch.done += [begun(bunch), begun(bunch)]
-    there.end(failed, bunch)
-    await settled()
-    assert backs.offsets == [0]
+    batch.done += [start_next(batch), start_next(batch)]
+    executor.end(failed, batch)
+    await wait_all_tasks_blocked()
+    assert sent_back.offsets == [0]
     assert process_queue.safe_offset == 3
-    assert not handling.in_flight
+    assert not dispatch.in_flight
 
 
-async def test_nothing_of_a_queue_that_is_dropped_or_cannot_be_read_begins(nursery: trio.Nursery) -> None:
-    backs = Backs()
-    handling, there = bunches_in(nursery, backs)
-    process_queue = holding(1)
+async def test_calls_of_dropped_queues_and_corrupt_messages_do_not_start(nursery: trio.Nursery) -> None:
+    sent_back = SentBackMessages()
+    dispatch, executor = batch_dispatch(nursery, sent_back)
+    process_queue = filled_queue(1)
     process_queue.put([received(1, corruption="cut off")], 2)
-    handling.offer(process_queue)
-    bunch = there.bunch()
-    assert bunch.may_start_next(begun(bunch))
+    dispatch.offer(process_queue)
+    batch = executor.next_batch()
+    assert batch.may_start_next(start_next(batch))
     with pytest.raises(Exception, match="cut off"):
-        bunch.may_start_next(begun(bunch))
+        batch.may_start_next(start_next(batch))
     process_queue.dropped = True
-    assert not bunch.may_start_next(bunch.current)
-    skipped = bunch.detach(bunch.current)
+    assert not batch.may_start_next(batch.current)
+    skipped = batch.detach(batch.current)
     skipped.result = NO_RESULT
-    bunch.done.append(process_queue._messages[0])
-    there.end(skipped, bunch)
-    await settled()
-    assert not handling.in_flight
+    batch.done.append(process_queue._messages[0])
+    executor.end(skipped, batch)
+    await wait_all_tasks_blocked()
+    assert not dispatch.in_flight
     assert process_queue.safe_offset == 1
 
 
-@pytest.mark.parametrize("has_begun", [False, True])
-async def test_what_has_not_begun_when_it_closes_never_does(nursery: trio.Nursery, has_begun: bool) -> None:
-    handling, there = bunches_in(nursery, Backs())
-    process_queue = holding(4)
-    handling.offer(process_queue)
-    bunch = there.bunch()
-    if has_begun:
-        bunch.done.append(begun(bunch))
+@pytest.mark.parametrize("has_started", [False, True])
+async def test_closing_withdraws_the_calls_that_have_not_started(
+    nursery: trio.Nursery, has_started: bool
+) -> None:
+    dispatch, executor = batch_dispatch(nursery, SentBackMessages())
+    process_queue = filled_queue(4)
+    dispatch.offer(process_queue)
+    batch = executor.next_batch()
+    if has_started:
+        batch.done.append(start_next(batch))
     else:
-        there._queue.append(bunch)
-    handling.close()
-    assert not bunch.waiting
-    assert handling.in_flight == has_begun
-    if has_begun:
-        there.end(bunch)
-    await handling.drain()
-    assert process_queue.safe_offset == has_begun
-    assert not there.calls
+        executor._queue.append(batch)
+    dispatch.close()
+    assert not batch.waiting
+    assert dispatch.in_flight == has_started
+    if has_started:
+        executor.end(batch)
+    await dispatch.drain()
+    assert process_queue.safe_offset == has_started
+    assert not executor.calls
 
 
-async def test_one_of_a_bunch_that_takes_too_long_is_sent_back_once(
+async def test_timed_out_call_of_a_batch_is_sent_back_once(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    backs = Backs()
-    handling, there = bunches_in(nursery, backs)
-    process_queue = holding(3)
-    handling.offer(process_queue)
-    bunch = there.bunch()
-    late = begun(bunch)
+    sent_back = SentBackMessages()
+    dispatch, executor = batch_dispatch(nursery, sent_back)
+    process_queue = filled_queue(3)
+    dispatch.offer(process_queue)
+    batch = executor.next_batch()
+    late = start_next(batch)
     await trio.sleep(TIMEOUT * 1.5)
-    assert there.cancelled == [bunch]
-    assert bunch.expired is late
-    assert backs.offsets == [0]
-    call = bunch.detach(late)
-    assert bunch.detached is call
+    assert executor.cancelled == [batch]
+    assert batch.expired is late
+    assert sent_back.offsets == [0]
+    call = batch.detach(late)
+    assert batch.detached is call
     call.error = ValueError("after all")
-    in_time = bunch.detach(begun(bunch))
+    in_time = batch.detach(start_next(batch))
     in_time.error = ValueError("wrong")
-    bunch.done.append(begun(bunch))
-    there.end(call, in_time, bunch)
-    await settled()
-    assert backs.offsets == [0, 1]
+    batch.done.append(start_next(batch))
+    executor.end(call, in_time, batch)
+    await wait_all_tasks_blocked()
+    assert sent_back.offsets == [0, 1]
     assert process_queue.safe_offset == 3

@@ -18,7 +18,7 @@ from rocketmq_py.consumer.pull.queue_puller import PulledMessages, QueuePuller
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
-from tests.consumer.push_consumers import QUEUE, RETRIES, Kept, consumer_of, never
+from tests.consumer.push_consumers import QUEUE, RETRIES, RecordingHandler, consumer_of, never
 
 # Settings
 
@@ -219,7 +219,7 @@ async def test_a_cancelled_run_commits_what_was_handled_and_can_be_run_again(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
-    first, second = Kept(), Kept()
+    first, second = RecordingHandler(), RecordingHandler()
 
     async def hang_at_five(message: ReceivedMessage) -> None:
         if message.queue_offset == 5:
@@ -247,7 +247,7 @@ async def test_brokers_that_do_not_answer_at_the_end_leave_no_member_behind(
         await trio.sleep_forever()
 
     await fill("T", 3)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(client) as consumer:
         with monkeypatch.context() as patch:
             patch.setattr(RemoteOffsetStore, "confirm", never_confirm)
@@ -274,7 +274,7 @@ async def test_in_a_nursery_of_the_callers(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 5)
-    kept = Kept()
+    kept = RecordingHandler()
     consumer = consumer_of(address)
     async with trio.open_nursery() as nursery:
         await consumer.start(nursery)
@@ -387,7 +387,7 @@ async def test_a_queue_that_is_not_pulled_from_is_taken_up_anew(
 ) -> None:
     """No pull takes longer than its time-out: only a defect here could be the cause."""
     await fill("T", 5)
-    kept = Kept()
+    kept = RecordingHandler()
     pull = QueuePuller.pull
     defective = True
 
@@ -411,7 +411,7 @@ async def test_all_queues_share_one_connection(
     broker: EmbeddedBroker, address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 200, queues=100)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(address) as consumer, trio.open_nursery() as nursery:
         nursery.start_soon(consumer.run, kept)
         await kept.until(200)
@@ -504,7 +504,7 @@ async def test_a_body_that_cannot_be_read_goes_the_way_of_a_failure(
     broker_address = client.routes.broker_address("broker-a")
     answer = await client.connections.request(broker_address, 10, fields, b"not zlib at all", timeout=3)
     assert answer.code == 0
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(address, max_reconsume_times=1) as consumer:
         with trio.move_on_after(60):
             await consumer.run(kept)
@@ -523,7 +523,7 @@ async def test_offsets_are_committed_every_5_seconds(
     client: Client, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(client) as consumer:
         nursery.start_soon(consumer.run, kept)
         await trio.sleep(2)
@@ -538,7 +538,7 @@ async def test_offsets_go_with_the_pulls_too(
     client: Client, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(client, commit_interval=1000) as consumer:
         nursery.start_soon(consumer.run, kept)
         await trio.sleep(2)
@@ -552,7 +552,7 @@ async def test_filtered_messages_are_committed_as_well(
 ) -> None:
     await fill("T", 10, tags="A")
     await fill("T", 10, tags="B")
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(client) as consumer:
         consumer.subscribe("T", "A")
         with trio.move_on_after(5):
@@ -569,7 +569,7 @@ async def test_subscribing_while_it_runs(
 ) -> None:
     await fill("T", 5, tags="A")
     await fill("U", 5, first=10)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(address) as consumer:
         nursery.start_soon(consumer.run, kept)
         await kept.until(5)
@@ -593,7 +593,7 @@ async def test_a_topic_that_comes_into_being_is_consumed(
     caplog: pytest.LogCaptureFixture,
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(address) as consumer:
         nursery.start_soon(consumer.run, kept)
         await trio.sleep(100)
@@ -635,7 +635,7 @@ async def test_pause_and_resume(
     address: str, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 5)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(address) as consumer:
         consumer.pause()
         nursery.start_soon(consumer.run, kept)
@@ -656,7 +656,7 @@ async def test_single_queues_are_paused_and_resumed(
     address: str, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 4, queues=2)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(address) as consumer:
         nursery.start_soon(consumer.run, kept)
         await kept.until(4)
@@ -674,7 +674,7 @@ async def test_queues_that_change_hands_are_committed(
     address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 40, queues=4)
-    first, second = Kept(), Kept()
+    first, second = RecordingHandler(), RecordingHandler()
 
     def share(consumer: PushConsumer) -> set[MessageQueue]:
         return {queue for queue in consumer.queues if queue.topic == "T"}

@@ -14,11 +14,11 @@ from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer
 from tests.consumer.conftest import Fill
-from tests.consumer.push_consumers import QUEUE, Kept, consumer_of
+from tests.consumer.push_consumers import QUEUE, RecordingHandler, consumer_of
 
 
 async def test_a_broker_that_comes_back_without_its_messages(jumping_clock: trio.testing.MockClock) -> None:
-    kept = Kept()
+    kept = RecordingHandler()
 
     async def send(address: str, numbers: range) -> None:
         async with Producer(address, group="p") as producer:
@@ -54,7 +54,7 @@ async def test_closing_while_the_cluster_is_gone_takes_no_longer_than_it_may(
         async with EmbeddedBroker() as broker:
             async with Producer(broker.name_server_address, group="p") as producer:
                 await producer.send(Message("T", b"0"))
-            kept = Kept()
+            kept = RecordingHandler()
             consumer = consumer_of(broker.name_server_address)
             await consumer.start(nursery)
             nursery.start_soon(consumer.run, kept)

@@ -20,14 +20,14 @@ SPAN = OffsetRange(MessageQueue("T", "broker-a", 0), 0, 1000)
 
 
 @attrs.define(eq=False)
-class Taking:
+class TakeTask:
     """Takes once, in a task, and says what came."""
 
     buffer: PullResultBuffer
     taken: list[int] = attrs.field(factory=list)
 
     async def take(self, least: int) -> None:
-        self.taken = [len(chunk.body) for chunk in await self.buffer.take(None, least)]
+        self.taken = [len(result.body) for result in await self.buffer.take(None, least)]
 
 
 def put(buffer: PullResultBuffer, queue: ResultQueue, size: int) -> None:
@@ -41,7 +41,7 @@ def buffer_of_two_queues() -> PullResultBuffer:
 
 async def test_chunks_are_waited_for_until_there_are_enough(buffer: PullResultBuffer) -> None:
     first, second = buffer.next_queue(), buffer.next_queue()
-    taking = Taking(buffer)
+    taking = TakeTask(buffer)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(taking.take, 100)
         for size in (60, 39):
@@ -54,7 +54,7 @@ async def test_chunks_are_waited_for_until_there_are_enough(buffer: PullResultBu
     put(buffer, first, 99)
     with pytest.raises(trio.TooSlowError), trio.fail_after(0):
         await buffer.take(None, 100)
-    assert [len(chunk.body) for chunk in await buffer.take(1)] == [99]
+    assert [len(result.body) for result in await buffer.take(1)] == [99]
 
 
 @pytest.mark.parametrize("why", ["the queue ends", "it fails", "all ends", "there is no space for more"])
@@ -62,7 +62,7 @@ async def test_what_there_is_comes_where_no_more_can(
     why: str, buffer: PullResultBuffer, autojump_clock: trio.testing.MockClock
 ) -> None:
     first = buffer.next_queue()
-    taking = Taking(buffer)
+    taking = TakeTask(buffer)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(taking.take, 100)
         put(buffer, first, 60)
@@ -84,7 +84,7 @@ async def test_what_there_is_comes_where_no_more_can(
 
 async def test_who_wants_less_is_woken_before_who_wants_more(buffer: PullResultBuffer) -> None:
     first = buffer.next_queue()
-    much, little = Taking(buffer), Taking(buffer)
+    much, little = TakeTask(buffer), TakeTask(buffer)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(little.take, 10)
         await trio.testing.wait_all_tasks_blocked()
@@ -103,10 +103,10 @@ async def test_much_is_handed_over_at_once() -> None:
     async with (
         scripted_cluster(Broker(end)) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([OffsetRange(SPAN.queue, 0, end)], in_order=True) as chunks,
+        reader.pull([OffsetRange(SPAN.queue, 0, end)], in_order=True) as results,
     ):
         sizes = []
-        while some := await chunks.some():
-            sizes.append(sum(len(chunk.body) for chunk in some))
+        while some := await results.some():
+            sizes.append(sum(len(result.body) for result in some))
     assert len(sizes) > 2
     assert min(sizes[:-1]) >= BATCH_BYTES

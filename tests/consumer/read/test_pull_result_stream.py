@@ -41,19 +41,19 @@ NO_MATCHED = ResponseCode.PULL_RETRY_IMMEDIATELY
 MOVED = ResponseCode.PULL_OFFSET_MOVED
 
 
-def bodies_of(chunks: list[PullResult]) -> list[bytes]:
-    """Return the bodies of what lies in the spans."""
+def bodies_of(results: list[PullResult]) -> list[bytes]:
+    """Return the bodies of what lies in the ranges."""
     return [
         message.body
-        for chunk in chunks
-        for message in decode_messages(chunk.body, chunk.range.queue.broker_name)
-        if chunk.range.start <= message.queue_offset < chunk.range.end
+        for result in results
+        for message in decode_messages(result.body, result.range.queue.broker_name)
+        if result.range.start <= message.queue_offset < result.range.end
     ]
 
 
-async def pulled(reader: Reader, *spans: OffsetRange, **options: Any) -> list[PullResult]:
-    async with reader.pull(spans, **options) as chunks:
-        return [chunk async for chunk in chunks]
+async def pulled(reader: Reader, *ranges: OffsetRange, **options: Any) -> list[PullResult]:
+    async with reader.pull(ranges, **options) as results:
+        return [result async for result in results]
 
 
 # On the embedded broker
@@ -62,21 +62,26 @@ async def pulled(reader: Reader, *spans: OffsetRange, **options: Any) -> list[Pu
 async def test_spans_of_several_queues(client: Client, fill: Fill) -> None:
     await fill("T", 300, queues=3)
     queues = (await client.routes.get("T")).read_queues
-    spans = [
+    ranges = [
         OffsetRange(queues[0], 0, 100),
         OffsetRange(queues[1], 10, 90),
         OffsetRange(queues[1], 90, 91),
         OffsetRange(queues[2], 5, 5),
     ]
     async with Reader(client) as reader:
-        chunks = await pulled(reader, *spans)
-        for span in spans:
-            of_span = [chunk for chunk in chunks if chunk.range is span]
-            number = queues.index(span.queue)
-            assert bodies_of(of_span) == [b"%d" % (3 * at + number) for at in range(span.start, span.end)]
-            assert [one.first for one in of_span[1:]] == [one.next for one in of_span[:-1]]
-            assert not of_span or (of_span[0].first, of_span[-1].next) == (span.start, span.end)
-        assert all(chunk.lost is None for chunk in chunks)
+        results = await pulled(reader, *ranges)
+        for offset_range in ranges:
+            of_range = [result for result in results if result.range is offset_range]
+            number = queues.index(offset_range.queue)
+            assert bodies_of(of_range) == [
+                b"%d" % (3 * at + number) for at in range(offset_range.start, offset_range.end)
+            ]
+            assert [one.first for one in of_range[1:]] == [one.next for one in of_range[:-1]]
+            assert not of_range or (of_range[0].first, of_range[-1].next) == (
+                offset_range.start,
+                offset_range.end,
+            )
+        assert all(result.lost is None for result in results)
         assert await pulled(reader) == []
 
 
@@ -87,17 +92,21 @@ async def test_spans_one_behind_the_other(
 ) -> None:
     await fill("T", 600, queues=4)
     queues = (await client.routes.get("T")).read_queues
-    spans = [OffsetRange(queue, start, start + 50) for start in (0, 100, 50) for queue in reversed(queues)]
-    spans.insert(3, OffsetRange(queues[0], 7, 7))
+    ranges = [OffsetRange(queue, start, start + 50) for start in (0, 100, 50) for queue in reversed(queues)]
+    ranges.insert(3, OffsetRange(queues[0], 7, 7))
     async with Reader(client) as reader:
-        chunks = await pulled(
-            reader, *spans, in_order=True, parallel=parallel, max_buffered_bytes=max_buffered_bytes
+        results = await pulled(
+            reader, *ranges, in_order=True, parallel=parallel, max_buffered_bytes=max_buffered_bytes
         )
         assert await pulled(reader, in_order=True) == []
-        assert bodies_of(await pulled(reader, spans[0], in_order=True)) == bodies_of(chunks)[:50]
-    assert list(dict.fromkeys(chunk.range for chunk in chunks)) == [span for span in spans if span.end > 7]
-    assert bodies_of(chunks) == [
-        b"%d" % (4 * at + queues.index(span.queue)) for span in spans for at in range(span.start, span.end)
+        assert bodies_of(await pulled(reader, ranges[0], in_order=True)) == bodies_of(results)[:50]
+    assert list(dict.fromkeys(result.range for result in results)) == [
+        offset_range for offset_range in ranges if offset_range.end > 7
+    ]
+    assert bodies_of(results) == [
+        b"%d" % (4 * at + queues.index(offset_range.queue))
+        for offset_range in ranges
+        for at in range(offset_range.start, offset_range.end)
     ]
 
 
@@ -105,14 +114,14 @@ async def test_a_span_that_fails_is_told_in_its_turn(client: Client, fill: Fill)
     await fill("T", 100, queues=2)
     queues = (await client.routes.get("T")).read_queues
     absent = MessageQueue("T", "broker-z", 0)
-    spans = [OffsetRange(queues[0], 0, 50), OffsetRange(absent, 0, 9), OffsetRange(queues[1], 0, 50)]
+    ranges = [OffsetRange(queues[0], 0, 50), OffsetRange(absent, 0, 9), OffsetRange(queues[1], 0, 50)]
     got: list[PullResult] = []
     async with Reader(client) as reader:
 
         async def read() -> None:
-            async with reader.pull(spans, in_order=True, patience=1) as chunks:
-                async for chunk in chunks:
-                    got.append(chunk)  # noqa: PERF401  # what came before the error counts
+            async with reader.pull(ranges, in_order=True, patience=1) as results:
+                async for result in results:
+                    got.append(result)  # noqa: PERF401  # what came before the error counts
 
         with pytest.raises(NoQueueError, match="broker-z"):
             await read()
@@ -123,9 +132,9 @@ async def test_tags_leave_gaps(client: Client, fill: Fill) -> None:
     for number in range(6):
         await fill("T", 20, tags="AB"[number % 2], first=20 * number)
     async with Reader(client) as reader:
-        chunks = await pulled(reader, OffsetRange(QUEUE, 0, 120), tags="B")
+        results = await pulled(reader, OffsetRange(QUEUE, 0, 120), tags="B")
         wanted = [b"%d" % at for at in range(120) if at // 20 % 2]
-        assert bodies_of(chunks) == wanted
+        assert bodies_of(results) == wanted
         assert bodies_of(await pulled(reader, OffsetRange(QUEUE, 0, 20), tags="B")) == []
         assert bodies_of(await pulled(reader, OffsetRange(QUEUE, 0, 120), sql="TAGS = 'B'")) == wanted
 
@@ -147,9 +156,9 @@ async def test_pull_refuses_wrong_arguments_and_a_closed_reader(client: Client) 
         ):  # fmt: skip
             with pytest.raises(ConfigurationError, match=f"{name} is 0; it must be {bound}"):
                 reader.pull([OffsetRange(QUEUE, 0, 1)], **{name: 0})  # type: ignore[arg-type]
-        chunks = reader.pull([OffsetRange(QUEUE, 0, 1)])
+        results = reader.pull([OffsetRange(QUEUE, 0, 1)])
         with pytest.raises(ClosedError, match=r"async with reader.pull\(...\)"):
-            await anext(chunks)
+            await anext(results)
     with pytest.raises(ClosedError):
         reader.pull([])
 
@@ -158,38 +167,38 @@ async def test_a_cancelled_next_loses_no_chunk(client: Client, fill: Fill) -> No
     await fill("T", 400, queues=2)
     queues = (await client.routes.get("T")).read_queues
     async with Reader(client) as reader:
-        chunks: list[PullResult] = []
+        results: list[PullResult] = []
         async with reader.pull([OffsetRange(queue, 0, 200) for queue in queues], parallel=1) as pulling:
 
             async def take() -> None:
-                chunks.append(await anext(pulling))
+                results.append(await anext(pulling))
 
             async def check() -> None:
                 pass
 
             for _ in range(4):
                 await cancel_at_each_await(take, check)
-            chunks += [chunk async for chunk in pulling]
-        assert bodies_of(chunks) == [b"%d" % number for at in (0, 1) for number in range(at, 400, 2)]
+            results += [result async for result in pulling]
+        assert bodies_of(results) == [b"%d" % number for at in (0, 1) for number in range(at, 400, 2)]
 
 
 async def test_buffers_are_bounded(client: Client, fill: Fill) -> None:
-    """What nobody takes is not pulled; a chunk larger than the buffer passes alone."""
+    """What nobody takes is not pulled; a result larger than the buffer passes alone."""
     await fill("T", 800, queues=4)
     queues = (await client.routes.get("T")).read_queues
-    spans = [OffsetRange(queue, 0, 200) for queue in queues]
+    ranges = [OffsetRange(queue, 0, 200) for queue in queues]
     async with Reader(client) as reader:
-        whole = sum(len(chunk.body) for chunk in await pulled(reader, *spans))
+        whole = sum(len(result.body) for result in await pulled(reader, *ranges))
         for size in (1, whole // 4):
-            async with reader.pull(spans, max_buffered_bytes=size) as pulling:
+            async with reader.pull(ranges, max_buffered_bytes=size) as pulling:
                 await trio.testing.wait_all_tasks_blocked(0.05)
                 taken = await pulling.some()
-                assert 0 < sum(len(chunk.body) for chunk in taken) <= max(size, len(taken[0].body))
+                assert 0 < sum(len(result.body) for result in taken) <= max(size, len(taken[0].body))
                 await trio.testing.wait_all_tasks_blocked(0.05)
                 held = await pulling.some()
-                largest = max(len(chunk.body) for chunk in [*taken, *held])
-                assert sum(len(chunk.body) for chunk in [*taken, *held]) <= max(size, largest) + largest
-                rest = [chunk async for chunk in pulling]
+                largest = max(len(result.body) for result in [*taken, *held])
+                assert sum(len(result.body) for result in [*taken, *held]) <= max(size, largest) + largest
+                rest = [result async for result in pulling]
             assert len(bodies_of([*taken, *held, *rest])) == 800
             assert list(await pulled(reader, OffsetRange(queues[0], 0, 1))) != []
 
@@ -199,17 +208,17 @@ async def test_nothing_that_was_taken_holds_up_what_comes(in_order: bool, client
     """What has been taken counts until more is asked for, and no longer."""
     await fill("T", 800, queues=4)
     queues = (await client.routes.get("T")).read_queues
-    spans = [OffsetRange(queue, start, start + 100) for queue in queues for start in (0, 100)]
+    ranges = [OffsetRange(queue, start, start + 100) for queue in queues for start in (0, 100)]
     async with Reader(client) as reader:
-        whole = sum(len(chunk.body) for chunk in await pulled(reader, *spans))
+        whole = sum(len(result.body) for result in await pulled(reader, *ranges))
         for part in (3, 5, 8, 20):
-            chunks: list[PullResult] = []
+            results: list[PullResult] = []
             async with reader.pull(
-                spans, max_buffered_bytes=whole // part, parallel=3, in_order=in_order
+                ranges, max_buffered_bytes=whole // part, parallel=3, in_order=in_order
             ) as pulling:
                 while some := await pulling.some():
-                    chunks += some
-            assert len(bodies_of(chunks)) == 800
+                    results += some
+            assert len(bodies_of(results)) == 800
 
 
 # What brokers say of offsets that they do not have
@@ -243,9 +252,9 @@ class Broker:
 
 async def pulled_from(broker: Broker, start: int, end: int, **options: Any) -> list[tuple[int, int, Any]]:
     async with scripted_cluster(broker, queues=1) as cluster, Reader(cluster.address) as reader:
-        chunks = await pulled(reader, OffsetRange(QUEUE, start, end), parallel=1, **options)
+        results = await pulled(reader, OffsetRange(QUEUE, start, end), parallel=1, **options)
     assert not broker.answers
-    return [(chunk.first, chunk.next, chunk.lost or len(bodies_of([chunk]))) for chunk in chunks]
+    return [(result.first, result.next, result.lost or len(bodies_of([result]))) for result in results]
 
 
 def messages(*offsets: int) -> bytes:
@@ -288,7 +297,7 @@ async def test_a_hole_is_lost_unless_it_may_be_a_filters() -> None:
     broker = Broker(hole, hole, (FOUND, 8, 0, 9, messages(6, 7)))
     assert await pulled_from(broker, 2, 8) == [(2, 6, (2, 6)), (6, 8, 2)]
     broker = Broker(hole, (NO_NEW, 7, 0, 9, b""), (FOUND, 8, 0, 9, messages(7)))
-    assert [chunk[:2] for chunk in await pulled_from(broker, 2, 8, tags="A")] == [(7, 8)]
+    assert [result[:2] for result in await pulled_from(broker, 2, 8, tags="A")] == [(7, 8)]
 
 
 @pytest.mark.parametrize(
@@ -324,13 +333,13 @@ async def test_what_cannot_be_mended_is_raised_after_what_came_before() -> None:
             queues=1,
         ) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([OffsetRange(QUEUE, 2, 8), OffsetRange(QUEUE, 8, 9)], parallel=1) as chunks,
+        reader.pull([OffsetRange(QUEUE, 2, 8), OffsetRange(QUEUE, 8, 9)], parallel=1) as results,
     ):
-        assert (await anext(chunks)).next == 4
+        assert (await anext(results)).next == 4
         with pytest.raises(SubscriptionError):
-            await anext(chunks)
+            await anext(results)
         with pytest.raises(StopAsyncIteration):
-            await anext(chunks)
+            await anext(results)
 
 
 async def test_a_failure_waits_until_what_came_before_it_was_taken() -> None:
@@ -338,15 +347,15 @@ async def test_a_failure_waits_until_what_came_before_it_was_taken() -> None:
     async with (
         scripted_cluster(broker, queues=1) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([OffsetRange(QUEUE, 2, 8)], parallel=1) as chunks,
+        reader.pull([OffsetRange(QUEUE, 2, 8)], parallel=1) as results,
     ):
         while broker.answers:
             await trio.testing.wait_all_tasks_blocked(0.01)
         await trio.testing.wait_all_tasks_blocked(0.01)
-        (chunk,) = await chunks.some()
-        assert chunk.next == 4
+        (result,) = await results.some()
+        assert result.next == 4
         with pytest.raises(SubscriptionError):
-            await chunks.some()
+            await results.some()
 
 
 async def test_a_broker_that_stays_away_is_an_error_after_a_while(jumping_clock: object) -> None:
@@ -354,13 +363,13 @@ async def test_a_broker_that_stays_away_is_an_error_after_a_while(jumping_clock:
     async with (
         scripted_cluster(broker, queues=1) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([OffsetRange(QUEUE, 2, 8)], patience=20) as chunks,
+        reader.pull([OffsetRange(QUEUE, 2, 8)], patience=20) as results,
     ):
-        assert (await anext(chunks)).next == 4
+        assert (await anext(results)).next == 4
         cluster.brokers["broker-a"].stop()
         began = trio.current_time()
         with pytest.raises((ConnectError, BrokerError, NoQueueError)):
-            await anext(chunks)
+            await anext(results)
         assert 20 <= trio.current_time() - began < 60
 
 
@@ -407,8 +416,8 @@ async def test_a_queue_without_a_route(
     async with scripted_cluster(Broker()) as cluster, Reader(cluster.address) as reader:
         await what(cluster)
         if is_lost:
-            (chunk,) = await pulled(reader, OffsetRange(QUEUE, 2, 8))
-            assert chunk.lost == (2, 8)
+            (result,) = await pulled(reader, OffsetRange(QUEUE, 2, 8))
+            assert result.lost == (2, 8)
         else:
             with pytest.raises((NoQueueError, NameServerError)):
                 await pulled(reader, OffsetRange(QUEUE, 2, 8))
@@ -419,11 +428,11 @@ async def test_a_broker_that_comes_back(jumping_clock: object) -> None:
     async with scripted_cluster(broker, queues=1) as cluster, Reader(cluster.address) as reader:
         queues = cluster.topics.pop("T")
         cluster.name_server.answer = knows(cluster)
-        async with reader.pull([OffsetRange(QUEUE, 2, 8)]) as chunks, trio.open_nursery() as nursery:
+        async with reader.pull([OffsetRange(QUEUE, 2, 8)]) as results, trio.open_nursery() as nursery:
 
             async def come_back() -> None:
                 await trio.sleep(15)
                 cluster.topics["T"] = queues
 
             nursery.start_soon(come_back)
-            assert [chunk.next async for chunk in chunks] == [8]
+            assert [result.next async for result in results] == [8]

@@ -1,4 +1,4 @@
-"""A span of one queue, several pulls at a time: the same comes of it as of one pull after the other."""
+"""A offset_range of one queue, several pulls at a time: the same comes of it as of one pull after the other."""
 
 from __future__ import annotations
 
@@ -82,27 +82,27 @@ class Broker:
         connection.respond(request, code, fields, body)
 
 
-def offsets_of(chunks: list[PullResult]) -> list[int]:
-    """Return the offsets of the messages that count, and of what is lost, in the order of the chunks."""
+def offsets_of(results: list[PullResult]) -> list[int]:
+    """Return the offsets of the messages that count, and of what is lost, in the order of the results."""
     offsets: list[int] = []
-    for chunk in chunks:
-        if chunk.lost:
-            offsets += range(*chunk.lost)
+    for result in results:
+        if result.lost:
+            offsets += range(*result.lost)
         else:
-            there = [one.queue_offset for one in decode_messages(chunk.body, "broker-a")]
-            offsets += [offset for offset in there if chunk.first <= offset < chunk.next]
+            there = [one.queue_offset for one in decode_messages(result.body, "broker-a")]
+            offsets += [offset for offset in there if result.first <= offset < result.next]
     return offsets
 
 
 async def read(
-    broker: Broker, *spans: OffsetRange, parallel: int = 8, in_order: bool = True, size: int = ENOUGH
+    broker: Broker, *ranges: OffsetRange, parallel: int = 8, in_order: bool = True, size: int = ENOUGH
 ) -> list[int]:
     async with (
         scripted_cluster(broker) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull(spans, parallel=parallel, in_order=in_order, max_buffered_bytes=size) as chunks,
+        reader.pull(ranges, parallel=parallel, in_order=in_order, max_buffered_bytes=size) as results,
     ):
-        return offsets_of([chunk async for chunk in chunks])
+        return offsets_of([result async for result in results])
 
 
 async def test_as_many_are_under_way_as_may_be() -> None:
@@ -122,7 +122,7 @@ async def test_as_many_are_under_way_as_may_be() -> None:
         assert sorted(broker.asked[1:]) == [(8, 8), (16, 8), (24, 8), (32, 8)]
         broker.answer()
         broker.held = None
-        assert offsets_of([chunk async for chunk in pulling]) == list(range(100))
+        assert offsets_of([result async for result in pulling]) == list(range(100))
     assert (96, 4) in broker.asked
 
 
@@ -163,17 +163,17 @@ async def test_what_is_lost_is_told_once_and_pulled_no_further(jumping_clock: ob
         Reader(cluster.address) as reader,
         reader.pull([OffsetRange(QUEUES[0], 0, 3100)], parallel=4, in_order=True) as pulling,
     ):
-        chunks = [chunk async for chunk in pulling]
-    assert offsets_of(chunks) == list(range(3100))
-    (lost,) = [chunk.lost for chunk in chunks if chunk.lost]
+        results = [result async for result in pulling]
+    assert offsets_of(results) == list(range(3100))
+    (lost,) = [result.lost for result in results if result.lost]
     assert lost[1] == 3000
     assert len(broker.asked) < 50
 
 
 async def test_the_queue_that_comes_first_is_read_ahead(jumping_clock: object) -> None:
     broker = Broker(200)
-    spans = [OffsetRange(queue, 0, 200) for queue in QUEUES]
-    assert await read(broker, *spans) == [*range(200), *range(200)]
+    ranges = [OffsetRange(queue, 0, 200) for queue in QUEUES]
+    assert await read(broker, *ranges) == [*range(200), *range(200)]
 
 
 async def test_brokers_may_come_to_give_more() -> None:
@@ -207,7 +207,7 @@ async def test_half_of_them_is_taken_and_asked_for_together(jumping_clock: objec
         broker.held += others
         broker.answer()
         broker.held = None
-        assert offsets_of([chunk async for chunk in pulling]) == list(range(200))
+        assert offsets_of([result async for result in pulling]) == list(range(200))
 
 
 @pytest.mark.parametrize("closes", [True, False])
@@ -227,9 +227,9 @@ async def test_no_answer_while_several_are_under_way(closes: bool, jumping_clock
     async with (
         scripted_cluster(handle) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([OffsetRange(QUEUES[0], 0, 400)], in_order=True) as chunks,
+        reader.pull([OffsetRange(QUEUES[0], 0, 400)], in_order=True) as results,
     ):
-        assert offsets_of([chunk async for chunk in chunks]) == list(range(400))
+        assert offsets_of([result async for result in results]) == list(range(400))
     assert not odd
 
 
@@ -246,8 +246,8 @@ async def test_hooks_see_what_is_pulled_ahead() -> None:
     broker = Broker(100)
     async with scripted_cluster(broker) as cluster, Client(cluster.address) as client:
         client.add_rpc_hook(hook)
-        async with client.reader() as reader, reader.pull([OffsetRange(QUEUES[0], 0, 100)]) as chunks:
-            assert offsets_of([chunk async for chunk in chunks]) == list(range(100))
+        async with client.reader() as reader, reader.pull([OffsetRange(QUEUES[0], 0, 100)]) as results:
+            assert offsets_of([result async for result in results]) == list(range(100))
     assert sorted(hook.asked) == list(range(0, 100, 8))
 
 
@@ -350,7 +350,7 @@ async def test_nothing_is_read_ahead_where_offsets_may_be_passed_over() -> None:
     async with (
         scripted_cluster(broker) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([OffsetRange(QUEUES[0], 0, 40)], tags="A") as chunks,
+        reader.pull([OffsetRange(QUEUES[0], 0, 40)], tags="A") as results,
     ):
-        assert offsets_of([chunk async for chunk in chunks]) == list(range(40))
+        assert offsets_of([result async for result in results]) == list(range(40))
     assert broker.asked == [(offset, 40 - offset) for offset in range(0, 40, 8)]
