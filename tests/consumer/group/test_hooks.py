@@ -88,8 +88,8 @@ async def open_handling(request: pytest.FixtureRequest, nursery: trio.Nursery) -
         caller = Invoker(handle, 3, nursery, in_lists=batch_size is not None)
         if request.param == "concurrent":
             return ConcurrentDispatch(
-                nursery, caller, concurrency=3, batch_size=batch_size, timeout=math.inf, send_back=SentBackMessages(),
-                hooks=hooks,
+                nursery, caller, concurrency=3, batch_size=batch_size, timeout=math.inf,
+                send_back=SentBackMessages(), hooks=hooks,
             )  # fmt: skip
         return OrderlyDispatch(
             nursery, caller, concurrency=3, batch_size=batch_size, auto_commit=True, suspend=math.inf,

@@ -1,4 +1,4 @@
-"""What a push consumer does with what it pops: holds it for its time, hands it out, and tells the broker."""
+"""Pop of a push consumer: buffer, loop, acknowledgements."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ def popped_message(offset: int) -> PoppedMessage:
     return PoppedMessage(**values, receipt=receipt)
 
 
-# What is recorder
+# PopProcessQueue
 
 
 @attrs.define
 class Recorder:
-    done: list[PoppedMessage] = attrs.field(factory=list)
+    acknowledged: list[PoppedMessage] = attrs.field(factory=list)
     counts: TopicCounts = attrs.field(factory=TopicCounts)
     space: list[int] = attrs.field(factory=list)
 
     def queue(self, *messages: PoppedMessage, seconds: float = 60) -> PopProcessQueue:
-        queue = PopProcessQueue(QUEUE, self.counts, self.done.append)
+        queue = PopProcessQueue(QUEUE, self.counts, self.acknowledged.append)
         queue.on_removed = lambda: self.space.append(len(queue))
         queue.put(messages, trio.current_time() + seconds)
         return queue
 
 
-async def test_what_is_handled_is_told_and_what_is_given_back_is_not(
+async def test_processed_messages_are_acknowledged_and_sent_back_ones_are_not(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     recorder, (a, b, c) = Recorder(), [popped_message(0), popped_message(0), popped_message(1)]
@@ -72,7 +72,7 @@ async def test_what_is_handled_is_told_and_what_is_given_back_is_not(
     queue.remove_sent_back(b)
     queue.remove_sent_back(b)
     queue.remove_all([a, b, c])
-    assert recorder.done == [a, c], "offsets mean nothing: two messages may have the same one"
+    assert recorder.acknowledged == [a, c], "two messages may have the same offset"
     assert (recorder.counts.done, recorder.counts.sent_back, recorder.space) == (2, 1, [2, 1, 0])
     queue.put([a], trio.current_time() + 1)
     assert queue.take() is a
@@ -80,7 +80,7 @@ async def test_what_is_handled_is_told_and_what_is_given_back_is_not(
     assert queue.take() is a
 
 
-async def test_what_is_over_is_neither_handed_out_nor_acknowledged(
+async def test_visible_messages_are_neither_dispatched_nor_acknowledged(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder, (a, b, c) = Recorder(), [popped_message(number) for number in range(3)]
@@ -91,7 +91,7 @@ async def test_what_is_over_is_neither_handed_out_nor_acknowledged(
     queue.remove(a)
     queue.remove(a)
     assert queue.take_batch(9) == [c]
-    assert recorder.done == []
+    assert recorder.acknowledged == []
     assert len(queue) == 1
     assert [record.message for record in caplog.records] == [
         f"not processed within the invisible time: message={each.message_id} topic=T: "
@@ -100,7 +100,7 @@ async def test_what_is_over_is_neither_handed_out_nor_acknowledged(
     ]
 
 
-# Popping, with a broker
+# PopLoop, with a broker
 
 
 @attrs.define
@@ -143,12 +143,12 @@ async def pop_harness(**options: Any) -> AsyncIterator[PopHarness]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait for what comes over a socket."""
+    """Wait for a condition that depends on the network."""
     while not condition():
         await trio.sleep(0.01)
 
 
-async def test_a_pop_says_what_the_settings_say(jumping_clock: trio.testing.MockClock) -> None:
+async def test_pop_request_has_the_settings(jumping_clock: trio.testing.MockClock) -> None:
     async with pop_harness(pop_batch_nums=7, pop_invisible_time=12.5, pull_hold=3) as popped:
         popped.broker.put(message(0), message(1))
         await until(lambda: len(popped.broker.pops) == 2)
@@ -161,7 +161,7 @@ async def test_a_pop_says_what_the_settings_say(jumping_clock: trio.testing.Mock
         assert (counts.pulls, counts.pulled) == (1, 2)
 
 
-async def test_all_that_is_handled_meanwhile_is_acknowledged_together(
+async def test_messages_processed_during_a_request_are_acknowledged_together(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with pop_harness() as popped:
@@ -175,7 +175,7 @@ async def test_all_that_is_handled_meanwhile_is_acknowledged_together(
         assert acks.acks[0].bits == b"\x07"
 
 
-async def test_what_a_broker_does_not_acknowledge_comes_again(
+async def test_failed_acknowledgement_is_logged_and_later_ones_continue(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with pop_harness() as popped:
@@ -194,7 +194,7 @@ async def test_what_a_broker_does_not_acknowledge_comes_again(
         assert len(popped.broker.acked) == 1
 
 
-async def test_what_was_handled_before_a_cancellation_is_acknowledged_when_it_leaves(
+async def test_leave_sends_outstanding_acknowledgements(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with pop_harness() as popped:
@@ -214,7 +214,7 @@ async def test_what_was_handled_before_a_cancellation_is_acknowledged_when_it_le
     ("level", "failures", "seconds"),
     [(1, 0, 1), (3, 7, 10), (18, 0, 7200), (0, 0, 10), (0, 2, 60), (0, 15, 7200)],
 )
-async def test_delay_levels_are_times(
+async def test_delay_level_is_converted_to_an_invisible_time(
     jumping_clock: trio.testing.MockClock, level: int, failures: int, seconds: int
 ) -> None:
     assert DELAY_SECONDS[level] == seconds or not level
@@ -228,7 +228,7 @@ async def test_delay_levels_are_times(
 
 
 @pytest.mark.parametrize(("level", "failures"), [(-1, 0), (0, 2), (5, 3)])
-async def test_what_failed_for_the_last_time_is_a_dead_letter(
+async def test_message_becomes_a_dead_letter_after_the_last_failure(
     jumping_clock: trio.testing.MockClock, level: int, failures: int
 ) -> None:
     async with pop_harness(max_reconsume_times=2) as popped:
@@ -239,7 +239,7 @@ async def test_what_failed_for_the_last_time_is_a_dead_letter(
         assert popped.broker.log[-2:] == ["CONSUMER_SEND_MSG_BACK", "ACK_MESSAGE"]
 
 
-async def test_what_was_delivered_too_often_is_a_dead_letter_and_not_handed_out(
+async def test_message_delivered_too_often_becomes_a_dead_letter(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with pop_harness(max_reconsume_times=2) as popped:
@@ -251,7 +251,7 @@ async def test_what_was_delivered_too_often_is_a_dead_letter_and_not_handed_out(
         assert told == ["CONSUMER_SEND_MSG_BACK", "ACK_MESSAGE"]
 
 
-async def test_what_cannot_be_given_back_is_left_to_the_broker(
+async def test_failed_send_back_is_logged(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with pop_harness() as popped:
@@ -262,7 +262,7 @@ async def test_what_cannot_be_given_back_is_left_to_the_broker(
         assert "send back failed, retrying: group=g broker=broker-a topic=T" in caplog.text
 
 
-async def test_tags_are_compared_again(jumping_clock: trio.testing.MockClock) -> None:
+async def test_tags_with_the_same_hash_are_filtered_out(jumping_clock: trio.testing.MockClock) -> None:
     async with pop_harness() as popped:
         popped.subscriptions["T"] = subscription_of("T", "A", None, version_ms=2)
         popped.broker.put(message(0, TAGS="B"), message(1, TAGS="A"))
@@ -271,13 +271,13 @@ async def test_tags_are_compared_again(jumping_clock: trio.testing.MockClock) ->
         assert popped.queue.take() is None
 
 
-async def test_it_waits_for_room_and_while_it_is_paused(jumping_clock: trio.testing.MockClock) -> None:
+async def test_loop_waits_for_space_and_while_it_is_paused(jumping_clock: trio.testing.MockClock) -> None:
     async with pop_harness(pop_threshold_for_queue=1, pull_hold=1) as popped:
         popped.queues.pause(True)
         popped.broker.put(message(0), message(1))
         await trio.sleep(30)
         pops = len(popped.broker.pops)
-        assert pops <= 2, "the one that was under way"
+        assert pops <= 2, "including the pending pop"
         popped.queues.pause(False)
         await until(lambda: popped.offered)
         asked = len(popped.broker.pops)
@@ -287,7 +287,7 @@ async def test_it_waits_for_room_and_while_it_is_paused(jumping_clock: trio.test
         await until(lambda: len(popped.broker.pops) > asked)
 
 
-async def test_a_broker_that_refuses_is_asked_again_later(
+async def test_failed_pop_is_retried_with_a_delay(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with pop_harness() as popped:
@@ -300,7 +300,7 @@ async def test_a_broker_that_refuses_is_asked_again_later(
         await until(lambda: popped.offered)
 
 
-async def test_a_broker_that_holds_nothing_is_not_asked_in_a_loop(
+async def test_broker_that_does_not_hold_pops_is_not_polled_in_a_tight_loop(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with pop_harness() as popped:
@@ -309,7 +309,7 @@ async def test_a_broker_that_holds_nothing_is_not_asked_in_a_loop(
         assert 1 < len(popped.broker.pops) <= 21
 
 
-async def test_what_a_pop_brings_that_is_under_way_is_handled_all_the_same(
+async def test_messages_of_a_pending_pop_are_processed_after_the_revocation(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with pop_harness() as popped:
@@ -323,7 +323,7 @@ async def test_what_a_pop_brings_that_is_under_way_is_handled_all_the_same(
         assert len(popped.broker.pops) == 1
 
 
-async def test_a_topic_that_is_subscribed_no_more_is_not_taken_up(
+async def test_unsubscribed_topic_is_not_assigned(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with pop_harness() as popped:
@@ -336,7 +336,7 @@ async def test_a_topic_that_is_subscribed_no_more_is_not_taken_up(
 
 
 @pytest.mark.parametrize("namespace", ["", "tenant"])
-def test_the_retry_topic_of_pop_and_back(namespace: str) -> None:
+def test_name_of_the_pop_retry_topic(namespace: str) -> None:
     space = Namespace(namespace)
     wire = space.wrap_topic(retries_of("T", "g", space))
     assert wire == ("%RETRY%tenant%g_tenant%T" if namespace else "%RETRY%g_T")
@@ -348,6 +348,6 @@ def test_the_retry_topic_of_pop_and_back(namespace: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("pop_invisible_time", 4.9), ("pop_invisible_time", 301), ("pop_batch_nums", 33)]
 )
-def test_settings_that_are_outside_of_what_java_allows(name: str, value: float) -> None:
+def test_pop_settings_have_the_range_of_java(name: str, value: float) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} is {value}"):
-        PushConsumerConfig(group="g", **{name: value})  # type: ignore[arg-type]  # on purpose
+        PushConsumerConfig(group="g", **{name: value})  # type: ignore[arg-type]  # wrong on purpose

@@ -1,4 +1,4 @@
-"""The queues of a member, on a broker that does as a test says."""
+"""The assigned queues of a member, with a scripted broker."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.scripted import scripted_cluster
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-async def test_the_last_commit_is_not_overtaken_by_the_pull_under_way(
+async def test_pending_pull_does_not_overwrite_the_last_commit(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    """Brokers serve pulls and commits in different threads, which need not keep their order."""
+    """Brokers process pulls and commits in different threads, in any order."""
     committing: list[tuple[int, float]] = []
     committed: list[tuple[int, float]] = []
 

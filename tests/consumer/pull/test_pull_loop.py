@@ -30,7 +30,7 @@ FOUND, NO_NEW, NO_MATCHED, MOVED = PullStatus
 
 @attrs.define
 class Pull:
-    """One pull that a loop asked for, and when."""
+    """A pull with its time."""
 
     offset: int
     commit: int | None
@@ -38,7 +38,7 @@ class Pull:
 
 
 class ScriptedPuller:
-    """Gives the answers that a test lines up; when there are none it waits, as a broker does."""
+    """Returns scripted answers. Without one it waits, as a broker does."""
 
     namespace = Namespace()
     group = "g"
@@ -82,7 +82,7 @@ def answered(
 
 
 class LoopHarness:
-    """A pull loop with what is around it."""
+    """A pull loop and its collaborators."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class LoopHarness:
             invalidate_route=self.invalidate,
             retry_log=self.retry_log,
             lock=lock,
-            on_set_back=self.note_set_back,
+            on_set_back=self.count_set_back,
         )
 
     async def look_up_start(self) -> int:
@@ -120,7 +120,7 @@ class LoopHarness:
             raise self.start_errors.pop(0)
         return self.start
 
-    def note_set_back(self) -> None:
+    def count_set_back(self) -> None:
         self.set_back += 1
 
     def invalidate(self) -> None:
@@ -142,7 +142,7 @@ async def harness(nursery: trio.Nursery) -> LoopHarness:
 settled = trio.testing.wait_all_tasks_blocked
 
 
-async def test_it_pulls_on_from_where_the_broker_says(harness: LoopHarness) -> None:
+async def test_next_pull_starts_at_the_next_offset_of_the_broker(harness: LoopHarness) -> None:
     await settled()
     harness.puller.answer(found(0, 1), found(5, next_offset=9), answered(NO_MATCHED, 800))
     await settled()
@@ -152,7 +152,7 @@ async def test_it_pulls_on_from_where_the_broker_says(harness: LoopHarness) -> N
     assert harness.process_queue.next_offset == 800
 
 
-async def test_what_is_safe_to_commit_goes_with_each_pull(harness: LoopHarness) -> None:
+async def test_pulls_carry_the_safe_offset(harness: LoopHarness) -> None:
     await settled()
     harness.puller.answer(found(0, 1, 2))
     await settled()
@@ -175,7 +175,7 @@ async def test_what_is_safe_to_commit_goes_with_each_pull(harness: LoopHarness) 
         (found(0, 11), PullState.SPAN_TOO_WIDE, [0]),
     ],
 )
-async def test_a_full_queue_is_pulled_from_as_soon_as_there_is_space(
+async def test_pulls_resume_as_soon_as_there_is_space(
     harness: LoopHarness,
     answer: PulledMessages,
     flow: PullState,
@@ -196,7 +196,7 @@ async def test_a_full_queue_is_pulled_from_as_soon_as_there_is_space(
     assert harness.process_queue.on_removed is None
 
 
-async def test_its_state_is_what_it_waits_for_and_else_what_comes_after_the_pull_under_way(
+async def test_state_includes_changes_during_a_pull(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     harness = LoopHarness(ScriptedPuller())
@@ -205,7 +205,7 @@ async def test_its_state_is_what_it_waits_for_and_else_what_comes_after_the_pull
     harness.puller.answer(found(0, 1, 2), ConnectError("b", "refused"))
     await settled()
     states.append(harness.loop.state)
-    harness.loop.pause(True)  # it has failed, and pauses for that until it is looked at again
+    harness.loop.pause(True)  # during the delay after a failure
     states.append(harness.loop.state)
     harness.loop.pause(False)
     await trio.sleep(4)
@@ -215,7 +215,7 @@ async def test_its_state_is_what_it_waits_for_and_else_what_comes_after_the_pull
     harness.loop.pause(False)
     harness.limits = attrs.evolve(harness.limits, count=2)
     states.append(harness.loop.state)
-    assert harness.puller.offsets == [0, 3, 3], "the last pull is under way since before it was paused"
+    assert harness.puller.offsets == [0, 3, 3], "the last pull was sent before the pause"
     harness.loop.drop()
     states.append(harness.loop.state)
     assert states == [
@@ -229,7 +229,7 @@ async def test_its_state_is_what_it_waits_for_and_else_what_comes_after_the_pull
     ]
 
 
-async def test_one_that_is_removed_is_not_always_room_enough(harness: LoopHarness) -> None:
+async def test_pulls_stay_stopped_while_a_limit_is_exceeded(harness: LoopHarness) -> None:
     harness.puller.answer(found(0, 1, 2, 3, 4))
     await settled()
     harness.process_queue.remove(received(2))
@@ -240,7 +240,7 @@ async def test_one_that_is_removed_is_not_always_room_enough(harness: LoopHarnes
     assert len(harness.puller.pulls) == 2
 
 
-async def test_limits_that_change_make_space(harness: LoopHarness) -> None:
+async def test_changed_limits_resume_pulls(harness: LoopHarness) -> None:
     harness.puller.answer(found(0, 1, 2, 3, 4))
     await settled()
     harness.loop.resume_if_space()
@@ -257,15 +257,15 @@ async def test_pause_and_resume(harness: LoopHarness, autojump_clock: trio.testi
     harness.loop.pause(True)
     harness.puller.answer(found(0))
     await trio.sleep(100)
-    assert harness.puller.offsets == [0], "the pull that was under way is the last"
+    assert harness.puller.offsets == [0], "the pending pull is the last one"
     assert harness.loop.flow is PullState.PAUSED
-    assert harness.delivered, "what it brought is handled"
+    assert harness.delivered, "its messages are dispatched"
     harness.loop.pause(False)
     await settled()
     assert harness.puller.offsets == [0, 1]
 
 
-async def test_a_loop_may_be_paused_before_it_begins(nursery: trio.Nursery) -> None:
+async def test_loop_may_be_paused_before_it_starts(nursery: trio.Nursery) -> None:
     harness = LoopHarness(ScriptedPuller())
     harness.loop.pause(True)
     nursery.start_soon(harness.loop.run)
@@ -276,7 +276,7 @@ async def test_a_loop_may_be_paused_before_it_begins(nursery: trio.Nursery) -> N
     assert harness.puller.offsets == [0]
 
 
-async def test_an_error_is_tried_again_after_3_seconds(
+async def test_failed_pull_is_retried_after_3_seconds(
     harness: LoopHarness, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -295,7 +295,7 @@ async def test_an_error_is_tried_again_after_3_seconds(
     ]
 
 
-async def test_many_loops_of_a_broker_that_is_gone_are_one_line(
+async def test_outage_of_a_broker_is_logged_once_for_all_its_loops(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -308,7 +308,7 @@ async def test_many_loops_of_a_broker_that_is_gone_are_one_line(
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
-async def test_an_answer_that_cannot_be_read_is_asked_for_again(
+async def test_malformed_answer_is_retried(
     harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
     harness.puller.answer(ProtocolError("garbage"), found(0))
@@ -317,7 +317,7 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_again(
     assert harness.invalidated == 0
 
 
-async def test_flow_control_by_the_broker_is_a_short_wait(
+async def test_flow_control_of_the_broker_is_a_short_delay(
     harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
     harness.puller.answer(BrokerError.from_answer(ResponseCode.FLOW_CONTROL, "slowly", "b"), found(0))
@@ -325,7 +325,7 @@ async def test_flow_control_by_the_broker_is_a_short_wait(
     assert [pull.at for pull in harness.puller.pulls] == pytest.approx([0.0, 0.02, 0.02])
 
 
-async def test_a_broker_that_has_nothing_and_does_not_wait_is_not_asked_in_a_circle(
+async def test_broker_that_does_not_hold_pulls_is_not_polled_in_a_tight_loop(
     harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
     harness.puller.answer(answered(NO_NEW, 0), answered(NO_MATCHED, 0), found(0))
@@ -333,7 +333,7 @@ async def test_a_broker_that_has_nothing_and_does_not_wait_is_not_asked_in_a_cir
     assert [pull.at for pull in harness.puller.pulls] == pytest.approx([0.0, 0.05, 0.1, 0.1])
 
 
-async def test_after_a_long_poll_it_asks_again_at_once(
+async def test_held_pull_is_followed_by_another_at_once(
     harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
     await trio.sleep(15)
@@ -342,7 +342,7 @@ async def test_after_a_long_poll_it_asks_again_at_once(
     assert [pull.at for pull in harness.puller.pulls] == pytest.approx([0.0, 15.0])
 
 
-async def test_where_to_begin_is_looked_up_until_it_is_known(
+async def test_start_offset_is_looked_up_until_it_is_known(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     harness = LoopHarness(ScriptedPuller(), start=42)
@@ -352,20 +352,20 @@ async def test_where_to_begin_is_looked_up_until_it_is_known(
     assert harness.puller.pulls == [Pull(42, 42, at=6.0)]
 
 
-async def test_a_correction_forwards_keeps_what_is_being_handled(harness: LoopHarness) -> None:
+async def test_forward_correction_keeps_buffered_messages(harness: LoopHarness) -> None:
     harness.puller.answer(found(0, 1), answered(MOVED, 50))
     await settled()
     assert harness.puller.offsets == [0, 2, 50]
     assert not harness.process_queue.dropped
     assert not harness.set_back
-    assert harness.process_queue.safe_offset == 0, "it is handled still"
+    assert harness.process_queue.safe_offset == 0, "it is still being processed"
     harness.process_queue.remove(received(0))
     harness.process_queue.remove(received(1))
     assert harness.process_queue.safe_offset == 50
 
 
 @pytest.mark.parametrize("status", [MOVED, NO_NEW])
-async def test_a_correction_backwards_begins_anew(harness: LoopHarness, status: PullStatus) -> None:
+async def test_backward_correction_drops_buffered_messages(harness: LoopHarness, status: PullStatus) -> None:
     harness.start = 100
     harness.puller.answer(found(100, 101))
     await settled()
@@ -374,14 +374,14 @@ async def test_a_correction_backwards_begins_anew(harness: LoopHarness, status: 
     await settled()
     assert harness.puller.offsets == [100, 102, 7, 8]
     assert before.dropped
-    assert harness.set_back == 1, "what the broker was told of offsets holds no more"
+    assert harness.set_back == 1, "the committed offset is invalid"
     assert harness.process_queue is not before
     assert harness.process_queue.safe_offset == 7
     before.remove(received(100))
     assert harness.process_queue.safe_offset == 7
 
 
-async def test_a_broker_that_goes_back_and_back_is_asked_with_pauses_and_named_once(
+async def test_repeated_backward_correction_is_delayed_and_logged_once(
     harness: LoopHarness, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.start = 4
@@ -393,14 +393,14 @@ async def test_a_broker_that_goes_back_and_back_is_asked_with_pauses_and_named_o
     ]
 
 
-async def test_it_does_not_go_back_to_before_the_queue_begins(harness: LoopHarness) -> None:
+async def test_backward_correction_stops_at_the_first_offset(harness: LoopHarness) -> None:
     harness.start = 9
     harness.puller.answer(msgspec.structs.replace(answered(MOVED, 1), min_offset=5))
     await settled()
     assert harness.puller.offsets == [9, 5]
 
 
-async def test_messages_that_come_again_are_not_handed_out_again(
+async def test_repeated_messages_are_not_dispatched_again(
     harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
     harness.puller.answer(found(0, 1), *[found(0, 1)] * 5, found(2))
@@ -410,7 +410,7 @@ async def test_messages_that_come_again_are_not_handed_out_again(
 
 
 @pytest.mark.parametrize("offset", [None, 7])
-async def test_beginning_again_forgets_what_is_held(harness: LoopHarness, offset: int | None) -> None:
+async def test_reset_drops_buffered_messages(harness: LoopHarness, offset: int | None) -> None:
     await settled()
     harness.puller.answer(found(0, 1))
     await settled()
@@ -426,10 +426,10 @@ async def test_beginning_again_forgets_what_is_held(harness: LoopHarness, offset
     assert (harness.loop.safe_offset, len(before)) == (60, 2)
 
 
-async def test_an_answer_to_the_pull_before_is_not_taken_for_one_to_the_pull_after(
+async def test_answer_to_a_pull_before_the_reset_is_ignored(
     nursery: trio.Nursery,
 ) -> None:
-    """It was there already when the loop was told to begin again, and could not be cancelled any more."""
+    """The answer had already arrived, so the pull could not be cancelled any more."""
 
     class Hasty(ScriptedPuller):
         async def pull(
@@ -450,7 +450,7 @@ async def test_an_answer_to_the_pull_before_is_not_taken_for_one_to_the_pull_aft
     assert (len(harness.process_queue), harness.delivered) == (0, [])
 
 
-async def test_beginning_again_while_it_begins(nursery: trio.Nursery) -> None:
+async def test_reset_during_the_look_up_of_the_start_offset(nursery: trio.Nursery) -> None:
     harness = LoopHarness(ScriptedPuller(), start=3)
     nursery.start_soon(harness.loop.run)
     harness.loop.reset(9)
@@ -461,10 +461,10 @@ async def test_beginning_again_while_it_begins(nursery: trio.Nursery) -> None:
     assert harness.puller.offsets == [9, 3]
 
 
-async def test_what_is_looked_up_counts_no_more_when_it_is_told_meanwhile_where_to_begin(
+async def test_reset_takes_precedence_over_the_looked_up_offset(
     nursery: trio.Nursery,
 ) -> None:
-    """The look-up has been answered, in the same moment, and cannot be cancelled any more."""
+    """The look-up had already been answered, so it could not be cancelled any more."""
 
     class Hasty(LoopHarness):
         async def look_up_start(self) -> int:
@@ -478,7 +478,7 @@ async def test_what_is_looked_up_counts_no_more_when_it_is_told_meanwhile_where_
     assert set(harness.puller.offsets) == {9}
 
 
-async def test_a_pull_that_never_ends_is_found_and_made_anew(
+async def test_stalled_pull_is_detected_and_restarted(
     harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
     harness.puller.answer(found(0))
@@ -490,10 +490,10 @@ async def test_a_pull_that_never_ends_is_found_and_made_anew(
     await settled()
     assert not harness.loop.has_stalled(120)
     assert harness.puller.offsets == [0, 1, 1]
-    assert len(harness.process_queue) == 1, "what is here stays"
+    assert len(harness.process_queue) == 1, "buffered messages stay"
 
 
-async def test_who_waits_for_room_has_not_stalled(
+async def test_full_loop_has_not_stalled(
     harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
     harness.puller.answer(found(0, 1, 2, 3))
@@ -501,7 +501,7 @@ async def test_who_waits_for_room_has_not_stalled(
     assert not harness.loop.has_stalled(120)
 
 
-async def test_without_the_lock_there_is_nothing_to_commit(nursery: trio.Nursery) -> None:
+async def test_no_offset_is_committed_without_the_lock(nursery: trio.Nursery) -> None:
     lock = Lock(QUEUE)
     harness = LoopHarness(ScriptedPuller(), lock=lock)
     nursery.start_soon(harness.loop.run)
@@ -517,7 +517,7 @@ async def test_without_the_lock_there_is_nothing_to_commit(nursery: trio.Nursery
     assert [pull.commit for pull in harness.puller.pulls] == [None, None, 5]
 
 
-async def test_a_dropped_loop_ends_and_knows_what_to_commit(harness: LoopHarness) -> None:
+async def test_dropped_loop_ends_with_its_safe_offset(harness: LoopHarness) -> None:
     harness.puller.answer(found(0, 1))
     await settled()
     harness.process_queue.remove(received(0))
@@ -531,7 +531,7 @@ async def test_a_dropped_loop_ends_and_knows_what_to_commit(harness: LoopHarness
     assert harness.loop.flow is PullState.DROPPED
 
 
-async def test_a_loop_that_is_dropped_before_it_begins_has_nothing_to_commit(nursery: trio.Nursery) -> None:
+async def test_loop_dropped_before_its_start_has_no_safe_offset(nursery: trio.Nursery) -> None:
     harness = LoopHarness(ScriptedPuller())
     harness.loop.drop()
     assert harness.loop.safe_offset is None
@@ -540,7 +540,7 @@ async def test_a_loop_that_is_dropped_before_it_begins_has_nothing_to_commit(nur
     assert harness.puller.pulls == []
 
 
-async def test_messages_of_a_retry_topic_are_shown_under_their_own(nursery: trio.Nursery) -> None:
+async def test_messages_of_a_retry_topic_have_their_original_topic(nursery: trio.Nursery) -> None:
     queue = MessageQueue("%RETRY%g", "broker-a", 0)
     harness = LoopHarness(ScriptedPuller(queue))
     retried = [received(0, topic=queue.topic, RETRY_TOPIC="T"), received(1, topic=queue.topic)]
@@ -551,7 +551,7 @@ async def test_messages_of_a_retry_topic_are_shown_under_their_own(nursery: trio
     assert harness.process_queue.queue == queue
 
 
-async def test_a_retry_topic_that_fails_is_not_worth_a_warning(
+async def test_failures_of_a_retry_topic_are_not_warnings(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness = LoopHarness(ScriptedPuller(MessageQueue("%RETRY%g", "broker-a", 0)))

@@ -1,4 +1,4 @@
-"""Chunks that wait to be taken: when who takes them is woken, and never too late."""
+"""The wake-ups of tasks that take pull results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPAN = OffsetRange(MessageQueue("T", "broker-a", 0), 0, 1000)
 
 @attrs.define(eq=False)
 class TakeTask:
-    """Takes once, in a task, and says what came."""
+    """A task that takes once and records the results."""
 
     buffer: PullResultBuffer
     taken: list[int] = attrs.field(factory=list)
@@ -39,7 +39,7 @@ def buffer_of_two_queues() -> PullResultBuffer:
     return PullResultBuffer(1000, queues=2)
 
 
-async def test_chunks_are_waited_for_until_there_are_enough(buffer: PullResultBuffer) -> None:
+async def test_take_waits_for_min_size(buffer: PullResultBuffer) -> None:
     first, second = buffer.next_queue(), buffer.next_queue()
     taking = TakeTask(buffer)
     async with trio.open_nursery() as nursery:
@@ -58,7 +58,7 @@ async def test_chunks_are_waited_for_until_there_are_enough(buffer: PullResultBu
 
 
 @pytest.mark.parametrize("why", ["the queue ends", "it fails", "all ends", "there is no space for more"])
-async def test_what_there_is_comes_where_no_more_can(
+async def test_take_returns_less_if_no_more_can_arrive(
     why: str, buffer: PullResultBuffer, autojump_clock: trio.testing.MockClock
 ) -> None:
     first = buffer.next_queue()
@@ -78,11 +78,11 @@ async def test_what_there_is_comes_where_no_more_can(
             nursery.start_soon(buffer.reserve, 941, first)
             await trio.testing.wait_all_tasks_blocked()
             assert taking.taken == [60]
-            buffer.release(60)  # as the next one who takes does
+            buffer.release(60)  # as the next take() does
     assert taking.taken == [60]
 
 
-async def test_who_wants_less_is_woken_before_who_wants_more(buffer: PullResultBuffer) -> None:
+async def test_smaller_min_size_wakes_up_first(buffer: PullResultBuffer) -> None:
     first = buffer.next_queue()
     much, little = TakeTask(buffer), TakeTask(buffer)
     async with trio.open_nursery() as nursery:
@@ -98,7 +98,7 @@ async def test_who_wants_less_is_woken_before_who_wants_more(buffer: PullResultB
 
 
 @pytest.mark.long
-async def test_much_is_handed_over_at_once() -> None:
+async def test_some_returns_large_batches() -> None:
     end = 30_000
     async with (
         scripted_cluster(Broker(end)) as cluster,

@@ -42,7 +42,7 @@ MOVED = ResponseCode.PULL_OFFSET_MOVED
 
 
 def bodies_of(results: list[PullResult]) -> list[bytes]:
-    """Return the bodies of what lies in the ranges."""
+    """Return the bodies of the messages within the ranges."""
     return [
         message.body
         for result in results
@@ -59,7 +59,7 @@ async def pulled(reader: Reader, *ranges: OffsetRange, **options: Any) -> list[P
 # On the embedded broker
 
 
-async def test_spans_of_several_queues(client: Client, fill: Fill) -> None:
+async def test_ranges_of_several_queues(client: Client, fill: Fill) -> None:
     await fill("T", 300, queues=3)
     queues = (await client.routes.get("T")).read_queues
     ranges = [
@@ -87,7 +87,7 @@ async def test_spans_of_several_queues(client: Client, fill: Fill) -> None:
 
 @pytest.mark.parametrize("max_buffered_bytes", [1, 1000, 3000, 10**9])
 @pytest.mark.parametrize("parallel", [1, 3, 8])
-async def test_spans_one_behind_the_other(
+async def test_in_order_returns_ranges_one_after_the_other(
     client: Client, fill: Fill, parallel: int, max_buffered_bytes: int
 ) -> None:
     await fill("T", 600, queues=4)
@@ -110,7 +110,7 @@ async def test_spans_one_behind_the_other(
     ]
 
 
-async def test_a_span_that_fails_is_told_in_its_turn(client: Client, fill: Fill) -> None:
+async def test_in_order_raises_an_error_after_the_ranges_before(client: Client, fill: Fill) -> None:
     await fill("T", 100, queues=2)
     queues = (await client.routes.get("T")).read_queues
     absent = MessageQueue("T", "broker-z", 0)
@@ -139,14 +139,14 @@ async def test_tags_leave_gaps(client: Client, fill: Fill) -> None:
         assert bodies_of(await pulled(reader, OffsetRange(QUEUE, 0, 120), sql="TAGS = 'B'")) == wanted
 
 
-async def test_a_condition_that_is_refused(client: Client, fill: Fill) -> None:
+async def test_refused_sql_filter_is_an_error(client: Client, fill: Fill) -> None:
     await fill("T", 1)
     async with Reader(client) as reader:
         with pytest.raises(SqlFilterRefusedError):
             await pulled(reader, OffsetRange(QUEUE, 0, 1), sql="a = = 1")
 
 
-async def test_pull_refuses_wrong_arguments_and_a_closed_reader(client: Client) -> None:
+async def test_invalid_arguments_and_a_closed_reader_are_rejected(client: Client) -> None:
     for start, end in ((-1, 3), (3, 2)):
         with pytest.raises(ConfigurationError, match=f"T/broker-a/0, {start} to {end}"):
             OffsetRange(QUEUE, start, end)
@@ -163,7 +163,7 @@ async def test_pull_refuses_wrong_arguments_and_a_closed_reader(client: Client) 
         reader.pull([])
 
 
-async def test_a_cancelled_next_loses_no_chunk(client: Client, fill: Fill) -> None:
+async def test_cancelled_next_loses_no_result(client: Client, fill: Fill) -> None:
     await fill("T", 400, queues=2)
     queues = (await client.routes.get("T")).read_queues
     async with Reader(client) as reader:
@@ -182,8 +182,8 @@ async def test_a_cancelled_next_loses_no_chunk(client: Client, fill: Fill) -> No
         assert bodies_of(results) == [b"%d" % number for at in (0, 1) for number in range(at, 400, 2)]
 
 
-async def test_buffers_are_bounded(client: Client, fill: Fill) -> None:
-    """What nobody takes is not pulled; a result larger than the buffer passes alone."""
+async def test_buffer_is_bounded(client: Client, fill: Fill) -> None:
+    """Pulls stop while the buffer is full. A result larger than the buffer is returned alone."""
     await fill("T", 800, queues=4)
     queues = (await client.routes.get("T")).read_queues
     ranges = [OffsetRange(queue, 0, 200) for queue in queues]
@@ -204,8 +204,8 @@ async def test_buffers_are_bounded(client: Client, fill: Fill) -> None:
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-async def test_nothing_that_was_taken_holds_up_what_comes(in_order: bool, client: Client, fill: Fill) -> None:
-    """What has been taken counts until more is asked for, and no longer."""
+async def test_taken_results_do_not_block_later_ones(in_order: bool, client: Client, fill: Fill) -> None:
+    """Taken results count as buffered only until the next call."""
     await fill("T", 800, queues=4)
     queues = (await client.routes.get("T")).read_queues
     ranges = [OffsetRange(queue, start, start + 100) for queue in queues for start in (0, 100)]
@@ -221,11 +221,11 @@ async def test_nothing_that_was_taken_holds_up_what_comes(in_order: bool, client
             assert len(bodies_of(results)) == 800
 
 
-# What brokers say of offsets that they do not have
+# Missing offsets
 
 
 class Broker:
-    """Answers pulls with what is lined up: a code, the next offset, the first, the end, messages."""
+    """Answers pulls with scripted codes, offsets and messages."""
 
     def __init__(self, *answers: tuple[int, int, int, int, bytes], remark: str = "scripted") -> None:
         self.answers = list(answers)
@@ -261,19 +261,19 @@ def messages(*offsets: int) -> bytes:
     return b"".join(stored(offset) for offset in offsets)
 
 
-async def test_messages_beyond_the_span() -> None:
+async def test_messages_beyond_the_range_are_not_counted() -> None:
     broker = Broker((FOUND, 12, 0, 20, messages(8, 9, 10, 11)))
     assert await pulled_from(broker, 8, 10) == [(8, 10, 2)]
     assert broker.most == [2]
 
 
-async def test_as_many_are_asked_for_as_brokers_give() -> None:
+async def test_batch_size_of_pulls() -> None:
     broker = Broker((FOUND, 3, 0, 9000, messages(0, 1, 2)), (FOUND, 9000, 0, 9000, messages(3)))
     assert await pulled_from(broker, 0, 9000) == [(0, 3, 3), (3, 9000, 1)]
     assert broker.most == [PULL_BATCH_SIZE] * 2
 
 
-async def test_a_start_below_the_minimum_is_lost(jumping_clock: object) -> None:
+async def test_offsets_below_the_minimum_are_lost(jumping_clock: object) -> None:
     broker = Broker((MOVED, 5, 5, 20, b""), (MOVED, 5, 5, 20, b""), (FOUND, 8, 5, 20, messages(5, 6, 7)))
     assert await pulled_from(broker, 2, 8) == [(2, 5, (2, 5)), (5, 8, 3)]
     assert broker.asked == [2, 2, 5]
@@ -282,17 +282,17 @@ async def test_a_start_below_the_minimum_is_lost(jumping_clock: object) -> None:
 
 
 @pytest.mark.parametrize("answer", [(NO_NEW, 4, 0, 4, b""), (MOVED, 3, 0, 3, b""), (MOVED, 0, 0, 0, b"")])
-async def test_an_end_that_the_broker_has_not_got_is_lost_when_it_says_so_twice(
+async def test_offsets_beyond_the_end_are_lost_if_the_master_confirms_it(
     answer: tuple[int, int, int, int, bytes], jumping_clock: object
 ) -> None:
     broker = Broker((FOUND, 4, 0, 9, messages(2, 3)), answer, answer)
     assert await pulled_from(broker, 2, 8) == [(2, 4, 2), (4, 8, (4, 8))]
-    assert broker.at[2] - broker.at[1] >= 3, "it may be a broker that has just been started"
+    assert broker.at[2] - broker.at[1] >= 3, "the broker may have just started"
     broker = Broker((FOUND, 4, 0, 9, messages(2, 3)), answer, (FOUND, 8, 0, 8, messages(4, 5, 6, 7)))
     assert await pulled_from(broker, 2, 8) == [(2, 4, 2), (4, 8, 4)]
 
 
-async def test_a_hole_is_lost_unless_it_may_be_a_filters() -> None:
+async def test_gap_is_lost_unless_there_is_a_filter() -> None:
     hole = (NO_MATCHED, 6, 0, 9, b"")
     broker = Broker(hole, hole, (FOUND, 8, 0, 9, messages(6, 7)))
     assert await pulled_from(broker, 2, 8) == [(2, 6, (2, 6)), (6, 8, 2)]
@@ -308,15 +308,15 @@ async def test_a_hole_is_lost_unless_it_may_be_a_filters() -> None:
         (ResponseCode.TOPIC_NOT_EXIST, "topic[T] not exist"),
     ],
 )
-async def test_a_queue_that_its_broker_has_no_more_is_lost(code: int, remark: str) -> None:
+async def test_deleted_queue_is_lost(code: int, remark: str) -> None:
     broker = Broker((FOUND, 4, 0, 9, messages(2, 3)), (code, 0, 0, 0, b""), remark=remark)
     assert await pulled_from(broker, 2, 8) == [(2, 4, 2), (4, 8, (4, 8))]
 
 
-# Faults
+# Errors
 
 
-async def test_faults_are_tried_again(jumping_clock: object) -> None:
+async def test_retriable_errors_are_retried(jumping_clock: object) -> None:
     broker = Broker(
         (ResponseCode.SYSTEM_BUSY, 0, 0, 0, b""),
         (FOUND, 4, 0, 9, messages(2, 3)),
@@ -326,7 +326,7 @@ async def test_faults_are_tried_again(jumping_clock: object) -> None:
     assert await pulled_from(broker, 2, 8) == [(2, 4, 2), (4, 8, 4)]
 
 
-async def test_what_cannot_be_mended_is_raised_after_what_came_before() -> None:
+async def test_other_errors_are_raised_after_the_results_before() -> None:
     async with (
         scripted_cluster(
             Broker((FOUND, 4, 0, 9, messages(2, 3)), (ResponseCode.SUBSCRIPTION_PARSE_FAILED, 0, 0, 0, b"")),
@@ -342,7 +342,7 @@ async def test_what_cannot_be_mended_is_raised_after_what_came_before() -> None:
             await anext(results)
 
 
-async def test_a_failure_waits_until_what_came_before_it_was_taken() -> None:
+async def test_error_is_raised_after_the_results_before_it() -> None:
     broker = Broker((FOUND, 4, 0, 9, messages(2, 3)), (ResponseCode.SUBSCRIPTION_PARSE_FAILED, 0, 0, 0, b""))
     async with (
         scripted_cluster(broker, queues=1) as cluster,
@@ -358,7 +358,7 @@ async def test_a_failure_waits_until_what_came_before_it_was_taken() -> None:
             await results.some()
 
 
-async def test_a_broker_that_stays_away_is_an_error_after_a_while(jumping_clock: object) -> None:
+async def test_unavailable_broker_is_an_error_after_patience(jumping_clock: object) -> None:
     broker = Broker((FOUND, 4, 0, 9, messages(2, 3)))
     async with (
         scripted_cluster(broker, queues=1) as cluster,
@@ -374,7 +374,7 @@ async def test_a_broker_that_stays_away_is_an_error_after_a_while(jumping_clock:
 
 
 def knows(cluster: ScriptedCluster, *brokers: str) -> Callable[[Connection, Command], None]:
-    """Return a name server that knows brokers, and of topics what the cluster says."""
+    """Return a name server with these brokers and the topics of the cluster."""
 
     def answer(connection: Connection, request: Command) -> None:
         if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
@@ -393,24 +393,24 @@ def knows(cluster: ScriptedCluster, *brokers: str) -> Callable[[Connection, Comm
 
 
 async def gone(cluster: ScriptedCluster) -> None:
-    """The topic is gone; broker-a is there."""
+    """The topic was deleted. broker-a is registered."""
     del cluster.topics["T"]
     cluster.name_server.answer = knows(cluster, "broker-a")
 
 
 async def away(cluster: ScriptedCluster) -> None:
-    """The broker is not there, and so its topics are not."""
+    """Neither the broker nor its topics are registered."""
     del cluster.topics["T"]
     cluster.name_server.answer = knows(cluster)
 
 
 async def silent(cluster: ScriptedCluster) -> None:
-    """Neither is known: no name server answers."""
+    """No name server answers."""
     cluster.name_server.answer = ignore
 
 
 @pytest.mark.parametrize(("what", "is_lost"), [(gone, True), (away, False), (silent, False)])
-async def test_a_queue_without_a_route(
+async def test_queue_without_a_route(
     what: Callable[[ScriptedCluster], Awaitable[None]], is_lost: bool, jumping_clock: object
 ) -> None:
     async with scripted_cluster(Broker()) as cluster, Reader(cluster.address) as reader:
@@ -423,7 +423,7 @@ async def test_a_queue_without_a_route(
                 await pulled(reader, OffsetRange(QUEUE, 2, 8))
 
 
-async def test_a_broker_that_comes_back(jumping_clock: object) -> None:
+async def test_broker_that_becomes_available_again(jumping_clock: object) -> None:
     broker = Broker((FOUND, 8, 0, 9, messages(*range(2, 8))))
     async with scripted_cluster(broker, queues=1) as cluster, Reader(cluster.address) as reader:
         queues = cluster.topics.pop("T")

@@ -1,4 +1,4 @@
-"""A offset_range of one queue, several pulls at a time: the same comes of it as of one pull after the other."""
+"""Pulls ahead of an offset range return the same messages as consecutive pulls."""
 
 from __future__ import annotations
 
@@ -34,11 +34,13 @@ ENOUGH = 10**9
 
 @attrs.define(eq=False)
 class Broker:
-    """Has messages from ``first`` to before ``end`` in each queue; gives so many at once as ``gives`` says.
+    """A broker with messages from ``first`` up to ``end`` in each queue.
 
     Attributes:
-        asked: the offset and the number of each pull that was answered, or waits to be.
-        held: answers that wait for :meth:`answer`; None where each comes at once.
+        gives: returns the number of messages of an answer from an offset.
+        fails: returns whether a pull from an offset fails.
+        asked: the offset and the batch size of each pull.
+        held: answers that wait for :meth:`answer`. None answers at once.
     """
 
     end: int
@@ -58,7 +60,7 @@ class Broker:
             self.held.append(lambda: self._respond(connection, request, offset, most))
 
     def answer(self) -> None:
-        """Send the answers that wait, the last one first."""
+        """Send the held answers in reverse order."""
         assert self.held is not None
         held, self.held = self.held, []
         for one in reversed(held):
@@ -83,7 +85,7 @@ class Broker:
 
 
 def offsets_of(results: list[PullResult]) -> list[int]:
-    """Return the offsets of the messages that count, and of what is lost, in the order of the results."""
+    """Return the offsets of messages within the results and of lost ones, in order."""
     offsets: list[int] = []
     for result in results:
         if result.lost:
@@ -105,8 +107,8 @@ async def read(
         return offsets_of([result async for result in results])
 
 
-async def test_as_many_are_under_way_as_may_be() -> None:
-    """The first pull says how many messages one brings; answers may come in any order."""
+async def test_parallel_pulls_are_pending() -> None:
+    """The first pull shows how many messages the broker returns. Answers may arrive in any order."""
     broker = Broker(100, held=[])
     async with (
         scripted_cluster(broker) as cluster,
@@ -129,7 +131,7 @@ async def test_as_many_are_under_way_as_may_be() -> None:
 @pytest.mark.parametrize("in_order", [False, True])
 @pytest.mark.parametrize("size", [1, 700, 3000, ENOUGH])
 @pytest.mark.parametrize("parallel", [2, 8])
-async def test_whatever_brokers_give_each_message_comes_once(
+async def test_each_message_is_returned_once_with_any_batch_size_of_the_broker(
     parallel: int, size: int, in_order: bool
 ) -> None:
     rng = random.Random(f"{parallel} {size}")
@@ -139,17 +141,17 @@ async def test_whatever_brokers_give_each_message_comes_once(
         broker, OffsetRange(QUEUES[0], 2, 290), parallel=parallel, size=size, in_order=in_order
     ) == list(range(2, 290))
     if size == ENOUGH:
-        assert len(set(broker.asked)) == len(broker.asked), "nothing is asked for twice"
+        assert len(set(broker.asked)) == len(broker.asked), "no offset is pulled twice"
 
 
-async def test_what_fails_ahead_is_asked_for_again_in_its_turn(jumping_clock: object) -> None:
+async def test_failed_pull_ahead_is_repeated_in_order(jumping_clock: object) -> None:
     rng = random.Random(1)
     broker = Broker(400, fails=lambda _: rng.random() < 0.2)
     assert await read(broker, OffsetRange(QUEUES[0], 0, 400)) == list(range(400))
 
 
-async def test_what_is_lost_is_told_once_and_pulled_no_further(jumping_clock: object) -> None:
-    """The first messages go while they are read."""
+async def test_lost_offsets_are_reported_once(jumping_clock: object) -> None:
+    """The first messages expire during the read."""
     broker = Broker(4000)
 
     def gives(offset: int) -> int:
@@ -170,14 +172,14 @@ async def test_what_is_lost_is_told_once_and_pulled_no_further(jumping_clock: ob
     assert len(broker.asked) < 50
 
 
-async def test_the_queue_that_comes_first_is_read_ahead(jumping_clock: object) -> None:
+async def test_only_the_first_range_is_read_ahead_in_order(jumping_clock: object) -> None:
     broker = Broker(200)
     ranges = [OffsetRange(queue, 0, 200) for queue in QUEUES]
     assert await read(broker, *ranges) == [*range(200), *range(200)]
 
 
-async def test_brokers_may_come_to_give_more() -> None:
-    """As when what is read is in memory again."""
+async def test_larger_batches_of_the_broker_are_learned() -> None:
+    """As when the messages are in memory again."""
     end = 8 * RELEARN_AFTER + 5000
     broker = Broker(end, gives=lambda offset: 8 if offset < 100 else 32)
     assert await read(broker, OffsetRange(QUEUES[0], 0, end)) == list(range(end))
@@ -186,7 +188,7 @@ async def test_brokers_may_come_to_give_more() -> None:
     assert asked[RELEARN_AFTER + 2] == 32
 
 
-async def test_half_of_them_is_taken_and_asked_for_together(jumping_clock: object) -> None:
+async def test_half_of_the_pulls_are_taken_and_sent_together(jumping_clock: object) -> None:
     broker = Broker(200, held=[])
     async with (
         scripted_cluster(broker) as cluster,
@@ -211,7 +213,7 @@ async def test_half_of_them_is_taken_and_asked_for_together(jumping_clock: objec
 
 
 @pytest.mark.parametrize("closes", [True, False])
-async def test_no_answer_while_several_are_under_way(closes: bool, jumping_clock: object) -> None:
+async def test_unanswered_pulls_ahead_are_repeated(closes: bool, jumping_clock: object) -> None:
     broker = Broker(400)
     odd = {"104", "200", "208", "216"}
 
@@ -233,7 +235,7 @@ async def test_no_answer_while_several_are_under_way(closes: bool, jumping_clock
     assert not odd
 
 
-async def test_hooks_see_what_is_pulled_ahead() -> None:
+async def test_hooks_are_called_for_pulls_ahead() -> None:
     class Hook(RpcHook):
         def __init__(self) -> None:
             self.asked: list[int] = []
@@ -252,29 +254,29 @@ async def test_hooks_see_what_is_pulled_ahead() -> None:
 
 
 @asynccontextmanager
-async def four_ahead(begin: SubmitPull) -> AsyncIterator[tuple[ReadAhead, PullResultBuffer]]:
-    """Ask ahead for four times eight messages, 20 bytes of 100 reserved for each; no task runs for it."""
+async def four_ahead(submit: SubmitPull) -> AsyncIterator[tuple[ReadAhead, PullResultBuffer]]:
+    """Send four pulls ahead for eight messages each, with 20 of 100 bytes reserved for each."""
 
     async def pull(start: int, end: int) -> PullResponse:
-        raise AssertionError("nothing runs")
+        raise AssertionError("no task must run")
 
     async with trio.open_nursery() as nursery:
         buffer = PullResultBuffer(100, queues=1)
-        ahead = ReadAhead(nursery, begin, pull, buffer)
+        ahead = ReadAhead(nursery, submit, pull, buffer)
         ahead.learn(8, 8, is_limited=False)
         ahead.start(0, 100, depth=4, size=20)
         yield ahead, buffer
 
 
-async def test_what_cannot_be_asked_for_is_left_to_its_turn() -> None:
-    def begin(start: int, end: int, on_end: OnResponse) -> None:
+async def test_pull_ahead_that_cannot_be_sent_is_repeated_in_order() -> None:
+    def submit(start: int, end: int, on_response: OnResponse) -> None:
         raise NoQueueError("scripted")
 
-    async with four_ahead(begin) as (ahead, buffer):
+    async with four_ahead(submit) as (ahead, buffer):
         assert await ahead.take(0, leave=2) == []
         assert ahead.limit(100) == 8
         ahead.stop()
-        assert buffer.reserve_nowait(100) == 100, "all is free again"
+        assert buffer.reserve_nowait(100) == 100, "the whole buffer is free again"
 
 
 def found(following: int) -> PullResponse:
@@ -295,28 +297,28 @@ def found(following: int) -> PullResponse:
         ([0, 16, 24, 32], 0, []),
     ],
 )
-async def test_what_has_come_in_order_is_taken_together(
+async def test_consecutive_results_are_taken_together(
     ends: list[int | None], leave: int, taken: list[int]
 ) -> None:
-    def begin(start: int, end: int, on_end: OnResponse) -> Callable[[], None]:
+    def submit(start: int, end: int, on_response: OnResponse) -> Callable[[], None]:
         following = ends[start // 8]
-        on_end(None if following is None else found(following))
+        on_response(None if following is None else found(following))
         return lambda: None
 
-    async with four_ahead(begin) as (ahead, buffer):
+    async with four_ahead(submit) as (ahead, buffer):
         assert [one.start for one in await ahead.take(0, leave=leave)] == taken
         assert ahead.limit(100) == (8 * max(len(taken), 1) if len(taken) < 4 else 100)
         ahead.stop()
-        assert buffer.has_space(100 - 20 * len(taken)), "what was not taken is free again"
+        assert buffer.has_space(100 - 20 * len(taken)), "the space of dropped pulls is free again"
         assert not taken or not buffer.has_space(101 - 20 * len(taken))
 
 
 @pytest.mark.parametrize("begins", [False, True])
-async def test_what_is_given_up_is_not_pulled_to_its_end(begins: bool) -> None:
+async def test_dropped_pulls_ahead_are_cancelled(begins: bool) -> None:
     started: list[int] = []
     ended: list[int] = []
 
-    def begin(start: int, end: int, on_end: OnResponse) -> Callable[[], None] | None:
+    def submit(start: int, end: int, on_response: OnResponse) -> Callable[[], None] | None:
         if not begins:
             return None
         started.append(start)
@@ -331,7 +333,7 @@ async def test_what_is_given_up_is_not_pulled_to_its_end(begins: bool) -> None:
 
     async with trio.open_nursery() as nursery:
         buffer = PullResultBuffer(100, queues=1)
-        ahead = ReadAhead(nursery, begin, pull, buffer)
+        ahead = ReadAhead(nursery, submit, pull, buffer)
         ahead.learn(8, 8, is_limited=False)
         ahead.start(0, 100, depth=4, size=20)
         await trio.testing.wait_all_tasks_blocked()
@@ -345,7 +347,7 @@ async def test_what_is_given_up_is_not_pulled_to_its_end(begins: bool) -> None:
         assert not nursery.child_tasks
 
 
-async def test_nothing_is_read_ahead_where_offsets_may_be_passed_over() -> None:
+async def test_filters_disable_reading_ahead() -> None:
     broker = Broker(40)
     async with (
         scripted_cluster(broker) as cluster,
