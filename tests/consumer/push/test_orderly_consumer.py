@@ -226,7 +226,7 @@ async def test_lost_lock_stops_the_queue_until_it_is_regained(
         assert await client.brokers.lock("g", "other", "broker-a", [QUEUE]) == {QUEUE}
         await trio.sleep(LOCK_INTERVAL)
         started = journal.of("started", QUEUE)
-        assert 15 < len(begun) < 25
+        assert 15 < len(started) < 25
         await client.brokers.commit_offset("g", QUEUE, 50)
         await trio.sleep(30)
         assert await client.brokers.committed_offset("g", QUEUE) == 50, (
@@ -235,7 +235,7 @@ async def test_lost_lock_stops_the_queue_until_it_is_regained(
         assert journal.of("started", QUEUE) == started
         await client.brokers.unlock("g", "other", "broker-a", [QUEUE])
         await trio.sleep(3)
-        assert journal.of("started", QUEUE)[len(begun) :][:3] == [50, 51, 52]
+        assert journal.of("started", QUEUE)[len(started) :][:3] == [50, 51, 52]
 
 
 async def test_message_becomes_a_dead_letter_after_the_last_retry(
