@@ -13,7 +13,7 @@ from tests.behaviours.doors import new
 pytestmark = pytest.mark.doors
 
 PATIENCE = 60
-"""Seconds after which a test that still waits has failed."""
+"""Seconds after which a waiting test fails."""
 
 
 async def fill(client: Client, topic: str, numbers: range) -> None:
@@ -23,7 +23,7 @@ async def fill(client: Client, topic: str, numbers: range) -> None:
 
 
 class Member:
-    """A broadcasting consumer, and how often it got each message."""
+    """A broadcasting consumer with the number of deliveries of each message."""
 
     def __init__(
         self, client: Client, cluster: ClusterUnderTest, group: str, topic: str, folder: Path, name: str
@@ -92,7 +92,7 @@ async def test_every_member_gets_every_message_once(
         assert member.got == Counter(range(100))
 
 
-async def test_a_member_that_is_started_anew_goes_on_where_it_was(
+async def test_restarted_member_continues_from_its_offsets(
     client: Client, topic: str, members: list[Member]
 ) -> None:
     member, other = members[:2]
@@ -103,16 +103,14 @@ async def test_a_member_that_is_started_anew_goes_on_where_it_was(
             await member.until(numbers)
             nursery.cancel_scope.cancel()
     assert member.got == Counter(range(90))
-    # What one member has does not count for another.
+    # The offsets of one member do not affect another.
     async with trio.open_nursery() as nursery:
         await nursery.start(other.run)
         await other.until(range(90))
         nursery.cancel_scope.cancel()
 
 
-async def test_what_fails_does_not_come_again_and_what_follows_does(
-    client: Client, topic: str, members: list[Member]
-) -> None:
+async def test_failed_message_is_not_redelivered(client: Client, topic: str, members: list[Member]) -> None:
     member = members[0]
     member.fails_on = {3, 7}
     await fill(client, topic, range(20))

@@ -1,4 +1,4 @@
-"""Spans of queues, pulled undecoded: in order, bounded, with what is lost told."""
+"""Undecoded messages of offset ranges: order, bounds, lost offsets and errors."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_in_order_raises_an_error_after_the_ranges_before(client: Client, 
         async def read() -> None:
             async with reader.pull(ranges, in_order=True, patience=1) as results:
                 async for result in results:
-                    got.append(result)  # noqa: PERF401  # what came before the error counts
+                    got.append(result)  # noqa: PERF401  # the results before the error count
 
         with pytest.raises(NoQueueError, match="broker-z"):
             await read()
@@ -409,12 +409,12 @@ async def silent(cluster: ScriptedCluster) -> None:
     cluster.name_server.answer = ignore
 
 
-@pytest.mark.parametrize(("what", "is_lost"), [(gone, True), (away, False), (silent, False)])
+@pytest.mark.parametrize(("fail", "is_lost"), [(gone, True), (away, False), (silent, False)])
 async def test_queue_without_a_route(
-    what: Callable[[ScriptedCluster], Awaitable[None]], is_lost: bool, jumping_clock: object
+    fail: Callable[[ScriptedCluster], Awaitable[None]], is_lost: bool, jumping_clock: object
 ) -> None:
     async with scripted_cluster(Broker()) as cluster, Reader(cluster.address) as reader:
-        await what(cluster)
+        await fail(cluster)
         if is_lost:
             (result,) = await pulled(reader, OffsetRange(QUEUE, 2, 8))
             assert result.lost == (2, 8)

@@ -85,7 +85,7 @@ def _receipt(message: ReceivedMessage, header: PopMessageAnswer, start_offset: i
 
 @attrs.frozen
 class ClassifiedMessages:
-    """Popped messages by what has to be done with them.
+    """Popped messages by their further treatment.
 
     Attributes:
         deliverable: messages for the handler.

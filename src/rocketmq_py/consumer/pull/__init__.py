@@ -2,5 +2,5 @@
 
 Begin with ``assigned_queues.AssignedQueues``, which runs a ``pull_loop.PullLoop`` for each assigned queue.
 The loop pulls with ``queue_puller.QueuePuller`` into a ``process_queue.ProcessQueue``, whose safe offset is
-committed. ``flow_control`` decides when a loop waits, ``retry`` what follows a failure.
+committed. ``flow_control`` decides when a loop waits, and ``retry`` decides about retries.
 """

@@ -114,9 +114,8 @@ class AssignedQueues:
             offset = loop.safe_offset
             if offset is not None:
                 self._offsets.update(loop.queue, offset)
-            elif (
-                loop.lock is not None
-            ):  # another member may hold the lock, so the recorded offset is out of date
+            elif loop.lock is not None:
+                # Another member may hold the lock, so the recorded offset is out of date.
                 self._offsets.forget(loop.queue)
 
     def of_topic(self, topic: str) -> list[MessageQueue]:

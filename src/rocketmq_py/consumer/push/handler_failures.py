@@ -1,4 +1,4 @@
-"""What happens to messages whose handler call fails.
+"""Redelivery and retries of messages whose handler call has failed.
 
 A call fails when the handler raises an exception or times out, and when the body of a message is corrupt. The
 result ``ConsumeLater`` of a concurrent consumer and ``Suspend`` of an ordered one have the same effect.

@@ -86,7 +86,7 @@ def _with_own_list(call: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awa
 class SuspendedCall(Generator[Any, Any, Any]):
     """The rest of a coroutine that was started with ``send(None)`` and has suspended.
 
-    Await it once. The current task then waits for whatever the coroutine waits for.
+    Await it once. The current task then waits in place of the coroutine.
 
     Args:
         coroutine: the started coroutine.
