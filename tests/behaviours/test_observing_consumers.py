@@ -30,7 +30,7 @@ from rocketmq_py.protocol.trace import read_records
 from rocketmq_py.telemetry import TelemetryConsumerHook, TelemetryProducerHook
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import read_all, until_readable
-from tests.behaviours.test_push_popping import Popping
+from tests.behaviours.test_push_popping import PopScenario
 
 pytestmark = pytest.mark.doors
 
@@ -285,21 +285,21 @@ async def test_a_push_consumer_that_pops_is_looked_at_too(
 ) -> None:
     if cluster.name.startswith("4."):
         pytest.skip("brokers of 4.x do not know pop")
-    popping = Popping(client, cluster.address, topic, unique)
-    await popping.set_mode(RequestMode.POP)
+    scenario = PopScenario(client, cluster.address, topic, unique)
+    await scenario.set_mode(RequestMode.POP)
     go_on = trio.Event()
 
     async def wait(message: ReceivedMessage) -> None:
         if message.body == b"0":
             await go_on.wait()
 
-    popping.answer = wait
-    async with popping.member(pop_invisible_time=60.0) as consumer:
+    scenario.answer = wait
+    async with scenario.member(pop_invisible_time=60.0) as consumer:
         consumer.add_hook(seen := Seen())
         await until(lambda: any(queue.queue_id < 0 for queue in consumer.queues))
         await send(client, topic, 8)
         await until(lambda: len(seen.contexts) == 7)
-        (place,) = popping.queues(consumer)
+        (place,) = scenario.queues(consumer)
         of_it = consumer.statistics.queues[place]
         assert (of_it.cached, of_it.cached_bytes, of_it.in_flight) == (1, 1, 1)
         assert (of_it.state, of_it.lag) == (PullState.PULLING, None)
