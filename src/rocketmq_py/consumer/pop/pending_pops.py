@@ -47,7 +47,7 @@ class _BufferedMessage:
 
 
 class PendingPops:
-    """Pops in the background, so that popped messages outlive the call that asked for them.
+    """Pops in the background, so that popped messages outlive a cancelled call.
 
     A broker that holds a pop delivers messages to it even if the caller was cancelled. The next call for the
     same messages takes over the pop of a cancelled one, and so receives its messages in time.

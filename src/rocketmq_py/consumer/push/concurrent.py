@@ -27,7 +27,7 @@ CHECKS_PER_TIMEOUT = 10
 """Checks for timed-out calls per ``consume_timeout``."""
 
 _COMPLETED = object()
-"""Sentinel: all calls of a turn completed without suspending and returned None."""
+"""Sentinel: all calls completed without suspending and returned None."""
 
 
 class RunningCall(Protocol):

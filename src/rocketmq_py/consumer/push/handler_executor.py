@@ -41,7 +41,7 @@ class HandlerCall:
         self.error: BaseException | None = None
 
     def may_start(self) -> bool:
-        """Return whether the call is still wanted. The executor asks just before it starts the call."""
+        """Return whether the call is still wanted. The executor checks just before it starts the call."""
         return True
 
 
@@ -72,7 +72,7 @@ class CallBatch(HandlerCall):
 
     @abstractmethod
     def may_start_next(self, argument: Any) -> bool:
-        """Return whether a call is still wanted. The executor asks just before it starts the call."""
+        """Return whether a call is still wanted. The executor checks just before it starts the call."""
 
     @abstractmethod
     def detach(self, argument: Any) -> HandlerCall:
@@ -86,7 +86,7 @@ class CallBatch(HandlerCall):
 class HandlerExecutor(ABC):
     """Calls a function outside of the trio thread.
 
-    Calls wait in one queue. Ended calls are handed back to the trio thread several at a time.
+    Calls wait in one queue. Outcomes return to the trio thread several at a time.
 
     Args:
         function: the function to call, with one argument.

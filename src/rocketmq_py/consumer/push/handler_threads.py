@@ -24,8 +24,8 @@ class HandlerThreads(HandlerExecutor):
     ``trio.from_thread`` works in the function, because the threads are started through trio. A thread that
     takes a call wakes up another one if more calls are queued. The other one runs when the first blocks or
     loses the interpreter lock. So calls that never block run in one thread, one after the other, and calls
-    that block run in up to ``max_calls`` threads. Ended calls are handed back to the trio thread together, by
-    a thread that runs out of work or by the next one that wakes up.
+    that block run in up to ``max_calls`` threads. A thread that runs out of work, or the next one that wakes
+    up, passes the outcomes to the trio thread together.
 
     Args:
         function: the function to call, with one argument.

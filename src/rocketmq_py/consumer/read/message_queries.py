@@ -82,10 +82,10 @@ async def look_up_key(
         end_timestamp=end_ms,
     )
 
-    def may_start(message: ReceivedMessage) -> bool:
+    def matches(message: ReceivedMessage) -> bool:
         return key in message.keys and begin_ms <= message.store_time_ms <= end_ms
 
-    found = await _query(client, header, may_start)
+    found = await _query(client, header, matches)
     return attrs.evolve(found, messages=found.messages[-count:])
 
 
@@ -128,7 +128,7 @@ async def _broker_of(client: Client, message_id: OffsetMessageId) -> tuple[str, 
 
 
 async def _query(
-    client: Client, header: QueryMessageRequest, may_start: Callable[[ReceivedMessage], bool]
+    client: Client, header: QueryMessageRequest, matches: Callable[[ReceivedMessage], bool]
 ) -> Lookup:
     """Query all brokers of a topic concurrently.
 
@@ -149,7 +149,7 @@ async def _query(
         for broker_name in route.brokers:
             nursery.start_soon(ask, broker_name)
     # Brokers compare only hashes of topic and key.
-    wanted = [message for message in found if message.topic == header.topic and may_start(message)]
+    wanted = [message for message in found if message.topic == header.topic and matches(message)]
     wanted.sort(key=lambda message: message.store_time_ms)
     return Lookup(tuple(wanted), dict(sorted(failures.items())))
 
