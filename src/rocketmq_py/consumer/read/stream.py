@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import trio
 
@@ -20,7 +21,6 @@ from rocketmq_py.consumer.group.subscriptions import check_sql_filter
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullStatus, QueuePuller
 from rocketmq_py.consumer.pull.retry import BoundedRetry, Gap, PullRetry, is_filtered
-from rocketmq_py.consumer.read.iteration import MessageIterator
 from rocketmq_py.consumer.read.start_position import StartPosition, StartPositionKind
 from rocketmq_py.errors import BrokerError, ClosedError, NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
@@ -35,11 +35,45 @@ PATIENCE_SECONDS = 60.0
 """Seconds without an answer after which reading to the end of a queue fails."""
 BUFFERED_ANSWERS = 8
 """Batches of messages that the stream buffers, in addition to one for each queue."""
+YIELD_EVERY = 64
+"""Messages returned without waiting before the iterator yields to other tasks."""
 
 _Item: TypeAlias = "list[ReceivedMessage] | RocketMQError"
 _Send: TypeAlias = "trio.MemorySendChannel[_Item]"
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
+
+
+class MessageIterator(ABC):
+    """Iterates over the messages of the batches that :meth:`some` returns."""
+
+    _messages: Iterator[ReceivedMessage] = iter(())
+    _until_yield = YIELD_EVERY
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """Return the next message, waiting for it if necessary. When cancelled, no message is lost.
+
+        Raises the errors of :meth:`some`. After an error, the iteration can be continued.
+        """
+        self._until_yield -= 1
+        if not self._until_yield:
+            self._until_yield = YIELD_EVERY
+            await trio.lowlevel.checkpoint()
+        else:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        for message in self._messages:
+            return message
+        self._messages = iter(await self.some())
+        for message in self._messages:
+            return message
+        raise StopAsyncIteration
+
+    @abstractmethod
+    async def some(self) -> Sequence[ReceivedMessage]:
+        """Return the next messages, at least one. Return an empty sequence at the end."""
 
 
 class MessageStream(MessageIterator, Lifespan):
