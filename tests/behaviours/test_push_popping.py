@@ -432,7 +432,7 @@ async def test_ordered_members_do_not_pop_and_log_a_warning(
     async with scenario.member(orderly=True) as consumer:
         await scenario.send(b"a")
         with trio.fail_after(PATIENCE):
-            while "is set to be popped by this group" not in caplog.text:
+            while "has set the group to pop this topic" not in caplog.text:
                 await trio.sleep(0.05)
         assert scenario.queues(consumer) == []
     assert scenario.got == []

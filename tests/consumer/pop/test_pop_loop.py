@@ -16,9 +16,8 @@ from rocketmq_py import Client
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import PushConsumerConfig
-from rocketmq_py.consumer.group.counters import Statistics, TopicCounts
-from rocketmq_py.consumer.group.pop_retry_topics import original_topic, retries_of
-from rocketmq_py.consumer.group.subscriptions import subscription_of
+from rocketmq_py.consumer.group.statistics import ConsumerCounters, TopicCounters
+from rocketmq_py.consumer.group.subscriptions import original_topic, pop_retry_topic_of, subscription_of
 from rocketmq_py.consumer.pop.acknowledger import DELAY_SECONDS
 from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
 from rocketmq_py.consumer.pop.messages import PoppedMessage
@@ -50,7 +49,7 @@ def popped_message(offset: int) -> PoppedMessage:
 @attrs.define
 class Recorder:
     acknowledged: list[PoppedMessage] = attrs.field(factory=list)
-    counts: TopicCounts = attrs.field(factory=TopicCounts)
+    counts: TopicCounters = attrs.field(factory=TopicCounters)
     space: list[int] = attrs.field(factory=list)
 
     def queue(self, *messages: PoppedMessage, seconds: float = 60) -> PopProcessQueue:
@@ -110,7 +109,7 @@ class PopHarness:
     subscriptions: dict[str, SubscriptionData]
     handlers: trio.Nursery
     asked: Callable[[int], list[Command]]
-    offered: list[PopProcessQueue] = attrs.field(factory=list)
+    is_ready: list[PopProcessQueue] = attrs.field(factory=list)
 
     @property
     def queue(self) -> PopProcessQueue:
@@ -133,9 +132,9 @@ async def pop_harness(**options: Any) -> AsyncIterator[PopHarness]:
     ):
         subscriptions = {"T": subscription_of("T", "*", None, version_ms=1)}
         await client.routes.get("T")
-        queues = PopAssignedQueues(client, config, subscriptions, Statistics())
+        queues = PopAssignedQueues(client, config, subscriptions, ConsumerCounters())
         result = PopHarness(queues, broker, subscriptions, handlers, cluster.brokers["broker-a"].asked)
-        queues.open(background, handlers, result.offered.append)
+        queues.open(background, handlers, result.is_ready.append)
         queues.assign("T", [QUEUE])
         yield result
         background.cancel_scope.cancel()
@@ -156,7 +155,7 @@ async def test_pop_request_has_the_settings(jumping_clock: trio.testing.MockCloc
         assert first == second
         assert (first["queueId"], first["maxMsgNums"], first["invisibleTime"]) == ("-1", "7", "12500")
         assert (first["pollTime"], first["initMode"], first["exp"]) == ("3000", "1", "*")
-        assert popped.offered == [popped.queue]
+        assert popped.is_ready == [popped.queue]
         counts = popped.queue.counts
         assert (counts.pulls, counts.pulled) == (1, 2)
 
@@ -166,7 +165,7 @@ async def test_messages_processed_during_a_request_are_acknowledged_together(
 ) -> None:
     async with pop_harness() as popped:
         popped.broker.put(message(0), message(1), message(2))
-        await until(lambda: popped.offered)
+        await until(lambda: popped.is_ready)
         for _ in range(3):
             popped.queue.remove(popped.take())
         await until(lambda: popped.broker.acked)
@@ -181,7 +180,7 @@ async def test_failed_acknowledgement_is_logged_and_later_ones_continue(
     async with pop_harness() as popped:
         popped.broker.refused.add(RequestCode.ACK_MESSAGE)
         popped.broker.put(message(0))
-        await until(lambda: popped.offered)
+        await until(lambda: popped.is_ready)
         popped.queue.remove(popped.take())
         await until(
             lambda: "acknowledgement failed, retrying: group=g broker=broker-a messages=1" in caplog.text
@@ -199,7 +198,7 @@ async def test_leave_sends_outstanding_acknowledgements(
 ) -> None:
     async with pop_harness() as popped:
         popped.broker.put(message(0), message(1))
-        await until(lambda: popped.offered)
+        await until(lambda: popped.is_ready)
         popped.handlers.cancel_scope.cancel()
         popped.queue.remove(popped.take())
         popped.queue.remove(popped.take())
@@ -220,7 +219,7 @@ async def test_delay_level_is_converted_to_an_invisible_time(
     assert DELAY_SECONDS[level] == seconds or not level
     async with pop_harness() as popped:
         popped.broker.put(message(0))
-        await until(lambda: popped.offered)
+        await until(lambda: popped.is_ready)
         failed = attrs.evolve(popped.take(), reconsume_times=failures)
         await popped.queues.acknowledger.deliver_later(failed, level)
         [change] = popped.asked(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
@@ -233,7 +232,7 @@ async def test_message_becomes_a_dead_letter_after_the_last_failure(
 ) -> None:
     async with pop_harness(max_reconsume_times=2) as popped:
         popped.broker.put(message(0))
-        await until(lambda: popped.offered)
+        await until(lambda: popped.is_ready)
         failed = attrs.evolve(popped.take(), reconsume_times=failures)
         await popped.queues.acknowledger.deliver_later(failed, level)
         assert popped.broker.log[-2:] == ["CONSUMER_SEND_MSG_BACK", "ACK_MESSAGE"]
@@ -244,7 +243,7 @@ async def test_message_delivered_too_often_becomes_a_dead_letter(
 ) -> None:
     async with pop_harness(max_reconsume_times=2) as popped:
         popped.broker.put(message(0, reconsume_times=3), message(1))
-        await until(lambda: popped.offered and "ACK_MESSAGE" in popped.broker.log)
+        await until(lambda: popped.is_ready and "ACK_MESSAGE" in popped.broker.log)
         assert popped.take().queue_offset == 1
         assert popped.queue.take() is None
         told = [name for name in popped.broker.log if name != "POP_MESSAGE"]
@@ -257,7 +256,7 @@ async def test_failed_send_back_is_logged(
     async with pop_harness() as popped:
         popped.broker.refused.add(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
         popped.broker.put(message(0))
-        await until(lambda: popped.offered)
+        await until(lambda: popped.is_ready)
         await popped.queues.acknowledger.deliver_later(popped.take(), 0)
         assert "send back failed, retrying: group=g broker=broker-a topic=T" in caplog.text
 
@@ -266,7 +265,7 @@ async def test_tags_with_the_same_hash_are_filtered_out(jumping_clock: trio.test
     async with pop_harness() as popped:
         popped.subscriptions["T"] = subscription_of("T", "A", None, version_ms=2)
         popped.broker.put(message(0, TAGS="B"), message(1, TAGS="A"))
-        await until(lambda: popped.offered and popped.broker.acked)
+        await until(lambda: popped.is_ready and popped.broker.acked)
         assert popped.take().queue_offset == 1
         assert popped.queue.take() is None
 
@@ -279,7 +278,7 @@ async def test_loop_waits_for_space_and_while_it_is_paused(jumping_clock: trio.t
         pops = len(popped.broker.pops)
         assert pops <= 2, "including the pending pop"
         popped.queues.pause(False)
-        await until(lambda: popped.offered)
+        await until(lambda: popped.is_ready)
         asked = len(popped.broker.pops)
         await trio.sleep(30)
         assert len(popped.broker.pops) == asked
@@ -297,7 +296,7 @@ async def test_failed_pop_is_retried_with_a_delay(
         assert "pop failed, retrying: group=g broker=broker-a topic=T queue=-1" in caplog.text
         popped.broker.code = 0
         popped.broker.put(message(0))
-        await until(lambda: popped.offered)
+        await until(lambda: popped.is_ready)
 
 
 async def test_broker_that_does_not_hold_pops_is_not_polled_in_a_tight_loop(
@@ -318,8 +317,8 @@ async def test_messages_of_a_pending_pop_are_processed_after_the_revocation(
         popped.queues.assign("T", [])
         assert list(popped.queues) == []
         popped.broker.put(message(0))
-        await until(lambda: popped.offered)
-        assert popped.offered == [queue]
+        await until(lambda: popped.is_ready)
+        assert popped.is_ready == [queue]
         assert len(popped.broker.pops) == 1
 
 
@@ -338,7 +337,7 @@ async def test_unsubscribed_topic_is_not_assigned(
 @pytest.mark.parametrize("namespace", ["", "tenant"])
 def test_name_of_the_pop_retry_topic(namespace: str) -> None:
     space = Namespace(namespace)
-    wire = space.wrap_topic(retries_of("T", "g", space))
+    wire = space.wrap_topic(pop_retry_topic_of("T", "g", space))
     assert wire == ("%RETRY%tenant%g_tenant%T" if namespace else "%RETRY%g_T")
     assert original_topic(wire, "g", space) == "T"
     assert original_topic(space.wrap_topic("U"), "g", space) == "U"

@@ -15,7 +15,7 @@ from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.config import FlowLimits
-from rocketmq_py.consumer.group.queue_locks import Lock
+from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
@@ -90,7 +90,7 @@ class LoopHarness:
         *,
         start: int = 0,
         retry_log: RetryLog | None = None,
-        lock: Lock | None = None,
+        lock: QueueLock | None = None,
     ) -> None:
         self.retry_log = retry_log or RetryLog(logging.getLogger("rocketmq_py.consumer"), "pull", group="g")
         self.puller = puller
@@ -502,14 +502,14 @@ async def test_full_loop_has_not_stalled(
 
 
 async def test_no_offset_is_committed_without_the_lock(nursery: trio.Nursery) -> None:
-    lock = Lock(QUEUE)
+    lock = QueueLock(QUEUE)
     harness = LoopHarness(ScriptedPuller(), lock=lock)
     nursery.start_soon(harness.loop.run)
     harness.puller.answer(found(5))
     await settled()
     safe = [harness.loop.safe_offset]
     assert harness.process_queue.lock is lock
-    lock.got(trio.current_time())
+    lock.granted(trio.current_time())
     harness.puller.answer(answered(NO_MATCHED, 7))
     await settled()
     safe.append(harness.loop.safe_offset)

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
-from rocketmq_py.consumer.group.results import ConsumeLater, ConsumeResult
+from rocketmq_py.consumer.group.handler_results import ConsumeLater, ConsumeResult
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.dispatching import SentBackMessages, concurrent_dispatch, filled_queue

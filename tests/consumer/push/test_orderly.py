@@ -10,15 +10,15 @@ import trio
 import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
-from rocketmq_py.consumer.config import LOCK_LIFE
-from rocketmq_py.consumer.group.queue_locks import Lock
-from rocketmq_py.consumer.group.results import (
+from rocketmq_py.consumer.config import LOCK_MAX_LIVE_TIME
+from rocketmq_py.consumer.group.handler_results import (
     CommitOffset,
     ConsumeLater,
     ConsumeResult,
     RollbackOffset,
     Suspend,
 )
+from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY
 from rocketmq_py.consumer.push.invoker import Invoker
@@ -69,11 +69,11 @@ def orderly_dispatch(
     )
 
 
-def held_lock(queue: MessageQueue = QUEUE) -> Lock:
-    return Lock(queue, held_until=math.inf)
+def held_lock(queue: MessageQueue = QUEUE) -> QueueLock:
+    return QueueLock(queue, held_until=math.inf)
 
 
-def locked_queue(count: int, lock: Lock | None = None, first: int = 0) -> ProcessQueue:
+def locked_queue(count: int, lock: QueueLock | None = None, first: int = 0) -> ProcessQueue:
     lock = lock or held_lock()
     process_queue = ProcessQueue(lock.queue, first, lock)
     process_queue.put(several(range(first, first + count)), first + count)
@@ -347,22 +347,22 @@ async def test_queue_without_its_lock_is_not_dispatched(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     journal = JournalingHandler(takes=1)
-    lock = Lock(QUEUE)
+    lock = QueueLock(QUEUE)
     process_queue = locked_queue(100, lock)
     dispatch = orderly_dispatch(nursery, journal)
-    lock.on_held = lambda: dispatch.offer(process_queue)
+    lock.on_acquired = lambda: dispatch.offer(process_queue)
     dispatch.offer(process_queue)
     await trio.sleep(10)
     assert journal.offsets == []
-    lock.got(trio.current_time())
-    await trio.sleep(LOCK_LIFE - 0.5)
-    assert len(journal.started) == LOCK_LIFE
+    lock.granted(trio.current_time())
+    await trio.sleep(LOCK_MAX_LIVE_TIME - 0.5)
+    assert len(journal.started) == LOCK_MAX_LIVE_TIME
     await trio.sleep(50)
-    assert len(journal.started) == LOCK_LIFE, "the lock has expired"
-    assert process_queue.safe_offset == LOCK_LIFE, "the running call is acknowledged"
-    lock.got(trio.current_time())
+    assert len(journal.started) == LOCK_MAX_LIVE_TIME, "the lock has expired"
+    assert process_queue.safe_offset == LOCK_MAX_LIVE_TIME, "the running call is acknowledged"
+    lock.granted(trio.current_time())
     await trio.sleep(5.5)
-    assert journal.offsets == list(range(int(LOCK_LIFE) + 6))
+    assert journal.offsets == list(range(int(LOCK_MAX_LIVE_TIME) + 6))
 
 
 async def test_reassigned_queue_waits_for_the_running_call(
@@ -377,7 +377,7 @@ async def test_reassigned_queue_waits_for_the_running_call(
     await trio.sleep(5)
     before.dropped = True
     anew = locked_queue(5, lock)
-    lock.on_held = lambda: dispatch.offer(anew)
+    lock.on_acquired = lambda: dispatch.offer(anew)
     dispatch.offer(anew)
     await trio.sleep(1)
     dispatch.offer(anew)
@@ -407,7 +407,7 @@ async def test_reassigned_queue_continues_after_any_outcome_of_the_old_call(
     await trio.sleep(5)
     before.dropped = True
     anew = locked_queue(3, lock)
-    lock.on_held = lambda: dispatch.offer(anew)
+    lock.on_acquired = lambda: dispatch.offer(anew)
     dispatch.offer(anew)
     await trio.sleep(100)
     assert journal.offsets == [0, 0, 1, 2]
@@ -419,15 +419,15 @@ async def test_paused_queue_continues_after_its_lock_is_renewed(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     journal = JournalingHandler()
-    journal.results = {0: [Suspend(LOCK_LIFE + 5)]}
-    lock = Lock(QUEUE)
+    journal.results = {0: [Suspend(LOCK_MAX_LIVE_TIME + 5)]}
+    lock = QueueLock(QUEUE)
     process_queue = locked_queue(2, lock)
     dispatch = orderly_dispatch(nursery, journal)
-    lock.on_held = lambda: dispatch.offer(process_queue)
-    lock.got(0.0)
-    await trio.sleep(LOCK_LIFE + 20)
+    lock.on_acquired = lambda: dispatch.offer(process_queue)
+    lock.granted(0.0)
+    await trio.sleep(LOCK_MAX_LIVE_TIME + 20)
     assert journal.started == [(0.0, 0)]
-    lock.got(trio.current_time())
+    lock.granted(trio.current_time())
     await wait_all_tasks_blocked()
     assert journal.offsets == [0, 0, 1]
 

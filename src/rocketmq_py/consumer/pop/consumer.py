@@ -16,9 +16,9 @@ from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import ConsumeFrom
+from rocketmq_py.consumer.group.broker_queries import query_lag
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import GroupConsumer
-from rocketmq_py.consumer.group.lag import ask_lag
 from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
@@ -160,7 +160,7 @@ class PopConsumer(GroupConsumer):
             now = trio.current_time()
             if messages and self._hooks.all:
                 queues = [message.queue for message in messages]
-                return await self._hooks.received(messages, queues, now - started)
+                return await self._hooks.call_for_received(messages, queues, now - started)
             if messages or deadline - now < LAST_MOMENT_SECONDS:
                 return messages
             if hold:  # pause, in case the broker does not hold pops but answers at once
@@ -266,12 +266,12 @@ class PopConsumer(GroupConsumer):
 
     async def _subscriptions_of(self, topic: str | None) -> Mapping[str, SubscriptionData]:
         """Return the current subscriptions of a topic, or of all topics for None."""
-        subscribed = self._subscriptions.wanted
+        subscribed = self._subscriptions.topics
         topics = subscribed if topic is None else [topic]
         if not topics or topics[0] not in subscribed:
             missing = "no topic is" if topic is None else f"topic {topic!r} is not"
             raise ConfigurationError(f"{missing} subscribed: call subscribe() before receive()")
-        failed = await self._subscriptions.check(topics)
+        failed = await self._subscriptions.check_filters(topics)
         accepted = {each: self._subscriptions[each] for each in topics if each in self._subscriptions}
         if not accepted and failed:
             raise next(iter(failed.values()))
@@ -329,7 +329,7 @@ class PopConsumer(GroupConsumer):
         self._check_open()
         routes = [await self.client.routes.get(topic) for topic in self._subscriptions]
         brokers, group = self.client.brokers, self.config.group
-        return await ask_lag(
+        return await query_lag(
             self.client,
             [queue for route in routes for queue in route.read_queues],
             partial(brokers.committed_offset, group, zero_if_new=False),
@@ -343,7 +343,7 @@ class PopConsumer(GroupConsumer):
 
     async def _run_as_member(self, *, task_status: trio.TaskStatus[None]) -> None:
         self._membership.join()
-        self.nursery.start_soon(self._membership.keep_checking)
+        self.nursery.start_soon(self._membership.keep_comparing_subscriptions)
         try:
             with BrokerRequests(
                 self.client,
@@ -352,7 +352,7 @@ class PopConsumer(GroupConsumer):
                 properties={"maxReconsumeTimes": str(self.config.max_reconsume_times)},
                 statistics=self._statistics,
                 nursery=self.nursery,
-            ).answers():
+            ).serve():
                 task_status.started()
                 await self._stopping.wait()
         finally:

@@ -15,11 +15,10 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
-from rocketmq_py.consumer.group.assignment_listener import AssignmentListener, tell
-from rocketmq_py.consumer.group.counters import SAMPLE_SECONDS, Statistics, epoch_ms
-from rocketmq_py.consumer.group.offset_store import OffsetStore
-from rocketmq_py.consumer.group.queue_locks import Lock, QueueLocks
-from rocketmq_py.consumer.group.statistics import QueueStatistics
+from rocketmq_py.consumer.group.assignment_listener import AssignmentListener, notify_listener
+from rocketmq_py.consumer.group.offset_commits import OffsetStore
+from rocketmq_py.consumer.group.queue_locks import QueueLock, QueueLocks
+from rocketmq_py.consumer.group.statistics import SAMPLE_SECONDS, ConsumerCounters, QueueStatistics, epoch_ms
 from rocketmq_py.consumer.pull.loop_table import LoopTable, start_loops
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
@@ -66,7 +65,7 @@ class AssignedQueues:
         *,
         starting_offset: Callable[[MessageQueue], Awaitable[int]],
         limits: Callable[[int], FlowLimits] | None = None,
-        statistics: Statistics | None = None,
+        statistics: ConsumerCounters | None = None,
         on_dropped: Callable[[ProcessQueue], None] | None = None,
         listener: AssignmentListener | None = None,
     ) -> None:
@@ -74,7 +73,7 @@ class AssignedQueues:
         self._config = config
         self._subscriptions = subscriptions
         self._offsets = offsets
-        self._statistics = statistics or Statistics()
+        self._statistics = statistics or ConsumerCounters()
         self._starting_offset = starting_offset
         self._on_dropped = on_dropped
         self._listener = listener
@@ -133,7 +132,7 @@ class AssignedQueues:
                 if may_commit:
                     self._offsets.update(queue, offset)
                     moved.append(queue)
-        await self._offsets.confirm(moved)
+        await self._offsets.commit_and_wait(moved)
 
     async def track_progress(self) -> None:
         """Sample the progress of all queues periodically, until cancelled."""
@@ -151,7 +150,7 @@ class AssignedQueues:
         process_queue, lock = loop.process_queue, loop.lock
         return QueueStatistics(
             state=loop.state,
-            committed=self._offsets.written(loop.queue),
+            committed=self._offsets.last_committed(loop.queue),
             handled_to=None if process_queue is None else process_queue.safe_offset,
             pulled_to=None if process_queue is None else process_queue.next_offset,
             end=loop.end,
@@ -189,7 +188,8 @@ class AssignedQueues:
         for loop in revoked:
             loop.drop()
         if self._listener is not None:
-            await tell(self._listener.on_revoked, self._config.group, revoked)
+            lost = [loop.queue for loop in revoked]
+            await notify_listener(self._listener.on_revoked, self._config.group, lost)
         self._loops.remove(revoked)
         unchanged = self._loops.of_topic(topic)
         assigned = self._loops.add(topic, wanted, self._make_loop)
@@ -204,7 +204,9 @@ class AssignedQueues:
         async with open_nursery() as nursery:  # a slow broker must not delay the queues of others
             nursery.start_soon(self._commit_revoked, revoked)
             if self._listener is not None:
-                await tell(self._listener.on_assigned, self._config.group, assigned)
+                await notify_listener(
+                    self._listener.on_assigned, self._config.group, [loop.queue for loop in assigned]
+                )
             start_loops(assigned, self._nursery)
 
     async def leave(self) -> None:
@@ -232,14 +234,14 @@ class AssignedQueues:
                 for of_broker in by_broker.values():
                     nursery.start_soon(self._commit_and_unlock, of_broker)
         else:
-            await self._offsets.confirm()
+            await self._offsets.commit_and_wait()
 
     async def _call_on_revoked_when_leaving(self, listener: AssignmentListener) -> None:
         """Call on_revoked within half of the remaining time. The commits have the other half."""
         self.is_leaving = True
         try:
             with trio.move_on_at((trio.current_time() + trio.current_effective_deadline()) / 2) as scope:
-                await tell(listener.on_revoked, self._config.group, list(self))
+                await notify_listener(listener.on_revoked, self._config.group, [loop.queue for loop in self])
         finally:
             self.is_leaving = False
         if scope.cancelled_caught:
@@ -247,7 +249,7 @@ class AssignedQueues:
 
     async def _commit_and_unlock(self, loops: Collection[PullLoop]) -> None:
         # Commit first: the next owner of the lock starts at the committed offset.
-        await self._offsets.confirm([loop.queue for loop in loops])
+        await self._offsets.commit_and_wait([loop.queue for loop in loops])
         await self._locks.release(
             [loop.lock for loop in loops if loop.lock is not None and not loop.lock.busy]
         )
@@ -276,17 +278,17 @@ class AssignedQueues:
             elif (offset := loop.safe_offset) is not None:
                 self._offsets.update(loop.queue, offset)
         unlocked = [loop.queue for loop in loops if loop.lock is None]
-        await self._offsets.write(unlocked)
+        await self._offsets.commit(unlocked)
         for queue in unlocked:
             self._offsets.forget(queue)
 
-    async def _release_lock(self, loop: PullLoop, lock: Lock) -> None:
+    async def _release_lock(self, loop: PullLoop, lock: QueueLock) -> None:
         """Release the lock of a queue after its last handler call has ended and its offset is committed."""
-        await self._locks.until_free(lock)
+        await self._locks.wait_until_idle(lock)
         offset = loop.safe_offset
         if offset is not None:
             self._offsets.update(loop.queue, offset)
-            await self._offsets.confirm([loop.queue])
+            await self._offsets.commit_and_wait([loop.queue])
         await self._locks.release([lock])
         self._offsets.forget(loop.queue)
         del self._releasing[loop.queue]
@@ -295,12 +297,12 @@ class AssignedQueues:
     def _make_loop(self, queue: MessageQueue) -> PullLoop:
         config, client = self._config, self._client
         subscribed = self._subscriptions[queue.topic]
-        lock: Lock | None = None
+        lock: QueueLock | None = None
         start: Callable[[], Awaitable[int]] = partial(self._starting_offset, queue)
         if config.orderly and config.broadcasting:
-            lock = Lock(queue, held_until=math.inf)  # serializes the calls, without a lock on the broker
+            lock = QueueLock(queue, held_until=math.inf)  # serializes the calls, without a lock on the broker
         elif config.orderly:
-            lock = Lock(queue, interval=config.lock_interval, life=config.lock_max_live_time)
+            lock = QueueLock(queue, interval=config.lock_interval, max_live_time=config.lock_max_live_time)
             start = partial(self._start_in_order, lock)
         loop = PullLoop(
             QueuePuller(
@@ -314,7 +316,7 @@ class AssignedQueues:
             partial(self._limits_of, queue.topic),
             subscription=lambda: self._subscriptions.get(queue.topic, subscribed),
             start=start,
-            may_commit=partial(self._offsets.has_entry, queue),
+            may_commit=partial(self._offsets.may_commit_by_pull, queue),
             deliver=self._deliver,
             invalidate_route=partial(client.routes.invalidate, queue.topic),
             retry_log=self._retry_logs.of(queue.broker_name),
@@ -325,10 +327,10 @@ class AssignedQueues:
         )
         if lock is not None:
             lock.on_lost = partial(self._lock_lost, loop)
-            lock.on_held = partial(self._lock_held, loop)
+            lock.on_acquired = partial(self._lock_held, loop)
         return loop
 
-    async def _start_in_order(self, lock: Lock) -> int:
+    async def _start_in_order(self, lock: QueueLock) -> int:
         while lock.queue in self._releasing:
             await self._released.park()
         await self._locks.acquire(lock)

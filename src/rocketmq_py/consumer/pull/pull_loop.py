@@ -13,10 +13,9 @@ import trio
 from rocketmq_py import properties as names
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.consumer.config import FlowLimits
-from rocketmq_py.consumer.group.counters import TopicCounts
-from rocketmq_py.consumer.group.pop_retry_topics import original_topic
-from rocketmq_py.consumer.group.queue_locks import Lock
-from rocketmq_py.consumer.group.statistics import PullState
+from rocketmq_py.consumer.group.queue_locks import QueueLock
+from rocketmq_py.consumer.group.statistics import PullState, TopicCounters
+from rocketmq_py.consumer.group.subscriptions import original_topic
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, flow_state
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, QueuePuller
@@ -54,7 +53,7 @@ class PullLoop:
         process_queue: the pulled messages. None until the start offset is known.
         flow: the state of the loop.
         end: the queue's end offset according to the last answer. None before the first one.
-        committing: the offset carried by a pull that has not been answered. None without one.
+        committing: the offset committing by a pull that has not been answered. None without one.
     """
 
     def __init__(
@@ -68,8 +67,8 @@ class PullLoop:
         deliver: Callable[[ProcessQueue], None],
         invalidate_route: Callable[[], None],
         retry_log: RetryLog,
-        lock: Lock | None = None,
-        counts: TopicCounts | None = None,
+        lock: QueueLock | None = None,
+        counts: TopicCounters | None = None,
         on_set_back: Callable[[], None] = lambda: None,
         on_dropped: Callable[[ProcessQueue], None] | None = None,
     ) -> None:
@@ -97,7 +96,7 @@ class PullLoop:
             is_quiet=self._is_retry,
         )
         self._paused = False
-        self._counts = counts or TopicCounts()
+        self._counts = counts or TopicCounters()
         self._reset_offset: int | None = None
         self._scope = trio.CancelScope()
         self._step_scope = trio.CancelScope()

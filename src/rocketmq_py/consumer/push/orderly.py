@@ -10,8 +10,8 @@ from typing import Any, Final
 import trio
 
 from rocketmq_py.client.user_calls import raise_without_failures
+from rocketmq_py.consumer.group.handler_results import CommitOffset, RollbackOffset, Suspend, check_result
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
-from rocketmq_py.consumer.group.results import CommitOffset, RollbackOffset, Suspend, check_result
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
 from rocketmq_py.consumer.push.handler_failures import RetryInPlace, corruption_error, describe
@@ -117,7 +117,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
                 if self._closed:
                     self._check_drained()
                 if not self._invoker.abandoned:  # an abandoned thread may still work under the lock
-                    lock.free()
+                    lock.mark_idle()
             if is_timed:
                 is_timed = False
                 process_queue.counts.calls += 1
@@ -132,7 +132,8 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         """Dispatch the next messages of a queue, after ``pause`` seconds unless that is None."""
         if process_queue.dropped:
             assert process_queue.lock is not None
-            process_queue.lock.on_held()  # if the queue was assigned again, its new loop waits for this call
+            # If the queue was assigned again, its new loop waits for this call.
+            process_queue.lock.on_acquired()
         elif pause is not None:
             self._nursery.start_soon(self._pause, process_queue, pause)
         elif process_queue.waiting and not self._closed:

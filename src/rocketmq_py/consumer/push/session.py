@@ -12,18 +12,16 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import PushConsumerConfig
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
+from rocketmq_py.consumer.group.broker_queries import query_lag
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
-from rocketmq_py.consumer.group.counters import Statistics
+from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
-from rocketmq_py.consumer.group.lag import ask_lag
-from rocketmq_py.consumer.group.local_offset_store import LocalOffsetStore, default_folder, offsets_path
+from rocketmq_py.consumer.group.local_offset_commits import LocalOffsetStore, default_folder, offsets_path
 from rocketmq_py.consumer.group.membership import DRAIN_SHARE, Membership
-from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore, starting_offset
-from rocketmq_py.consumer.group.pop_retry_topics import retries_of
+from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, starting_offset
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
-from rocketmq_py.consumer.group.results import DEAD_LETTER
-from rocketmq_py.consumer.group.statistics import QueueStatistics
-from rocketmq_py.consumer.group.subscriptions import Subscriptions
+from rocketmq_py.consumer.group.statistics import ConsumerCounters, QueueStatistics
+from rocketmq_py.consumer.group.subscriptions import Subscriptions, pop_retry_topic_of
 from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
@@ -73,7 +71,7 @@ class Session:
         handle: Handler,
         *,
         hooks: ConsumerHooks,
-        statistics: Statistics,
+        statistics: ConsumerCounters,
         listener: AssignmentListener | None,
     ) -> None:
         self._client = client
@@ -126,9 +124,9 @@ class Session:
         shielded from the cancellation and takes only a part of ``close_timeout``.
         """
         try:
-            self._membership.check_free()
+            self._membership.check_sole_member()
             with self._checking:
-                await self._subscriptions.check()
+                await self._subscriptions.check_filters()
             await self._offsets.open()
             try:
                 await self._run_as_member()
@@ -161,7 +159,7 @@ class Session:
     def subscription_changed(self, topic: str) -> None:
         """Send the changed subscription to the brokers, and restart the pulls of the topic."""
         if topic not in self._subscriptions:
-            self._subscriptions.remove(retries_of(topic, self._config.group, self._client.namespace))
+            self._subscriptions.remove(pop_retry_topic_of(topic, self._config.group, self._client.namespace))
         self._queues.restart_pull(topic)
         self.rebalancer.announce()
 
@@ -176,7 +174,7 @@ class Session:
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the committed offset of a queue, or None."""
-        return await self._offsets.committed(queue)
+        return await self._offsets.query_committed(queue)
 
     def statistics(self) -> dict[MessageQueue, QueueStatistics]:
         """Return the statistics of each assigned queue."""
@@ -185,7 +183,7 @@ class Session:
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Ask the brokers for the group's lag in each assigned queue."""
         queues = {*self._pulled(), *await self._popped.read_queues()}
-        return await ask_lag(self._client, queues, self._offsets.committed)
+        return await query_lag(self._client, queues, self._offsets.query_committed)
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue from ``offset`` in an assigned queue."""
@@ -209,8 +207,8 @@ class Session:
                 self._queues.open(background, dispatch.offer)
                 self._popped.open(background, handlers, dispatch.offer)
                 background.start_soon(self.rebalancer.run)
-                background.start_soon(self._membership.keep_checking)
-                background.start_soon(self._subscriptions.keep_checked)
+                background.start_soon(self._membership.keep_comparing_subscriptions)
+                background.start_soon(self._subscriptions.keep_checking_filters)
                 background.start_soon(self._commit_periodically)
                 background.start_soon(self._queues.track_progress)
                 infos = RunningInfo(self._client, self._queues)
@@ -227,7 +225,7 @@ class Session:
                     reset=self._queues.seek,
                     consume=partial(consume_directly, invoker, config),
                 )
-                with broker_requests.answers():
+                with broker_requests.serve():
                     await self._stopping.wait()
                 background.cancel_scope.cancel()
             with trio.move_on_after(close_timeout * DRAIN_SHARE):
@@ -270,7 +268,7 @@ class Session:
     def _assign_popped(self, topic: str, queues: Collection[MessageQueue]) -> None:
         """Pop from these queues. If there are none, pull the topic's pop retry topic."""
         if not topic.startswith(RETRY_PREFIX):
-            retries = retries_of(topic, self._config.group, self._client.namespace)
+            retries = pop_retry_topic_of(topic, self._config.group, self._client.namespace)
             if queues:
                 self._subscriptions.remove(retries)
             elif topic in self._subscriptions and retries not in self._subscriptions:
@@ -293,7 +291,7 @@ class Session:
         while True:
             await trio.sleep(pause)
             self._queues.record_offsets()
-            await self._offsets.write()
+            await self._offsets.commit()
             pause = self._config.commit_interval
 
 
