@@ -16,7 +16,7 @@ from integration.benchmarks.spark import Figure
 from integration.benchmarks.spark_works import Work
 from integration.clusters.cluster import Cluster
 from rocketmq_py import blocking
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.spark import connections
 from rocketmq_py.spark.record_batches import MAX_BATCH_ROWS
 from tests.spark.session import java_or_skip

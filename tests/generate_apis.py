@@ -25,7 +25,7 @@ LIFESPAN = {name for name in dir(Lifespan) if not name.startswith("_")}
 BY_HAND = {
     producer.Producer: {"send", "submit", "submit_request", "flush", "add_hook", "send_encoded"},
     producer.BatchingProducer: {"submit", "send_all", "flush", "add_hook"},
-    consumer.PushConsumer: {"run", "add_hook", "leave_threads"},
+    consumer.PushConsumer: {"run", "add_hook", "abandon_threads"},
     consumer.LitePullConsumer: {
         "poll", "seek", "seek_to_begin", "seek_to_end", "seek_to_time", "add_hook",
     },

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from integration.benchmarks.plain_pulls import PlainPulls
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA
 from rocketmq_py.spark.record_batches import MAX_BATCH_ROWS, record_batches

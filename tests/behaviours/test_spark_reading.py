@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from rocketmq_py import Client, Message, TransactionState
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.producer.compression import Compression

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.errors import ConfigurationError, DataLossError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark import source_task

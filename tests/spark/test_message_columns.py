@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.consumer.read.raw import PullResult
+from rocketmq_py.consumer.read.offset_ranges import PullResult
 from rocketmq_py.errors import ProtocolError, UnreadableBodyError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.batch import encode_batched

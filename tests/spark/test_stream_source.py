@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.errors import ConnectError, DataLossError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_plan import SMALL_PLAN_TASKS, SpansPartition

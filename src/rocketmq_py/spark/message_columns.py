@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rocketmq_py import properties as names
-from rocketmq_py.consumer.read.raw import PullResult
+from rocketmq_py.consumer.read.offset_ranges import PullResult
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.properties import decode_properties
@@ -142,7 +142,7 @@ def _record_batch(messages: _Messages, chunks: Sequence[PullResult], tags: Colle
         "bornTimestamp": _timestamps(messages.field("born_time")),
         "storeTimestamp": _timestamps(sections.store_times),
     }
-    columns |= _queue_columns([chunk.span.queue for chunk in chunks], messages.chunk_numbers)
+    columns |= _queue_columns([chunk.range.queue for chunk in chunks], messages.chunk_numbers)
     properties = PropertyColumns(buffer, sections.properties, sections.properties_end)
     columns["properties"] = properties.map
     columns["tags"] = properties.column(names.TAGS)
@@ -188,7 +188,7 @@ def _find_sections(messages: _Messages, chunks: Sequence[PullResult]) -> _Sectio
         if not is_valid.all():
             chunk = chunks[messages.chunk_numbers[np.argmin(is_valid)]]
             raise ProtocolError(
-                f"malformed pull response for {queue_name(chunk.span.queue)} from offset {chunk.first} on: "
+                f"malformed pull response for {queue_name(chunk.range.queue)} from offset {chunk.first} on: "
                 "the lengths inside a stored message exceed its size"
             )
 

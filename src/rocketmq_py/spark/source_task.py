@@ -8,7 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from rocketmq_py.consumer.read.raw import DEFAULT_BUFFER, DEFAULT_PARALLEL, OffsetRange, PullResult
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
+from rocketmq_py.consumer.read.pull_result_stream import DEFAULT_BUFFER, DEFAULT_PARALLEL
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.protocol.subscription import ALL, make_subscription
 from rocketmq_py.spark.batch_plan import LOSS_ADVICE
@@ -80,5 +81,5 @@ def without_losses(chunks: Iterable[PullResult], *, fail: bool) -> Iterator[Pull
             continue
         first, end = chunk.lost
         if fail:
-            raise DataLossError(chunk.span.queue, first, end, LOSS_ADVICE)
-        logger.warning("%s; continuing without them", DataLossError(chunk.span.queue, first, end))
+            raise DataLossError(chunk.range.queue, first, end, LOSS_ADVICE)
+        logger.warning("%s; continuing without them", DataLossError(chunk.range.queue, first, end))

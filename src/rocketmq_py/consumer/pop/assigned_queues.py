@@ -1,4 +1,4 @@
-"""What brokers have a push consumer pop instead of pull (5.x)."""
+"""The queues from which a push consumer pops, because its brokers assign pop instead of pull (5.x)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig
 from rocketmq_py.consumer.group.statistics import ConsumerCounters, QueueStatistics, epoch_ms
-from rocketmq_py.consumer.pop.popped_queue import PoppedQueue
-from rocketmq_py.consumer.pop.push_loop import PopLoop
-from rocketmq_py.consumer.pop.push_outcomes import PopOutcomes
+from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
+from rocketmq_py.consumer.pop.pop_loop import PopLoop
+from rocketmq_py.consumer.pop.process_queue import PopProcessQueue
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
-from rocketmq_py.consumer.pull.loop_table import LoopTable, start
+from rocketmq_py.consumer.pull.loop_table import LoopTable, start_loops
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ALL_QUEUES, PopQueueInfo, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
@@ -25,21 +25,21 @@ from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
-class PoppedQueues:
-    """A pop loop for each queue, or all queues of a broker, that this member shall pop from.
+class PopAssignedQueues:
+    """The pop loops of a member, one for each assigned queue or broker.
 
     Java: ``RebalanceImpl.updateMessageQueueAssignment``.
 
     Args:
-        client: what the member talks through.
-        config: its settings.
-        subscriptions: what is subscribed, by topic; may change.
-        statistics: what counts the messages of each topic.
+        client: the client that sends the requests.
+        config: the consumer's settings.
+        subscriptions: the subscriptions by topic. They may change.
+        statistics: the counters of the topics.
 
     Attributes:
-        outcomes: tells brokers what became of popped messages.
-        topics: gives the topics that are popped now.
-        pause: stops popping some queues or all, or goes on, as LoopTable has it.
+        acknowledger: reports the outcomes of popped messages to the brokers.
+        topics: returns the topics that are popped.
+        pause: pauses or resumes queues, see LoopTable.
     """
 
     def __init__(
@@ -54,32 +54,32 @@ class PoppedQueues:
         self._subscriptions = subscriptions
         self._statistics = statistics
         self._requests = PopRequests(client, config.group)
-        self.outcomes: PopOutcomes = PopOutcomes(
+        self.acknowledger: PopAcknowledger = PopAcknowledger(
             self._requests, config.group, max_reconsume_times=config.reconsume_limit
         )
         self._loops: LoopTable[PopLoop] = LoopTable()
         self._retry_logs = RetryLogs(logger, "pop", "broker", group=config.group)
         self._nursery: trio.Nursery
-        self._deliver: Callable[[PoppedQueue], None]
+        self._deliver: Callable[[PopProcessQueue], None]
         self.topics: Callable[[], KeysView[str]] = self._loops.topics
         self.pause: Final = self._loops.pause
 
     def open(
-        self, nursery: trio.Nursery, handlers: trio.Nursery, deliver: Callable[[PoppedQueue], None]
+        self, nursery: trio.Nursery, handlers: trio.Nursery, deliver: Callable[[PopProcessQueue], None]
     ) -> None:
-        """Have loops run in ``nursery``, and brokers told in ``handlers`` what became of the messages.
+        """Run loops in ``nursery`` and acknowledgements in ``handlers``.
 
-        ``deliver`` sees to what the loops put into their PoppedQueues.
+        ``deliver`` dispatches the messages of a PopProcessQueue.
         """
         self._nursery = nursery
         self._deliver = deliver
-        self.outcomes.open(handlers)
+        self.acknowledger.open(handlers)
 
     def __iter__(self) -> Iterator[PopLoop]:
         return iter(self._loops)
 
     def statistics(self) -> dict[MessageQueue, QueueStatistics]:
-        """Return what is here of each; how far the group is, only brokers know."""
+        """Return the statistics of each queue. They have no offsets, which only the brokers know."""
         now_ms = self._client.now_ms()
         return {
             loop.queue: QueueStatistics(
@@ -88,30 +88,30 @@ class PoppedQueues:
                 handled_to=None,
                 pulled_to=None,
                 end=None,
-                cached=len(loop.popped_queue),
-                cached_bytes=loop.popped_queue.size,
-                in_flight=len(loop.popped_queue) - loop.popped_queue.waiting,
+                cached=len(loop.process_queue),
+                cached_bytes=loop.process_queue.size,
+                in_flight=len(loop.process_queue) - loop.process_queue.waiting,
                 locked=None,
-                pulled_ms=epoch_ms(loop.asked_at, now_ms),
+                pulled_ms=epoch_ms(loop.pulled_at, now_ms),
                 handled_ms=None,
             )
-            for loop in self._loops.in_order()
+            for loop in self._loops.sorted_by_queue()
         }
 
     def infos(self) -> dict[MessageQueue, PopQueueInfo]:
-        """Return what operators see of each. Java: ``PopProcessQueue.fillPopProcessQueueInfo``."""
+        """Return the state of each queue for operators. Java: ``PopProcessQueue.fillPopProcessQueueInfo``."""
         now_ms = self._client.now_ms()
         return {
             loop.queue: PopQueueInfo(
-                wait_ack_count=len(loop.popped_queue),
+                wait_ack_count=len(loop.process_queue),
                 dropped=loop.dropped,
-                last_pop_timestamp=epoch_ms(loop.asked_at, now_ms) or 0,
+                last_pop_timestamp=epoch_ms(loop.pulled_at, now_ms) or 0,
             )
             for loop in self
         }
 
     async def read_queues(self) -> list[MessageQueue]:
-        """Return all queues that are popped from, whoever else does. Raises as ``Routes.get``."""
+        """Return all popped queues, which other members may pop from as well. Raises as ``Routes.get``."""
         return [
             queue
             for loop in self
@@ -121,30 +121,30 @@ class PoppedQueues:
         ]
 
     def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
-        """Pop from these queues of the topic and from no other."""
+        """Set the queues of a topic to pop from: start loops for new queues and drop the others."""
         wanted = set(queues) if topic in self._subscriptions else set()
         revoked = [loop for loop in self._loops.of_topic(topic) if loop.queue not in wanted]
         for loop in revoked:
             loop.drop()
         self._loops.remove(revoked)
-        acquired = self._loops.add(topic, wanted, self._make_loop)
-        start(acquired, self._nursery)
-        if revoked or acquired:
+        assigned = self._loops.add(topic, wanted, self._make_loop)
+        start_loops(assigned, self._nursery)
+        if revoked or assigned:
             logger.info(
-                "group %s: topic %s is popped from %d queues, of which %d are new; %d revoked",
-                self._config.group, topic, len(wanted), len(acquired), len(revoked),
+                "rebalanced pop group=%s topic=%s assigned=%d (+%d, -%d)",
+                self._config.group, topic, len(wanted), len(assigned), len(revoked),
             )  # fmt: skip
 
     async def leave(self) -> None:
-        """Acknowledge what was handled; all else comes again when its time is up."""
-        await self.outcomes.flush()
+        """Send the outstanding acknowledgements. Brokers redeliver all other messages."""
+        await self.acknowledger.flush()
 
     def _make_loop(self, queue: MessageQueue) -> PopLoop:
         config = self._config
         subscribed = self._subscriptions[queue.topic]
         first = config.consume_from is ConsumeFrom.FIRST
         return PopLoop(
-            PoppedQueue(queue, self._statistics.of(queue.topic), self.outcomes.done),
+            PopProcessQueue(queue, self._statistics.of(queue.topic), self.acknowledger.acknowledge),
             self._requests,
             lambda: PopSpec(
                 self._subscriptions.get(queue.topic, subscribed),
@@ -155,7 +155,7 @@ class PoppedQueues:
             hold=config.pull_hold,
             threshold=config.pop_threshold_for_queue,
             max_reconsume_times=config.reconsume_limit,
-            outcomes=self.outcomes,
+            acknowledger=self.acknowledger,
             deliver=self._deliver,
             invalidate_route=partial(self._client.routes.invalidate, queue.topic),
             retry_log=self._retry_logs.of(queue.broker_name),

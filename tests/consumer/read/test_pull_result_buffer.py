@@ -1,4 +1,4 @@
-"""Chunks that wait to be taken: when who takes them is woken, and never too late."""
+"""The wake-ups of tasks that take pull results."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer, ChunkQueue
-from rocketmq_py.consumer.read.offset_ranges import PullResult
-from rocketmq_py.consumer.read.raw import AT_ONCE, OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
+from rocketmq_py.consumer.read.pull_result_buffer import PullResultBuffer, ResultQueue
+from rocketmq_py.consumer.read.pull_result_stream import BATCH_BYTES
 from rocketmq_py.consumer.read.reader import Reader
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue
@@ -20,28 +20,28 @@ SPAN = OffsetRange(MessageQueue("T", "broker-a", 0), 0, 1000)
 
 
 @attrs.define(eq=False)
-class Taking:
-    """Takes once, in a task, and says what came."""
+class TakeTask:
+    """A task that takes once and records the results."""
 
-    buffer: ChunkBuffer
+    buffer: PullResultBuffer
     taken: list[int] = attrs.field(factory=list)
 
     async def take(self, least: int) -> None:
-        self.taken = [len(chunk.body) for chunk in await self.buffer.take(None, least)]
+        self.taken = [len(result.body) for result in await self.buffer.take(None, least)]
 
 
-def put(buffer: ChunkBuffer, queue: ChunkQueue, size: int) -> None:
+def put(buffer: PullResultBuffer, queue: ResultQueue, size: int) -> None:
     buffer.put(PullResult(SPAN, b"x" * size, 0, 1), 0, queue)
 
 
 @pytest.fixture(name="buffer")
-def buffer_of_two_queues() -> ChunkBuffer:
-    return ChunkBuffer(1000, queues=2)
+def buffer_of_two_queues() -> PullResultBuffer:
+    return PullResultBuffer(1000, queues=2)
 
 
-async def test_chunks_are_waited_for_until_there_are_enough(buffer: ChunkBuffer) -> None:
+async def test_take_waits_for_min_size(buffer: PullResultBuffer) -> None:
     first, second = buffer.next_queue(), buffer.next_queue()
-    taking = Taking(buffer)
+    taking = TakeTask(buffer)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(taking.take, 100)
         for size in (60, 39):
@@ -54,15 +54,15 @@ async def test_chunks_are_waited_for_until_there_are_enough(buffer: ChunkBuffer)
     put(buffer, first, 99)
     with pytest.raises(trio.TooSlowError), trio.fail_after(0):
         await buffer.take(None, 100)
-    assert [len(chunk.body) for chunk in await buffer.take(1)] == [99]
+    assert [len(result.body) for result in await buffer.take(1)] == [99]
 
 
 @pytest.mark.parametrize("why", ["the queue ends", "it fails", "all ends", "there is no space for more"])
-async def test_what_there_is_comes_where_no_more_can(
-    why: str, buffer: ChunkBuffer, autojump_clock: trio.testing.MockClock
+async def test_take_returns_less_if_no_more_can_arrive(
+    why: str, buffer: PullResultBuffer, autojump_clock: trio.testing.MockClock
 ) -> None:
     first = buffer.next_queue()
-    taking = Taking(buffer)
+    taking = TakeTask(buffer)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(taking.take, 100)
         put(buffer, first, 60)
@@ -78,13 +78,13 @@ async def test_what_there_is_comes_where_no_more_can(
             nursery.start_soon(buffer.reserve, 941, first)
             await trio.testing.wait_all_tasks_blocked()
             assert taking.taken == [60]
-            buffer.release(60)  # as the next one who takes does
+            buffer.release(60)  # as the next take() does
     assert taking.taken == [60]
 
 
-async def test_who_wants_less_is_woken_before_who_wants_more(buffer: ChunkBuffer) -> None:
+async def test_smaller_min_size_wakes_up_first(buffer: PullResultBuffer) -> None:
     first = buffer.next_queue()
-    much, little = Taking(buffer), Taking(buffer)
+    much, little = TakeTask(buffer), TakeTask(buffer)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(little.take, 10)
         await trio.testing.wait_all_tasks_blocked()
@@ -98,15 +98,15 @@ async def test_who_wants_less_is_woken_before_who_wants_more(buffer: ChunkBuffer
 
 
 @pytest.mark.long
-async def test_much_is_handed_over_at_once() -> None:
+async def test_some_returns_large_batches() -> None:
     end = 30_000
     async with (
         scripted_cluster(Broker(end)) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([OffsetRange(SPAN.queue, 0, end)], in_order=True) as chunks,
+        reader.pull([OffsetRange(SPAN.queue, 0, end)], in_order=True) as results,
     ):
         sizes = []
-        while some := await chunks.some():
-            sizes.append(sum(len(chunk.body) for chunk in some))
+        while some := await results.some():
+            sizes.append(sum(len(result.body) for result in some))
     assert len(sizes) > 2
-    assert min(sizes[:-1]) >= AT_ONCE
+    assert min(sizes[:-1]) >= BATCH_BYTES

@@ -1,4 +1,4 @@
-"""Which brokers a pop consumer asks, and in which order."""
+"""The brokers that a pop consumer asks, and in which order."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rocketmq_py.protocol.bodies import ALL_QUEUES
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
-TURN_SECONDS = 1.0
-"""How long one broker may hold a pop while there are others that might have messages."""
+SHARED_HOLD_SECONDS = 1.0
+"""Seconds that a broker may hold a pop while other brokers might have messages."""
 
 
 class PopTarget(NamedTuple):
@@ -28,27 +28,28 @@ class PopTarget(NamedTuple):
 
 
 class PopTargets:
-    """The topics' targets in turn, and what fails there.
+    """The pop targets of topics, in round-robin order, with the failures of each.
 
     Args:
-        client: knows the topics' routes.
-        group: who asks, for the log.
+        client: provides the routes.
+        group: the consumer group, for log lines.
     """
 
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self._group = group
-        self._turn = 0
+        self._round = 0
         self._topic_logs = RetryLogs(logger, "route lookup", "topic", group=group)
         self._broker_logs = RetryLogs(logger, "pop", "broker", group=group)
         self._retries: dict[PopTarget, PullRetry] = {}
 
     async def of(self, topics: Iterable[str]) -> list[PopTarget]:
-        """Return where messages of the topics may be; each time another target is the first.
+        """Return the targets of topics. Each call starts with the next target.
+
+        A topic that has no route or no readable queue is logged and skipped.
 
         Raises:
-            RocketMQError: no topic has a route (that of the first is raised), or a queue that may be read.
-            While there is any, a topic without one is logged.
+            RocketMQError: no topic has a readable queue. This is the error of the first topic.
         """
         targets: list[PopTarget] = []
         errors: dict[str, RocketMQError] = {}
@@ -63,17 +64,17 @@ class PopTargets:
             if names:
                 self._topic_logs.succeeded(topic)
             else:
-                errors[topic] = NoQueueError(f"topic {topic!r} has no queue that may be read")
+                errors[topic] = NoQueueError(f"topic {topic!r} has no readable queue")
         if not targets:
             raise next(iter(errors.values()))
         for topic, missing in errors.items():
             self._topic_logs.failed(topic, missing)
-        self._turn += 1
-        first = self._turn % len(targets)
+        self._round += 1
+        first = self._round % len(targets)
         return targets[first:] + targets[:first]
 
     def failed(self, target: PopTarget, error: RocketMQError) -> None:
-        """Note that nothing could be asked for there; raise what will not be better next time."""
+        """Record a failed pop. Raise the error if it is not retriable."""
         if not (error.retriable or error.invalidates_route):
             raise error
         retry = self._retries.get(target)
@@ -82,11 +83,11 @@ class PopTargets:
                 MessageQueue(target.topic, target.broker_name, ALL_QUEUES),
                 self._broker_logs.of(target.broker_name),
                 partial(self._client.routes.invalidate, target.topic),
-                pause=TURN_SECONDS,
+                pause=SHARED_HOLD_SECONDS,
             )
         retry.failed(error)
 
-    def answered(self, target: PopTarget) -> None:
-        """Note that the broker has answered."""
+    def succeeded(self, target: PopTarget) -> None:
+        """Record an answer."""
         if target in self._retries:
             self._retries[target].succeeded()

@@ -1,4 +1,4 @@
-"""Telling brokers what became of messages that were popped for a push consumer."""
+"""Acknowledges the popped messages of a push consumer, and schedules redelivery of failed ones."""
 
 from __future__ import annotations
 
@@ -20,57 +20,56 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 _SECONDS_OF_UNIT = {"s": 1.0, "m": 60.0, "h": 3600.0}
 DELAY_SECONDS = (0.0, *[float(name[:-1]) * _SECONDS_OF_UNIT[name[-1]] for name in DELAY_LEVEL_NAMES])
-"""The time of each delay level, by its number: a client cannot ask a broker for its own ones."""
+"""The seconds of each delay level in a broker's default settings. Clients cannot query other settings."""
 
 
-class PopOutcomes:
-    """Acknowledges what was handled, and has the broker deliver later what was not.
+class PopAcknowledger:
+    """Acknowledges processed messages, and schedules the redelivery of failed ones.
 
-    What was handled while an acknowledgement is under way goes together in the next one. What a broker does
-    not take down comes again when its time is up: that is logged. Java:
+    Messages that are processed during an acknowledgement request are acknowledged batch in the next one.
+    Failed requests are logged. The broker redelivers their messages when their invisible time is over. Java:
     ``ConsumeMessagePopConcurrentlyService.processConsumeResult``.
 
     Args:
-        requests: asks the brokers.
-        group: the group, for the log.
-        max_reconsume_times: deliveries after the first one, before a message is a dead letter.
+        requests: sends the requests.
+        group: the consumer group, for log lines.
+        max_reconsume_times: redeliveries after which a message becomes a dead letter.
     """
 
     def __init__(self, requests: PopRequests, group: str, *, max_reconsume_times: int) -> None:
         self._requests = requests
-        # The broker delivers a message again when its invisible time is over.
         self._send_back_logs = RetryLogs(logger, "send back", "broker", group=group)
         self._acknowledge_logs = RetryLogs(logger, "acknowledgement", "broker", group=group)
         self._max_reconsume_times = max_reconsume_times
         self._nursery: trio.Nursery | None = None
-        self._handled: defaultdict[str, list[PoppedMessage]] = defaultdict(list)
+        self._processed: defaultdict[str, list[PoppedMessage]] = defaultdict(list)
         self._busy: set[str] = set()
 
     def open(self, nursery: trio.Nursery) -> None:
-        """Have acknowledgements made in ``nursery``."""
+        """Send requests in ``nursery``."""
         self._nursery = nursery
 
-    def done(self, message: PoppedMessage) -> None:
-        """Have a message acknowledged: it was handled."""
+    def acknowledge(self, message: PoppedMessage) -> None:
+        """Acknowledge a message in the background."""
         broker_name = message.receipt.broker_name
-        self._handled[broker_name].append(message)
+        self._processed[broker_name].append(message)
         if broker_name not in self._busy:
             assert self._nursery is not None
             self._busy.add(broker_name)
-            self._nursery.start_soon(self._acknowledge, broker_name)
+            self._nursery.start_soon(self._send_acknowledgements, broker_name)
 
     def send_to_dead_letters(self, message: PoppedMessage) -> None:
-        """Have a message be a dead letter that has been delivered too often."""
+        """Make a message a dead letter in the background."""
         assert self._nursery is not None
         self._nursery.start_soon(self.deliver_later, message, DEAD_LETTER)
 
     async def deliver_later(self, message: PoppedMessage, delay_level: int) -> None:
-        """Have a message that failed delivered again, or be a dead letter when it has been often enough.
+        """Schedule the redelivery of a failed message, or make it a dead letter after the last one.
 
         Args:
             message: the message.
-            delay_level: as ConsumeLater has it. Its time is that of a broker's default settings; for 0 it
-                grows with the number of failures.
+            delay_level: the delay, as in ConsumeLater, with the times of a broker's default settings. For 0
+                it grows with the number of failures.
         """
         failures = message.reconsume_times
         try:
@@ -89,22 +88,22 @@ class PopOutcomes:
             self._send_back_logs.succeeded(message.receipt.broker_name)
 
     async def flush(self) -> None:
-        """Acknowledge all that is not acknowledged yet; to be called when :meth:`done` is called no more."""
+        """Send all outstanding acknowledgements. Call it after the last :meth:`acknowledge`."""
         async with open_nursery() as nursery:
-            for broker_name in [name for name, handled in self._handled.items() if handled]:
-                nursery.start_soon(self._acknowledge, broker_name)
+            for broker_name in [name for name, processed in self._processed.items() if processed]:
+                nursery.start_soon(self._send_acknowledgements, broker_name)
 
-    async def _acknowledge(self, broker_name: str) -> None:
-        handled = self._handled[broker_name]
+    async def _send_acknowledgements(self, broker_name: str) -> None:
+        processed = self._processed[broker_name]
         try:
-            while handled:
-                together = list(handled)
+            while processed:
+                batch = list(processed)
                 try:
-                    await self._requests.acknowledge(broker_name, together)
+                    await self._requests.acknowledge(broker_name, batch)
                 except RocketMQError as error:
-                    self._acknowledge_logs.failed(broker_name, error, messages=len(together))
+                    self._acknowledge_logs.failed(broker_name, error, messages=len(batch))
                 else:
                     self._acknowledge_logs.succeeded(broker_name)
-                del handled[: len(together)]
+                del processed[: len(batch)]
         finally:
             self._busy.discard(broker_name)

@@ -23,8 +23,8 @@ def consumer_of(address: str | Client, group: str = "g", **options: object) -> P
     return consumer
 
 
-class Kept:
-    """A handler that keeps the numbers in the bodies."""
+class RecordingHandler:
+    """A handler that records the numbers in the bodies."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []

@@ -1,4 +1,4 @@
-"""What tests of handlers need: messages that are held, handlers, and somebody who takes messages back."""
+"""Helpers for tests of dispatches: filled queues, handlers, and a recorder of messages sent back."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ import trio.testing
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
-from rocketmq_py.consumer.push.far_dispatch import FarDispatch
+from rocketmq_py.consumer.push.executor_dispatch import ExecutorDispatch
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.errors import ConnectError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.received import QUEUE, several
 
-settled = trio.testing.wait_all_tasks_blocked
 
-
-class Backs:
-    """Takes messages back, or fails to."""
+class SentBackMessages:
+    """Records messages that are sent back, or fails."""
 
     def __init__(self) -> None:
-        self.taken: list[ReceivedMessage] = []
+        self.messages: list[ReceivedMessage] = []
         self.levels: list[int] = []
         self.failures = 0
 
@@ -34,53 +32,53 @@ class Backs:
         if self.failures:
             self.failures -= 1
             raise ConnectError("127.0.0.1:1", "refused")
-        self.taken.append(message)
+        self.messages.append(message)
         self.levels.append(delay_level)
 
     @property
     def offsets(self) -> list[int]:
-        return sorted(message.queue_offset for message in self.taken)
+        return sorted(message.queue_offset for message in self.messages)
 
 
-def handling_in(
+def concurrent_dispatch(
     nursery: trio.Nursery,
     handle: Callable[[Any], Any],
     concurrency: int = 3,
     *,
-    backs: Callable[[ReceivedMessage, int], Awaitable[None]],
+    send_back: Callable[[ReceivedMessage, int], Awaitable[None]],
     batch_size: int | None = None,
     timeout: float = math.inf,
     hooks: ConsumerHooks | None = None,
 ) -> ConcurrentDispatch:
     invoker = Invoker(handle, concurrency, nursery, in_lists=batch_size is not None)
-    return (ConcurrentDispatch if invoker.is_async else FarDispatch)(
+    return (ConcurrentDispatch if invoker.is_async else ExecutorDispatch)(
         nursery,
         invoker,
         concurrency=concurrency,
         batch_size=batch_size,
         timeout=timeout,
-        send_back=backs,
+        send_back=send_back,
         hooks=hooks,
     )
 
 
-def holding(count: int, queue: MessageQueue = QUEUE) -> ProcessQueue:
+def filled_queue(count: int, queue: MessageQueue = QUEUE) -> ProcessQueue:
     process_queue = ProcessQueue(queue, 0)
     process_queue.put(several(range(count)), count)
     return process_queue
 
 
 class Gate:
-    """A handler that waits until it is let go on, and says how many of it run."""
+    """A handler that blocks until it is released, and records the running calls."""
 
     def __init__(self) -> None:
         self.running: list[int] = []
-        self.most = 0
+        self.max_running = 0
         self.open = trio.Event()
 
     async def __call__(self, message: ReceivedMessage) -> None:
         self.running.append(message.queue_offset)
-        self.most = max(self.most, len(self.running))
+        self.max_running = max(self.max_running, len(self.running))
         try:
             await self.open.wait()
         finally:

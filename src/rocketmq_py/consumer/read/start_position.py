@@ -1,4 +1,4 @@
-"""Where a reader begins in each queue."""
+"""The position at which a reader starts in each queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rocketmq_py.errors import ConfigurationError
 
 
 class StartPositionKind(enum.Enum):
-    """What ``StartPosition.value`` means."""
+    """The kind of a StartPosition."""
 
     BEGINNING = "beginning"
     END = "end"
@@ -23,47 +23,49 @@ class StartPositionKind(enum.Enum):
 
 @attrs.frozen
 class StartPosition:
-    """The position at which a reader begins: BEGINNING, END, or one that a class method returns.
+    """The position at which a reader starts: BEGINNING, END, or the result of a class method.
 
     Attributes:
-        kind: see StartPositionKind.
-        value: the time, offset or number that goes with it.
+        kind: the kind of position.
+        value: its time, offset or number of messages.
     """
 
     BEGINNING: ClassVar[StartPosition]
-    """With the oldest message that the broker has."""
+    """The oldest message that the broker has."""
     END: ClassVar[StartPosition]
-    """With what is sent from now on."""
+    """The next message that is sent."""
 
     kind: StartPositionKind
     value: int = attrs.field(default=0, validator=not_negative)
 
     @classmethod
     def of(cls, start: StartPosition | str) -> StartPosition:
-        """Return the start that ``"beginning"`` or ``"end"`` names; a Start as it is.
+        """Convert ``"beginning"`` or ``"end"`` to a StartPosition. A StartPosition is returned unchanged.
 
-        Raises ConfigurationError for anything else.
+        Raises ConfigurationError for other values.
         """
         if isinstance(start, str):
             words = {one.kind.value: one for one in (cls.BEGINNING, cls.END)}
             if start.lower() not in words:
-                raise ConfigurationError(f"start is {start!r}; it must be 'beginning', 'end' or a Start")
+                raise ConfigurationError(
+                    f"start is {start!r}; it must be 'beginning', 'end' or a StartPosition"
+                )
             return words[start.lower()]
         return check_instance(start, "start", StartPosition)
 
     @classmethod
     def at(cls, timestamp_ms: int) -> Self:
-        """Begin with the first message stored at a time (epoch milliseconds) or later."""
+        """Start at the first message stored at or after a time (epoch milliseconds)."""
         return cls(StartPositionKind.TIME, timestamp_ms)
 
     @classmethod
     def offset(cls, offset: int) -> Self:
-        """Begin at this offset in every queue; one that a queue does not have is corrected by the broker."""
+        """Start at this offset in every queue. The broker corrects an offset outside of a queue."""
         return cls(StartPositionKind.OFFSET, offset)
 
     @classmethod
     def last(cls, count: int) -> Self:
-        """Begin so many messages before the end of every queue."""
+        """Start ``count`` messages before the end of every queue."""
         return cls(StartPositionKind.LAST, count)
 
 

@@ -1,4 +1,4 @@
-"""A broker that answers pops as a test says."""
+"""A scripted broker for pops."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from tests.scripted import ScriptedCluster, scripted_cluster
 
 POP_TIME = 1_700_000_000_000
 EARLY_MS = 50
-"""How much earlier than asked for a pop that found nothing is answered: as real brokers do."""
+"""Milliseconds before the end of its poll time at which an empty pop is answered, as real brokers do."""
 
 
 @attrs.define(eq=False)
 class PopBroker:
-    """Gives what is put into it; holds pops as long as they say while that is nothing.
+    """Answers pops with the messages that a test puts into it, and holds pops while there are none.
 
     Attributes:
-        nursery: where held pops wait for their end.
-        code: what it answers pops with instead, if that is not 0.
-        fields: what the answers say where messages come from.
-        log: the names of the requests but heartbeats.
-        acked: the receipt handles and batches that were acknowledged.
+        nursery: runs the held pops.
+        code: the code of all answers to pops, unless it is 0.
+        fields: the fields of answers that state the messages' origin.
+        log: the names of the requests except heartbeats.
+        pops: the fields of the pops.
+        acked: the acknowledged receipt handles and batches.
         refused: codes of requests that it refuses.
     """
 
@@ -45,10 +46,10 @@ class PopBroker:
     _held: list[tuple[Connection, Command]] = attrs.field(factory=list)
 
     def put(self, *messages: bytes) -> None:
-        """Give messages to the pop that is held, else to the next one."""
+        """Answer a held pop, or the next one, with messages."""
         self._messages += messages
         if self._held:
-            self._give(*self._held.pop(0))
+            self._answer(*self._held.pop(0))
 
     def __call__(self, connection: Connection, request: Command) -> None:
         if request.code == RequestCode.HEART_BEAT:
@@ -71,7 +72,7 @@ class PopBroker:
         if self.code:
             connection.respond(request, self.code, self._numbers(), remark="scripted")
         elif self._messages:
-            self._give(connection, request)
+            self._answer(connection, request)
         elif int(request.fields["pollTime"]) <= EARLY_MS:
             connection.respond(request, ResponseCode.POLLING_TIMEOUT, self._numbers())
         else:
@@ -84,7 +85,7 @@ class PopBroker:
             self._held.remove((connection, request))
             connection.respond(request, ResponseCode.POLLING_TIMEOUT, self._numbers())
 
-    def _give(self, connection: Connection, request: Command) -> None:
+    def _answer(self, connection: Connection, request: Command) -> None:
         count = min(int(request.fields["maxMsgNums"]), len(self._messages))
         body = b"".join([self._messages.popleft() for _ in range(count)])
         connection.respond(request, ResponseCode.SUCCESS, {**self._numbers(), **self.fields}, body)
@@ -95,7 +96,7 @@ class PopBroker:
 
 @asynccontextmanager
 async def pop_brokers(count: int = 1) -> AsyncIterator[tuple[ScriptedCluster, list[PopBroker]]]:
-    """Run so many of them, with a topic T."""
+    """Run ``count`` brokers with the topics T and U."""
     async with trio.open_nursery() as nursery:
         brokers = [PopBroker(nursery) for _ in range(count)]
         async with scripted_cluster(*brokers, topics=["T", "U"]) as cluster:
