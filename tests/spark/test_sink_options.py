@@ -42,6 +42,12 @@ def test_all_options() -> None:
     }
 
 
+def test_requests_are_no_larger_than_the_largest_body() -> None:
+    assert parse().max_batch_bytes == 64 * 1024
+    assert parse(maxMessageBytes="10k").max_batch_bytes == 10 * 1024
+    assert parse(maxMessageBytes="10k", maxBatchBytes="1k").max_batch_bytes == 1024
+
+
 def test_compression() -> None:
     compression = parse(compression="LZ4", compressOver="10k").producer_options()["compression"]
     assert compression is not None

@@ -251,7 +251,7 @@ def test_resent_rows_keep_their_queue() -> None:
 
 
 def test_batches_not_sent_after_a_failure_do_not_count_as_resent() -> None:
-    sender = FakeSender({b"a": [BUSY], b"b": [EarlierBatchFailedError("not sent")]})
+    sender = FakeSender({b"a": [BUSY], b"b": [EarlierBatchFailedError(BUSY)]})
     summary = sender.write([b"a", b"b"], max_batch_bytes=130)
     assert sender.sent == [[b"a"], [b"b"], [b"a"], [b"b"]]
     assert summary.resent == 1
@@ -301,6 +301,15 @@ def test_refused_row_is_found_by_splitting_its_batch() -> None:
         "broker:1 answered MESSAGE_ILLEGAL (13): the message is illegal (refused); the other rows from 0 to "
         "4 are stored, and no later row was sent"
     )
+
+
+def test_rows_of_a_queue_keep_their_order_behind_a_refused_row() -> None:
+    sender = FakeSender({b"b": [REFUSED] * 9, b"e": [EarlierBatchFailedError(REFUSED)] * 2})
+    with pytest.raises(WriteError) as caught:
+        sender.write([b"a", b"b", b"c", b"d", b"e"], max_batch_bytes=480, shardingKey=["k"] * 5)
+    assert sender.sent[:2] == [[b"a", b"b", b"c", b"d"], [b"e"]]
+    assert sender.sent[-1] == [b"e"]
+    assert (caught.value.acknowledged, caught.value.rows) == (4, (1,))
 
 
 def test_error_names_the_keys_and_ids_of_a_row() -> None:

@@ -26,6 +26,7 @@ from rocketmq_py.spark.options import (
 )
 
 DEFAULT_GROUP = "SPARK_SINK"
+DEFAULT_MAX_BATCH_BYTES = 64 * 1024
 DEFAULT_MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 DEFAULT_COMPRESSION = "zlib"
 DEFAULT_COMPRESS_OVER = 4096
@@ -71,7 +72,8 @@ class SinkOptions:
             number of milliseconds like all durations here.
         retry_timeout: ``retryTimeout``: seconds during which rows are sent again after retriable errors, such
             as a restart of their broker. Then the task fails.
-        max_batch_bytes: ``maxBatchBytes``: the maximum size of one send request.
+        max_batch_bytes: ``maxBatchBytes``: the maximum size of one send request. Default: ``64k``, or
+            ``maxMessageBytes`` if that is less.
         max_message_bytes: ``maxMessageBytes``: the maximum size of a body. Brokers refuse more than 4 MiB by
             default.
         compression: ``compression``: none, zlib, lz4 or zstd.
@@ -87,7 +89,7 @@ class SinkOptions:
     producer_group: str = DEFAULT_GROUP
     send_timeout: float = 10.0
     retry_timeout: float = 60.0
-    max_batch_bytes: int = 64 * 1024
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     compression: str = DEFAULT_COMPRESSION
     compress_over: int = DEFAULT_COMPRESS_OVER
@@ -110,10 +112,12 @@ class SinkOptions:
         connection = parsed.pop_connection()
         values = parsed.values
         max_message_bytes = values.get("max_message_bytes", DEFAULT_MAX_MESSAGE_BYTES)
-        if values.get("max_batch_bytes", 0) > max_message_bytes:
+        max_batch_bytes = values.setdefault(
+            "max_batch_bytes", min(DEFAULT_MAX_BATCH_BYTES, max_message_bytes)
+        )
+        if max_batch_bytes > max_message_bytes:
             parsed.mistakes.append(
-                f"maxBatchBytes is {values['max_batch_bytes']}, which is above maxMessageBytes, "
-                f"{max_message_bytes}"
+                f"maxBatchBytes is {max_batch_bytes}, which is above maxMessageBytes, {max_message_bytes}"
             )
         try:
             _compression_config(

@@ -56,9 +56,17 @@ _topics_written: set[str] = set()
 
 
 class EarlierBatchFailedError(RocketMQError):
-    """The batch was not sent, because an earlier batch for the same queue failed and will be sent again."""
+    """The batch was not sent, because an earlier batch for the same queue failed.
+
+    Attributes:
+        cause: the error of the earlier batch.
+    """
 
     retriable = True
+
+    def __init__(self, cause: RocketMQError) -> None:
+        super().__init__(f"not sent, because an earlier batch for its queue failed: {cause}")
+        self.cause = cause
 
 
 class RowSender(Protocol):
@@ -281,18 +289,23 @@ class RowWriter:
     def _attempt(self, piece: _Piece, units: Sequence[_Unit]) -> list[tuple[_Unit, RocketMQError]]:
         """Send units, and return those that failed, with their errors.
 
-        A batch that was refused because of one of its rows is split until that row is found.
+        A batch that was refused because of one of its rows is split until that row is found. Later batches
+        for its queue follow in order.
         """
         failed: list[tuple[_Unit, RocketMQError]] = []
         batches = [unit for unit in units if isinstance(unit, PreparedBatch)]
         while batches:
-            halves: list[PreparedBatch] = []
+            unsent: list[PreparedBatch] = []
             for batch, error in zip(batches, self.sender.send_batches(batches), strict=True):
-                if error is not None and len(batch.rows) > 1 and _is_due_to_one_row(error):
-                    halves += batch.split()
-                elif error is not None:
+                if error is None:
+                    continue
+                if isinstance(error, EarlierBatchFailedError) and _is_due_to_one_row(error.cause):
+                    unsent.append(batch)
+                elif len(batch.rows) > 1 and _is_due_to_one_row(error):
+                    unsent += batch.split()
+                else:
                     failed.append((batch, error))
-            batches = halves
+            batches = unsent
         indexes = [unit for unit in units if not isinstance(unit, PreparedBatch)]
         if indexes:
             messages, destinations = piece.messages.messages, piece.messages.destinations
