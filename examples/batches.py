@@ -25,9 +25,7 @@ async def main(address: str | None) -> None:
         print(f"a list: {len(results)} messages from offset {results[0].queue_offset} on")
 
     async with BatchingProducer(address, group="examples") as batching:
-        pending = [
-            await batching.send_soon(Message(TOPIC, b"by itself %d" % number)) for number in range(1000)
-        ]
+        pending = [await batching.submit(Message(TOPIC, b"by itself %d" % number)) for number in range(1000)]
         results = [await one for one in pending]
         print(
             f"by themselves: {len({result.message_id for result in results})} messages, each with its result"

@@ -12,7 +12,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from rocketmq_py import Message, RocketMQError
-from rocketmq_py.blocking import Client, Span
+from rocketmq_py.blocking import Client, OffsetRange
 
 TOPIC = "BlockingTest"
 
@@ -28,7 +28,7 @@ def main(address: str | None) -> None:
         print(f"awaited: {len(results)} messages of 4 threads")
 
         # Pipelined: waits only for a place among those in flight. The result is a future of Python's own.
-        futures = [producer.send_soon(Message(TOPIC, b"pipelined")) for _ in range(100)]
+        futures = [producer.submit(Message(TOPIC, b"pipelined")) for _ in range(100)]
         print(f"pipelined: {len({future.result().message_id for future in futures})} results")
 
         # Many at once, with an outcome for each: the fastest way.
@@ -42,7 +42,7 @@ def main(address: str | None) -> None:
         reader = client.reader()
         offsets = reader.offsets(TOPIC)
         read = sum(1 for queue in offsets for _ in reader.range(queue))
-        spans = [Span(queue, first, end) for queue, (first, end) in offsets.items()]
+        spans = [OffsetRange(queue, first, end) for queue, (first, end) in offsets.items()]
         size = sum(len(chunk.body) for chunk in reader.pull(spans))
         print(f"read: {read} messages; {'all' if size else 'none'} of them undecoded as well")
     # Leaving the block has closed the client and what was opened from it.

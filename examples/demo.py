@@ -42,7 +42,7 @@ async def send(address: str) -> set[bytes]:
 
         began = time.perf_counter()
         bodies = [b"pipelined %d" % number for number in range(1, PIPELINED + 1)]
-        pending = [await producer.send_soon(Message(TOPIC, body, tags="B")) for body in bodies]
+        pending = [await producer.submit(Message(TOPIC, body, tags="B")) for body in bodies]
         for one in pending:
             await one
         seconds = time.perf_counter() - began

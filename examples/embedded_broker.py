@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from rocketmq_py import ConsumeFrom, Message, Producer, PushConsumer, Reader, ReceivedMessage, Start
+from rocketmq_py import ConsumeFrom, Message, Producer, PushConsumer, Reader, ReceivedMessage, StartPosition
 from rocketmq_py.broker import EmbeddedBroker
 
 
@@ -46,7 +46,7 @@ async def test_prices_are_converted(broker: EmbeddedBroker, nursery: trio.Nurser
     async with Producer(address, group="test") as producer, Reader(address) as reader:
         await producer.send(Message("Euros", b"10", keys="book"))
         await producer.send(Message("Dollars", b"0"))  # makes the topic, so that it can be read at once
-        async with reader.open("Dollars", start=Start.END) as prices:
+        async with reader.open("Dollars", start=StartPosition.END) as prices:
             nursery.start_soon(convert_prices, address, 1.1)
             async for price in prices:
                 assert (price.body, price.keys) == (b"11.00", ("book",))

@@ -12,7 +12,7 @@ import sys
 
 import trio
 
-from rocketmq_py import Client, Message, Start
+from rocketmq_py import Client, Message, StartPosition
 from rocketmq_py.errors import SqlFilterRefusedError
 
 TOPIC = "FiltersTest"
@@ -31,7 +31,7 @@ async def read(client: Client, tags: str = "*", *, sql: str | None = None) -> li
     """Read what there is; ``subscribe`` of all consumers takes tags and SQL filters in the same way."""
     async with (
         client.reader() as reader,
-        reader.open(TOPIC, tags, sql=sql, start=Start.BEGINNING, stop_at_end=True) as messages,
+        reader.open(TOPIC, tags, sql=sql, start=StartPosition.BEGINNING, stop_at_end=True) as messages,
     ):
         return sorted([int(message.body) async for message in messages])
 

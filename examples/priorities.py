@@ -46,9 +46,9 @@ async def by_topics(client: Client) -> None:
 
     async with client.producer("examples") as producer:
         for number in range(50):
-            await producer.send_soon(Message(TOPICS["ordinary"], b"%d" % number))
+            await producer.submit(Message(TOPICS["ordinary"], b"%d" % number))
         for number in range(10):
-            await producer.send_soon(Message(TOPICS["urgent"], b"%d" % number))
+            await producer.submit(Message(TOPICS["urgent"], b"%d" % number))
     async with (
         client.push_consumer("pay-urgent", consume_from=ConsumeFrom.FIRST, concurrency=20) as urgent,
         client.push_consumer("pay-ordinary", consume_from=ConsumeFrom.FIRST, concurrency=2) as ordinary,

@@ -42,12 +42,12 @@ async def main(address: str | None) -> None:
         async with client.producer("example-askers") as producer:
             # The timeout covers both ways; without an answer in time it is a ReplyTimeoutError.
             # `await producer.request(…)` is the same, and waits at once.
-            first = await producer.request_soon(Message(TOPIC, b"are you there?"), timeout=30)
+            first = await producer.submit_request(Message(TOPIC, b"are you there?"), timeout=30)
             await nursery.start(answer, address)
             print((await first).body.decode())
 
             pending = [
-                await producer.request_soon(Message(TOPIC, b"question %d" % number), timeout=30)
+                await producer.submit_request(Message(TOPIC, b"question %d" % number), timeout=30)
                 for number in range(10)
             ]
             print(", ".join([(await one).body.decode() for one in pending]))

@@ -27,7 +27,7 @@ async def main(address: str | None) -> None:
 
         # Pipelined: waits only for a place among those in flight. The result comes later.
         messages = [Message(TOPIC, b"pipelined %d" % number, tags="B") for number in range(100)]
-        pending = [await producer.send_soon(message) for message in messages]
+        pending = [await producer.submit(message) for message in messages]
         results = [await one for one in pending]
         print(f"pipelined: {len(results)} stored in {len({result.queue for result in results})} queues")
 

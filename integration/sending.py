@@ -16,5 +16,5 @@ async def send_once(client: Client, topic: str, numbers: Iterable[int]) -> None:
     In one try, however long it takes: a second one could store a message twice.
     """
     async with client.producer("senders", send_timeout=120) as producer:
-        for pending in [await producer.send_soon(Message(topic, b"%d" % number)) for number in numbers]:
+        for pending in [await producer.submit(Message(topic, b"%d" % number)) for number in numbers]:
             await pending

@@ -110,7 +110,7 @@ async def test_the_right_credentials_send_and_read(
         Client(guarded.name_servers, credentials=credentials, serialization=serialization) as client,
         client.producer("senders") as producer,
     ):
-        sent = [await producer.send(message), await (await producer.send_soon(message))]
+        sent = [await producer.send(message), await (await producer.submit(message))]
         await producer.send_oneway(message)
         received = await read_all(client, topic, count=3)
     assert {one.message_id for one in received} > {one.message_id for one in sent}
@@ -197,7 +197,7 @@ async def test_who_is_not_let_in_gets_one_clear_error(
                 AccessDeniedError, match=f"(?i){address} denies access: .*({words})"
             ) as caught:
                 await producer.send(Message(topic, b"x"))
-            pending = await producer.send_soon(Message(topic, b"x"))
+            pending = await producer.submit(Message(topic, b"x"))
             with pytest.raises(AccessDeniedError):
                 await pending
         async with client.reader() as reader:

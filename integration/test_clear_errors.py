@@ -30,7 +30,7 @@ async def test_a_read_only_broker_and_an_unknown_topic(
             with pytest.raises(TopicNotFoundError, match="topic 'Unknown' does not exist") as unknown:
                 await send(Message("Unknown", b"x"))
             assert unknown.value.delivery is Delivery.NOT_SENT
-        pending = await producer.send_soon(Message("Unknown", b"x"))
+        pending = await producer.submit(Message("Unknown", b"x"))
         with pytest.raises(TopicNotFoundError):
             await pending
         assert producer.in_flight == 0

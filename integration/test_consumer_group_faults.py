@@ -83,7 +83,7 @@ class Run:
                     while number - len(self.journal.bodies) > AHEAD:
                         await trio.sleep(0.05)
                     message = Message(self.topic, b"%d" % number)
-                    pending.append((number, await producer.send_soon(message)))
+                    pending.append((number, await producer.submit(message)))
                 numbers = [number for number, send in pending if not await _is_stored(send)]
         self._sent = count
 

@@ -12,7 +12,7 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.clusters.provider import VERSIONS
 from integration.java.peer import java_peer
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage, Start
+from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage, StartPosition
 from rocketmq_py.errors import SqlFilterRefusedError
 from tests.behaviours.conftest import create_topic
 
@@ -38,7 +38,7 @@ async def test_a_broker_that_is_not_set_up_for_conditions(
                 await lite_pull.poll(timeout=PATIENCE)
         async with client.reader() as reader:
             with pytest.raises(SqlFilterRefusedError, match=why):
-                async with reader.open(unique, sql=CONDITION, start=Start.BEGINNING):
+                async with reader.open(unique, sql=CONDITION, start=StartPosition.BEGINNING):
                     raise AssertionError("not reached")
 
 

@@ -109,7 +109,7 @@ async def test_a_group_with_members_in_both_languages_shares_messages_and_retrie
                 await trio.sleep(0.05)
             async with client.producer("senders") as producer:
                 for number in range(count):
-                    await producer.send_soon(Message(topic, b"%d" % number))
+                    await producer.submit(Message(topic, b"%d" % number))
             while len(here.keys() | there.keys()) < count:
                 await trio.sleep(0.05)
         nursery.cancel_scope.cancel()

@@ -26,7 +26,7 @@ async def test_java_reads_what_a_batching_producer_sends(
         for number in range(COUNT)
     ]  # fmt: skip
     async with client.batching_producer("senders", max_batch_messages=max_batch_messages) as producer:
-        pending = [await producer.send_soon(message) for message in messages]
+        pending = [await producer.submit(message) for message in messages]
     received = {
         base64.b64decode(one["body"]): one
         for one in await run_java_async(

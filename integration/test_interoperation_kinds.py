@@ -118,7 +118,7 @@ async def test_java_replies_to_requests_from_here(
         with trio.fail_after(PATIENCE):
             await peer.next_line()
             pending = [
-                await producer.request_soon(Message(topic, b"number %d" % number), timeout=PATIENCE)
+                await producer.submit_request(Message(topic, b"number %d" % number), timeout=PATIENCE)
                 for number in range(20)
             ]
             bodies = [(await one).body for one in pending]

@@ -81,7 +81,7 @@ async def test_a_group_in_a_namespace_has_members_of_both_languages(
                 await trio.sleep(0.05)
             async with client.producer("senders") as producer:
                 for number in range(count):
-                    await producer.send_soon(Message(topic, b"%d" % number))
+                    await producer.submit(Message(topic, b"%d" % number))
             while len(here.keys() | there.keys()) < count:
                 await trio.sleep(0.05)
         nursery.cancel_scope.cancel()

@@ -25,12 +25,12 @@ from rocketmq_py import (
     Producer,
     RocketMQError,
     SendResult,
-    Start,
+    StartPosition,
 )
 from rocketmq_py.client.routes import Route
 from rocketmq_py.errors import RequestTimeoutError
 from rocketmq_py.producer import ProducerOptions
-from rocketmq_py.producer.latency_faults import JAVA_4, JAVA_5, LatencyFaultPolicy, LatencyFaults
+from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
 from rocketmq_py.producer.queue_choice import FaultAwareRoundRobin
 from rocketmq_py.producer.send_request import SendRequest
 from tests.behaviours.conftest import create_topic
@@ -40,7 +40,11 @@ COUNT = 50_000
 VICTIM, SURVIVOR = "broker-a", "broker-b"
 SLACK = 1.0
 """Seconds that may pass on a busy machine between what a producer does and its note here."""
-POLICIES: dict[str | None, LatencyFaultPolicy | None] = {None: None, "4.x": JAVA_4, "5.x": JAVA_5}
+POLICIES: dict[str | None, LatencyFaultPolicy | None] = {
+    None: None,
+    "4.x": LatencyFaultPolicy.JAVA_4,
+    "5.x": LatencyFaultPolicy.JAVA_5,
+}
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -175,7 +179,7 @@ class Traffic:
     async def send(self, queue: MessageQueue | None = None) -> PendingSend:
         body = b"%07d" % len(self.sent)
         message = Message(self.topic, body, keys=body.decode())
-        pending = await self.producer.send_soon(message, queue=queue, on_done=partial(self._resolve, body))
+        pending = await self.producer.submit(message, queue=queue, on_done=partial(self._resolve, body))
         self.sent[body] = pending
         return pending
 
@@ -204,7 +208,7 @@ async def bodies_of(address: str, topic: str, wanted: set[bytes]) -> Counter[byt
         with trio.move_on_after(PATIENCE):
             while not wanted <= set(bodies):
                 bodies.clear()
-                async with reader.open(topic, start=Start.BEGINNING, stop_at_end=True) as messages:
+                async with reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=True) as messages:
                     async for message in messages:
                         bodies[message.body] += 1
     return bodies
@@ -272,7 +276,7 @@ async def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(
             assert learning.failed_at(cluster.brokers[VICTIM])
             assert not learning.wrong_choices(policy)
         # Ten minutes are long; an answer in time ends them.
-        some = MessageQueue(unique, VICTIM, 0) if policy is JAVA_4 else None
+        some = MessageQueue(unique, VICTIM, 0) if policy is LatencyFaultPolicy.JAVA_4 else None
         with trio.fail_after(PATIENCE):
             while await traffic.stored_by(some) != VICTIM or await traffic.stored_by() != VICTIM:
                 await trio.sleep(0.05)

@@ -16,7 +16,7 @@ from integration.benchmarks.spark import Figure
 from integration.benchmarks.spark_works import Work
 from integration.clusters.cluster import Cluster
 from rocketmq_py import blocking
-from rocketmq_py.consumer.read.raw import Span
+from rocketmq_py.consumer.read.raw import OffsetRange
 from rocketmq_py.spark import connections
 from rocketmq_py.spark.source_task import MAX_BATCH_ROWS
 from tests.spark.session import java_or_skip
@@ -41,7 +41,7 @@ def test_plain_socket_baselines_read_every_message(
     with blocking.Reader(cluster.name_servers) as reader:
         ((queue, ends),) = reader.offsets(topic).items()
     for first in (0, 5, 1000):
-        span = Span(queue, first, ends[1])
+        span = OffsetRange(queue, first, ends[1])
         addressed = decode_spans(encode_spans([(cluster.brokers[queue.broker_name], span)]))
         assert addressed == [(cluster.brokers[queue.broker_name], span)]
         assert sum(chunk.next - chunk.first for chunk in PlainPulls(*addressed[0])) == count - first
@@ -53,7 +53,7 @@ def test_plain_socket_baselines_read_every_message(
             [MAX_BATCH_ROWS, count - first - MAX_BATCH_ROWS] if first < 1000 else [MAX_BATCH_ROWS]
         )
     with pytest.raises(RuntimeError, match="brought"):
-        list(PlainPulls(addressed[0][0], Span(queue, 0, ends[1] + 1)))
+        list(PlainPulls(addressed[0][0], OffsetRange(queue, 0, ends[1] + 1)))
 
 
 def test_workloads_with_spark_are_measured(

@@ -10,7 +10,7 @@ import trio
 
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Client
-from rocketmq_py.consumer.read.raw import Span
+from rocketmq_py.consumer.read.raw import OffsetRange
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.batch import BatchedMessage
 from rocketmq_py.protocol.headers import CreateTopicRequest, SendBatchMessageRequest
@@ -73,10 +73,10 @@ async def test_messages_of_inner_batches_are_read_once(connection: ConnectionOpt
 
     messages = [(offset, b"%d-%d" % divmod(offset, BATCH_SIZE)) for offset in range(BATCHES * BATCH_SIZE)]
     for split in (0, 7, 10):
-        spans = [Span(queue, 0, split), Span(queue, split, len(messages))]
+        spans = [OffsetRange(queue, 0, split), OffsetRange(queue, split, len(messages))]
         rows = await read(connection, spans)
         assert sorted((row["queueOffset"], row["body"]) for row in rows) == messages, split
         assert all(row["flag"] == row["queueOffset"] % BATCH_SIZE for row in rows)
     # Without a filter: brokers evaluate the tags of whole batches, if at all.
-    rows = await read(connection, [Span(queue, 0, len(messages))])
+    rows = await read(connection, [OffsetRange(queue, 0, len(messages))])
     assert {row["tags"] for row in rows} == {None, "A"}

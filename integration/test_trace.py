@@ -29,7 +29,7 @@ async def test_java_reads_the_trace_of_a_message(
         async with client.producer("traced", trace=True) as producer:
             results = [
                 await producer.send(Message(unique, b"12345", tags="TagA", keys="order-1 order-2")),
-                await (await producer.send_soon(Message(unique, b"x", delay_level=1))),
+                await (await producer.submit(Message(unique, b"x", delay_level=1))),
                 *await producer.send_batch([Message(unique, b"1"), Message(unique, b"2", keys="order-3")]),
             ]
     for result, keys in zip(results, ("order-1 order-2", "", "", "order-3"), strict=True):

@@ -116,27 +116,27 @@ async def run_push_consumer(client: Client) -> None:
 CASES: dict[str, tuple[Give, str]] = {
     "send(queue)": (producer(lambda it: it.send(MESSAGE, queue=NOTHING)), r"queue .* \(queues, message\)"),
     "send(async queue)": (producer(lambda it: it.send(MESSAGE, queue=ASYNC)), "queue .* not awaited"),
-    "send_soon(queue)": (producer(lambda it: it.send_soon(MESSAGE, queue=NOTHING)), "queue is called with"),
+    "submit(queue)": (producer(lambda it: it.submit(MESSAGE, queue=NOTHING)), "queue is called with"),
     "send_oneway(queue)": (producer(lambda it: it.send_oneway(MESSAGE, queue=NOTHING)), "queue is called"),
     "send_batch(queue)": (producer(lambda it: it.send_batch([MESSAGE], queue=NOTHING)), "queue is called"),
     "request(queue)": (producer(lambda it: it.request(MESSAGE, queue=NOTHING)), "queue is called with"),
-    "send_soon(on_done)": (
-        producer(lambda it: it.send_soon(MESSAGE, on_done=NOTHING)), r"on_done is called with \(pending\)",
+    "submit(on_done)": (
+        producer(lambda it: it.submit(MESSAGE, on_done=NOTHING)), r"on_done is called with \(pending\)",
     ),
-    "send_soon(async on_done)": (
-        producer(lambda it: it.send_soon(MESSAGE, on_done=ASYNC)), "on_done .* its result is not",
+    "submit(async on_done)": (
+        producer(lambda it: it.submit(MESSAGE, on_done=ASYNC)), "on_done .* its result is not",
     ),
-    "send_soon(on_done=5)": (
-        producer(lambda it: it.send_soon(MESSAGE, on_done=5)), "on_done must be a function .*, not int",
+    "submit(on_done=5)": (
+        producer(lambda it: it.submit(MESSAGE, on_done=5)), "on_done must be a function .*, not int",
     ),
-    "request_soon(on_done)": (
-        producer(lambda it: it.request_soon(MESSAGE, on_done=NOTHING)), "on_done is called with",
+    "submit_request(on_done)": (
+        producer(lambda it: it.submit_request(MESSAGE, on_done=NOTHING)), "on_done is called with",
     ),
     "add_hook": (producer(lambda it: it.add_hook(OddProducerHook())), r"hook.before_send is called with"),
     "add_hook(class)": (producer(lambda it: it.add_hook(ProducerHook)), "not the class ProducerHook"),
     "batching send(queue)": (batching(lambda it: it.send(MESSAGE, queue=NOTHING)), "queue is called with"),
-    "batching send_soon(on_done)": (
-        batching(lambda it: it.send_soon(MESSAGE, on_done=NOTHING)), "on_done is called with",
+    "batching submit(on_done)": (
+        batching(lambda it: it.submit(MESSAGE, on_done=NOTHING)), "on_done is called with",
     ),
     "batching add_hook": (batching(lambda it: it.add_hook(OddProducerHook())), "hook.before_send is called"),
     "TransactionProducer(check)": (

@@ -10,7 +10,16 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py import Client, ConsumeFrom, Message, Producer, PushConsumer, Reader, ReceivedMessage, Start
+from rocketmq_py import (
+    Client,
+    ConsumeFrom,
+    Message,
+    Producer,
+    PushConsumer,
+    Reader,
+    ReceivedMessage,
+    StartPosition,
+)
 from rocketmq_py.broker import EmbeddedBroker
 from tests.cancelling import cancel_at_each_await, open_sockets
 
@@ -55,7 +64,7 @@ async def test_opening_sending_and_closing_a_producer(broker: EmbeddedBroker) ->
     async def send_in_each_way() -> None:
         async with Producer(broker.name_server_address, group="g") as producer:
             await producer.send(Message("T", b"1"))
-            pending = await producer.send_soon(Message("T", b"2"))
+            pending = await producer.submit(Message("T", b"2"))
             await producer.send_oneway(Message("T", b"3"))
             await pending
 
@@ -63,7 +72,7 @@ async def test_opening_sending_and_closing_a_producer(broker: EmbeddedBroker) ->
     assert await cancel_at_each_await(send_in_each_way, leftovers.check) > 5
 
 
-@pytest.mark.parametrize("way", ["send", "send_soon", "send_oneway"])
+@pytest.mark.parametrize("way", ["send", "submit", "send_oneway"])
 async def test_sends_of_a_producer_that_stays_open(broker: EmbeddedBroker, way: str) -> None:
     async with Client(broker.name_server_address) as client, client.producer("g") as producer:
         send: Callable[[Message], object] = getattr(producer, way)
@@ -73,7 +82,7 @@ async def test_sends_of_a_producer_that_stays_open(broker: EmbeddedBroker, way: 
             topic = f"T{next(topics)}"  # so that its route has to be asked for
             client.connections.close(broker.broker_address)  # and the broker to be dialled
             pending = await send(Message(topic, b"x"))  # type: ignore[misc]  # one of the three above
-            if way == "send_soon":
+            if way == "submit":
                 await pending
 
         async def check() -> None:
@@ -89,8 +98,8 @@ async def test_waiting_for_a_place_in_flight(broker: EmbeddedBroker) -> None:
     async with Producer(broker.name_server_address, group="g", max_in_flight=1) as producer:
 
         async def send_two() -> None:
-            await producer.send_soon(Message("T", b"1"))
-            await producer.send_soon(Message("T", b"2"))
+            await producer.submit(Message("T", b"1"))
+            await producer.submit(Message("T", b"2"))
 
         async def check() -> None:
             await trio.testing.wait_all_tasks_blocked(0.001)
@@ -169,7 +178,7 @@ async def test_reading(broker: EmbeddedBroker) -> None:
     async def read() -> None:
         async with (
             Reader(broker.name_server_address) as reader,
-            reader.open("T", start=Start.BEGINNING, stop_at_end=True) as messages,
+            reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages,
         ):
             assert len([message async for message in messages]) == 20
 
@@ -194,7 +203,7 @@ async def test_closing_under_load_leaves_nothing(broker: EmbeddedBroker) -> None
         consumer.subscribe("T")
         nursery.start_soon(consumer.run, handle)
         for number in range(5000):
-            await producer.send_soon(Message("T", b"%d" % number))
+            await producer.submit(Message("T", b"%d" % number))
         while not handled:
             await trio.sleep(0.01)
         # Everything has been closed while messages were on their way in both directions.

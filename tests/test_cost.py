@@ -107,7 +107,7 @@ async def _pipelined(producer: Producer | BatchingProducer, count: int) -> None:
             all_done.set()
 
     for _ in range(count):
-        await producer.send_soon(Message("T", b"x" * 128), on_done=on_done)
+        await producer.submit(Message("T", b"x" * 128), on_done=on_done)
     await all_done.wait()
 
 

@@ -18,7 +18,7 @@ DIFFERENT = {
     # What the trio classes have for nurseries and for who builds on them.
     "nursery", "close_timeout", "client", "is_open", "start", "aclose", "producer",
     # Written by hand at the door, as the result or the callback differs.
-    "send_soon", "request_soon", "lite_pull_consumer",
+    "submit", "submit_request", "lite_pull_consumer",
 }  # fmt: skip
 WAITS_ELSEWHERE = {"open", "range", "pull", "transaction"}
 """Of these the parameters are the same, but what is awaited is another."""

@@ -15,7 +15,7 @@ from rocketmq_py import Client, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.admin import ResetTo
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.consumer.read.raw import Span
+from rocketmq_py.consumer.read.raw import OffsetRange
 from rocketmq_py.remoting import RpcContext, RpcHook
 
 PACKAGE = Path(rocketmq_py.__file__).parent
@@ -52,7 +52,7 @@ async def reader_call(client: Client, call: Callable[[rocketmq_py.Reader], Await
 
 
 async def pull(reader: rocketmq_py.Reader) -> None:
-    async with reader.pull([Span(QUEUE, 0, 1)]) as chunks:
+    async with reader.pull([OffsetRange(QUEUE, 0, 1)]) as chunks:
         async for _ in chunks:
             pass
 

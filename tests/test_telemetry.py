@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer import ConsumeContext, ConsumeLater, ConsumeMode
+from rocketmq_py.consumer import ConsumeContext, ConsumeLater, ConsumeOperation
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.errors import BrokerError
@@ -51,7 +51,7 @@ async def test_a_send_is_a_span_whose_context_travels_along(spans: Spans, mode: 
                 if mode is SendMode.AWAITED:
                     await producer.send(message)
                 elif mode is SendMode.PIPELINED:
-                    await (await producer.send_soon(message))
+                    await (await producer.submit(message))
                 else:
                     await producer.send_oneway(message)
             client_id = producer.client.client_id
@@ -282,7 +282,7 @@ def test_an_end_without_a_beginning_is_passed_over(spans: Spans) -> None:
         ConsumeContext(
             consumer_group="g",
             client_id="c",
-            mode=ConsumeMode.HANDLED,
+            operation=ConsumeOperation.PROCESS,
             queue=QUEUE,
             messages=[received(0)],
             started_ms=0,

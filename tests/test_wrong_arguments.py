@@ -10,10 +10,10 @@ import attrs
 import pytest
 
 import rocketmq_py
-from rocketmq_py import Client, CompressionType, ConsumeFrom, Message, Start, TransactionState
+from rocketmq_py import Client, CompressionType, ConsumeFrom, Message, StartPosition, TransactionState
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.consumer import ConsumerHook
-from rocketmq_py.consumer.read.raw import Span
+from rocketmq_py.consumer.read.raw import OffsetRange
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError
 from rocketmq_py.producer import ProducerHook
 from rocketmq_py.producer.batch import EncodedBatch
@@ -49,7 +49,7 @@ RIGHT: dict[str, Any] = {
     "message_id": "7F00000100002A9F0000000000000000",
     "offset_message_id": "7F00000100002A9F0000000000000000",
     "key": "k",
-    "spans": [Span(QUEUE, 0, 1)],
+    "spans": [OffsetRange(QUEUE, 0, 1)],
 }
 INSIDE = {"leave_threads", "start", "aclose"}
 """Methods for the asyncio and threads APIs, and of Lifespan."""
@@ -163,9 +163,9 @@ def test_words_stand_for_the_members_of_enumerations() -> None:
     assert rocketmq_py.TransactionConfig(on_error="rollback").on_error is TransactionState.ROLLBACK
     assert rocketmq_py.Compression(kind="zlib").kind is CompressionType.ZLIB
     assert rocketmq_py.ClientConfig(serialization="rocketmq").serialization is Serialization.ROCKETMQ
-    assert Start.of("beginning") is Start.BEGINNING
+    assert StartPosition.of("beginning") is StartPosition.BEGINNING
     with pytest.raises(ConfigurationError) as caught:
         rocketmq_py.PopConsumerConfig(group="g", consume_from="start")
     assert str(caught.value) == "consume_from is 'start'; it must be one of 'last', 'first', 'timestamp'"
     with pytest.raises(ConfigurationError, match="start is 'now'; it must be 'beginning', 'end' or a Start"):
-        Start.of("now")
+        StartPosition.of("now")

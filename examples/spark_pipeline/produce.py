@@ -32,7 +32,7 @@ async def send(address: str | None, orders: int, seconds: float) -> int:
 
 async def _send_all(producer: Producer, messages: list[Arrival]) -> None:
     pending = [
-        await producer.send_soon(
+        await producer.submit(
             Message(ORDERS_TOPIC, each.body, keys=each.order.id if each.order is not None else ())
         )
         for each in messages

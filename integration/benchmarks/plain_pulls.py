@@ -16,7 +16,7 @@ import attrs
 from rocketmq_py.address import split_address
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.consumer.pull.queue_puller import PullFlag
-from rocketmq_py.consumer.read.raw import PulledChunk, Span
+from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
 from rocketmq_py.consumer.read.stream import READER_GROUP
 from rocketmq_py.protocol.command import encode_request
 from rocketmq_py.protocol.headers import PullMessageRequest
@@ -40,12 +40,12 @@ class PlainPulls:
     """
 
     address: str
-    span: Span
+    span: OffsetRange
     _left: deque[tuple[int, int]] = attrs.field(init=False, factory=deque)
     _asked: dict[int, tuple[int, int]] = attrs.field(init=False, factory=dict)
     _opaque: int = attrs.field(init=False, default=0)
 
-    def __iter__(self) -> Iterator[PulledChunk]:
+    def __iter__(self) -> Iterator[PullResult]:
         span, fields = self.span, self._fields()
         self._left.extend([(at, min(at + AT_ONCE, span.end)) for at in range(span.start, span.end, AT_ONCE)])
         with socket.create_connection(split_address(self.address)) as connection:
@@ -87,7 +87,7 @@ class PlainPulls:
             frames.append(encode_request(RequestCode.PULL_MESSAGE, self._opaque, fields))
         return b"".join(frames)
 
-    def _answers(self, received: bytearray) -> Iterator[PulledChunk]:
+    def _answers(self, received: bytearray) -> Iterator[PullResult]:
         """Take the whole frames out of what was received; yield the messages of each."""
         position = 0
         while len(received) - position >= 8:
@@ -101,7 +101,7 @@ class PlainPulls:
             yield self._brought(header, bytes(memoryview(received)[body:position]))
         del received[:position]
 
-    def _brought(self, header: dict[str, object], body: bytes) -> PulledChunk:
+    def _brought(self, header: dict[str, object], body: bytes) -> PullResult:
         opaque, fields = header["opaque"], header["extFields"]
         assert isinstance(opaque, int)
         assert isinstance(fields, dict)
@@ -111,4 +111,4 @@ class PlainPulls:
             raise RuntimeError(f"a pull of {self.span} from {start} on brought no messages: {header}")
         if following < end:
             self._left.appendleft((following, end))
-        return PulledChunk(self.span, body, start, following)
+        return PullResult(self.span, body, start, following)

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from integration.benchmarks.plain_pulls import PlainPulls
-from rocketmq_py.consumer.read.raw import Span
+from rocketmq_py.consumer.read.raw import OffsetRange
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.schema import SOURCE_ARROW_SCHEMA, SOURCE_SCHEMA
 from rocketmq_py.spark.source_task import MAX_BATCH_ROWS, record_batches
@@ -102,7 +102,9 @@ class PulledColumns(DataSource):
 
 class _PulledReader(DataSourceReader):
     def __init__(
-        self, spans: Sequence[tuple[str, Span]], rows: Callable[[str, Span], Iterator[pa.RecordBatch]]
+        self,
+        spans: Sequence[tuple[str, OffsetRange]],
+        rows: Callable[[str, OffsetRange], Iterator[pa.RecordBatch]],
     ) -> None:
         self._spans = spans
         self._rows = rows
@@ -114,20 +116,20 @@ class _PulledReader(DataSourceReader):
         return self._rows(*partition.value)
 
 
-def encode_spans(addressed: Sequence[tuple[str, Span]]) -> str:
+def encode_spans(addressed: Sequence[tuple[str, OffsetRange]]) -> str:
     """Return spans, each with its broker's address, as an option that ``decode_spans`` reads."""
     return json.dumps([(address, attrs.astuple(span)) for address, span in addressed])
 
 
-def decode_spans(option: str) -> list[tuple[str, Span]]:
+def decode_spans(option: str) -> list[tuple[str, OffsetRange]]:
     """Return what was encoded."""
     return [
-        (address, Span(MessageQueue(*queue), start, end))
+        (address, OffsetRange(MessageQueue(*queue), start, end))
         for address, (queue, start, end) in json.loads(option)
     ]
 
 
-def ready_for_pulled(address: str, span: Span, size: int) -> Iterator[pa.RecordBatch]:
+def ready_for_pulled(address: str, span: OffsetRange, size: int) -> Iterator[pa.RecordBatch]:
     """Pull a span over a plain socket; yield ready rows in place of its messages, as they come."""
     batch, rows = _kept_batch(MAX_BATCH_ROWS, size), 0
     for chunk in PlainPulls(address, span):
@@ -139,7 +141,7 @@ def ready_for_pulled(address: str, span: Span, size: int) -> Iterator[pa.RecordB
         yield batch.slice(0, rows)
 
 
-def columns_of_pulled(address: str, span: Span) -> Iterator[pa.RecordBatch]:
+def columns_of_pulled(address: str, span: OffsetRange) -> Iterator[pa.RecordBatch]:
     """Pull a span over a plain socket; yield its messages as rows, as they come."""
     return record_batches(PlainPulls(address, span))
 

@@ -34,7 +34,7 @@ from integration.benchmarks.processes import peak_of
 from integration.benchmarks.run import BROKER_SETTINGS
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
 from integration.clusters.provider import start_cluster
-from rocketmq_py import Client, Message, PendingSend, Start
+from rocketmq_py import Client, Message, PendingSend, StartPosition
 from rocketmq_py.relay import cancel, wait_in
 
 RELAYED, TIMED = "4.9.7", "5.5.0"
@@ -153,7 +153,7 @@ class Course:
                 if self.buffer is None:  # brokers take no batches of messages with times
                     for message, at in zip(messages, due[start:], strict=False):
                         timed = attrs.evolve(message, deliver_at_ms=at)
-                        await producer.send_soon(timed, on_done=done)
+                        await producer.submit(timed, on_done=done)
                 else:
                     pairs = zip(messages, due[start:], strict=False)
                     waiting = [wait_in(self.buffer, message, at) for message, at in pairs]
@@ -172,7 +172,7 @@ class Course:
         async with self.client.reader() as reader:
             while sum(end for _, end in (await reader.offsets(topic)).values()) < count:
                 await trio.sleep(STEP)
-            async with reader.open(topic, start=Start.BEGINNING, stop_at_end=True) as received:
+            async with reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=True) as received:
                 return [(each.store_time_ms, int(each.body.split(b" ", 1)[0])) async for each in received]
 
 

@@ -139,7 +139,7 @@ def _send_a_few(cluster: Cluster, topics: Sequence[str]) -> None:
         client.reader() as reader,
     ):
         queues = [queue for offsets in reader.offsets_of(topics).values() for queue in offsets]
-        for pending in [producer.send_soon(Message(queue.topic, b"x"), queue=queue) for queue in queues]:
+        for pending in [producer.submit(Message(queue.topic, b"x"), queue=queue) for queue in queues]:
             pending.result()
         while _stored(reader, topics) < len(queues):
             time.sleep(0.05)

@@ -26,7 +26,7 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.clusters.provider import VERSIONS, external_cluster, external_name, start_cluster
 from rocketmq_py import Client, Message, blocking
-from rocketmq_py.consumer.read.raw import PulledChunk, Span
+from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.source_task import read_spans, record_batches
@@ -73,7 +73,7 @@ def run(cluster: Cluster, *, count: int, size: int, rounds: int) -> dict[str, li
     topic = f"spark-source-{time.time_ns():x}"
     trio.run(fill, cluster, topic, count, size)
     with blocking.Client(cluster.name_servers) as client, client.reader() as reader:
-        spans = [Span(queue, *ends) for queue, ends in reader.offsets(topic).items()]
+        spans = [OffsetRange(queue, *ends) for queue, ends in reader.offsets(topic).items()]
         works = works_of(cluster, reader, spans)
         figures: dict[str, list[Figure]] = {name: [] for name in works}
         for _ in range(rounds):
@@ -83,10 +83,10 @@ def run(cluster: Cluster, *, count: int, size: int, rounds: int) -> dict[str, li
 
 
 def works_of(
-    cluster: Cluster, reader: blocking.Reader, spans: Sequence[Span]
+    cluster: Cluster, reader: blocking.Reader, spans: Sequence[OffsetRange]
 ) -> dict[str, Callable[[], int]]:
     """Return what is measured; each returns how many messages it had."""
-    chunks: list[PulledChunk] = []
+    chunks: list[PullResult] = []
 
     def pull() -> int:
         chunks[:] = reader.pull(spans)

@@ -26,7 +26,7 @@ from integration.benchmarks.ready_rows import (
 from integration.benchmarks.spark_source import fill
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Client, Message, RocketMQError, blocking
-from rocketmq_py.consumer.read.raw import Span
+from rocketmq_py.consumer.read.raw import OffsetRange
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.options import ConnectionOptions, Role
 from rocketmq_py.spark.sink import row_writer
@@ -175,7 +175,7 @@ class Bench:
     def _pull_plainly(self) -> int:
         return sum([chunk.next - chunk.first for each in self._addressed() for chunk in PlainPulls(*each)])
 
-    def _addressed(self) -> list[tuple[str, Span]]:
+    def _addressed(self) -> list[tuple[str, OffsetRange]]:
         """Return the spans of the topic with four queues, each with its broker's address."""
         with blocking.Reader(self.cluster.name_servers) as reader:
             spans = _spans(reader, self.four)
@@ -303,8 +303,8 @@ class Bench:
         return self._write(some.select("body", "keys"))
 
 
-def _spans(reader: blocking.Reader, topic: str) -> list[Span]:
-    return [Span(queue, *ends) for queue, ends in sorted(reader.offsets(topic).items())]
+def _spans(reader: blocking.Reader, topic: str) -> list[OffsetRange]:
+    return [OffsetRange(queue, *ends) for queue, ends in sorted(reader.offsets(topic).items())]
 
 
 def _shares(total: int, there: Sequence[int]) -> list[int]:

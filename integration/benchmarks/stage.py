@@ -100,6 +100,6 @@ class Stage:
         address = self._cluster.name_servers
         async with Producer(address, group=self._name, send_timeout=SEND_TIMEOUT) as producer:
             for message in messages:
-                await producer.send_soon(message, on_done=on_done)
+                await producer.submit(message, on_done=on_done)
         if failed:
             raise failed[0]

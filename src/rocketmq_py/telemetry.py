@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from rocketmq_py.consumer import ConsumeContext, ConsumeMode, ConsumerHook
+from rocketmq_py.consumer import ConsumeContext, ConsumeOperation, ConsumerHook
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer import EndTransactionContext, ProducerHook, SendContext, SendMode
@@ -111,7 +111,7 @@ class TelemetryConsumerHook(ConsumerHook):
         """Start a span, and make it the current one for the handler."""
         origins = [propagate.extract(one.properties, current.Context()) for one in context.messages]
         senders = [trace.get_current_span(origin).get_span_context() for origin in origins]
-        is_handled = context.mode is ConsumeMode.HANDLED
+        is_handled = context.operation is ConsumeOperation.PROCESS
         parent = current.get_current()
         if is_handled and len(senders) == 1 and senders[0].is_valid:
             parent = origins[0]

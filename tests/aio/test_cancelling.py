@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketmq_py import ConsumeFrom, Message, ReceivedMessage, Start, TransactionState
+from rocketmq_py import ConsumeFrom, Message, ReceivedMessage, StartPosition, TransactionState
 from rocketmq_py.aio import (
     Admin,
     BatchingProducer,
@@ -90,7 +90,10 @@ async def nothing_left(leftovers: Leftovers) -> None:
 
 
 async def stored(address: str, topic: str) -> list[bytes]:
-    async with Reader(address) as reader, reader.open(topic, start=Start.BEGINNING, stop_at_end=True) as all_:
+    async with (
+        Reader(address) as reader,
+        reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=True) as all_,
+    ):
         return [message.body async for message in all_]
 
 
@@ -121,10 +124,10 @@ async def send_in_each_way(address: str, acknowledged: Acknowledged) -> None:
         acknowledged.note(message)
         await producer.send_oneway(acknowledged.message())
         message = acknowledged.message()
-        future = await producer.send_soon(message)
+        future = await producer.submit(message)
         await future
         acknowledged.note(message)
-        await producer.send_soon(acknowledged.message())
+        await producer.submit(acknowledged.message())
         await producer.flush()
         messages = [acknowledged.message(), acknowledged.message()]
         await producer.send_batch(messages)
@@ -142,7 +145,7 @@ async def send_batches(address: str, acknowledged: Acknowledged) -> None:
         await producer.send_all(messages)
         for message in messages:
             acknowledged.note(message)
-        future = await producer.send_soon(acknowledged.message())
+        future = await producer.submit(acknowledged.message())
         await producer.flush()
         await future
 
@@ -196,8 +199,8 @@ def test_a_producer_that_stays_open(address: str) -> None:
                 acknowledged.note(message)
                 first, second = acknowledged.message(), acknowledged.message()
                 for future, message in [
-                    (await producer.send_soon(first), first),
-                    (await producer.send_soon(second), second),
+                    (await producer.submit(first), first),
+                    (await producer.submit(second), second),
                 ]:
                     await future
                     acknowledged.note(message)
@@ -230,7 +233,7 @@ def test_reading_and_administering(address: str) -> None:
 
         async def read() -> None:
             async with Reader(address) as reader:
-                async with reader.open("T", start=Start.BEGINNING, stop_at_end=True) as messages:
+                async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
                     assert {message.body async for message in messages} == BODIES
                 (queue, *_) = await reader.offsets("T")
                 assert all([message.queue == queue async for message in reader.range(queue)])

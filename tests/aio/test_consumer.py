@@ -16,7 +16,7 @@ from rocketmq_py import (
     MessageQueue,
     PoppedMessage,
     ReceivedMessage,
-    Start,
+    StartPosition,
 )
 from rocketmq_py.aio import Client, LitePullConsumer, PopConsumer, Producer, PushConsumer, Reader
 from rocketmq_py.errors import ClosedError, ConfigurationError
@@ -28,7 +28,7 @@ NUMBERS = [b"%d" % number for number in range(200)]
 
 async def send(address: str, bodies: Sequence[bytes] = NUMBERS) -> None:
     async with Producer(address, group="sender") as producer:
-        await asyncio.gather(*[await producer.send_soon(Message("T", body)) for body in bodies])
+        await asyncio.gather(*[await producer.submit(Message("T", body)) for body in bodies])
 
 
 def test_handlers_are_tasks_of_the_loop(address: str) -> None:
@@ -237,7 +237,7 @@ def test_readers(address: str) -> None:
     async def main() -> None:
         await send(address)
         async with Client(address) as client, client.reader() as reader:
-            async with reader.open("T", start=Start.BEGINNING, stop_at_end=True) as messages:
+            async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
                 assert sorted([message.body async for message in messages]) == sorted(NUMBERS)
             (queue, *_) = await reader.offsets("T")
             some = [message async for message in reader.range(queue)]

@@ -30,7 +30,7 @@ variable: contextvars.ContextVar[bytes] = contextvars.ContextVar("variable", def
 
 async def send(address: str, bodies: Sequence[bytes] = NUMBERS) -> None:
     async with Producer(address, group="sender") as producer:
-        await asyncio.gather(*[await producer.send_soon(Message("T", body)) for body in bodies])
+        await asyncio.gather(*[await producer.submit(Message("T", body)) for body in bodies])
 
 
 def test_a_handler_that_waits_runs_up_to_concurrency_times_each_call_with_its_own_context(
@@ -271,7 +271,7 @@ def test_a_loop_that_is_blocked_for_longer_than_anything_may_take_loses_nothing(
         async def handle(message: ReceivedMessage) -> None:
             if not begun:
                 begun.append(message)
-                sent.extend([await producer.send_soon(Message("Other", body)) for body in NUMBERS[:20]])
+                sent.extend([await producer.submit(Message("Other", body)) for body in NUMBERS[:20]])
                 time.sleep(1.5)
             seen.append(message.body)
             if len(seen) == len(NUMBERS):

@@ -51,7 +51,7 @@ def test_loops_in_several_threads_one_producer_for_all(address: str) -> None:
             await asyncio.to_thread(go_on.wait)
 
     async def use() -> None:
-        futures = [await shared[0].send_soon(Message("T", b"x")) for _ in range(100)]
+        futures = [await shared[0].submit(Message("T", b"x")) for _ in range(100)]
         await asyncio.gather(*futures)
 
     owner = threading.Thread(target=asyncio.run, args=(own(),))
@@ -71,11 +71,11 @@ def test_loops_in_turns_and_no_loop_at_all_with_one_producer(address: str) -> No
     loops = [asyncio.new_event_loop() for _ in range(2)]
     loops[0].run_until_complete(producer.start())
     for loop in loops * 3:
-        future = loop.run_until_complete(producer.send_soon(Message("T", b"x")))
+        future = loop.run_until_complete(producer.submit(Message("T", b"x")))
         assert future.get_loop() is loop
         assert isinstance(loop.run_until_complete(future), SendResult)
     with pytest.raises(OutsideAsyncioError):
-        producer.send_soon(Message("T", b"x")).send(None)
+        producer.submit(Message("T", b"x")).send(None)
     loops[0].run_until_complete(producer.aclose())
     for loop in loops:
         loop.run_until_complete(loop.shutdown_asyncgens())
@@ -274,7 +274,7 @@ def test_the_end_of_a_loop_closes_what_is_open_on_it(address: str) -> None:
         opened.append(producer)
         await producer.start()
         for _ in range(50):
-            await producer.send_soon(Message("T", b"x"))
+            await producer.submit(Message("T", b"x"))
 
     asyncio.run(main())
     assert not opened[0].is_open
@@ -363,7 +363,7 @@ def test_a_handler_that_blocks_its_loop_for_ten_seconds_costs_neither_membership
 
             async def handle(message: ReceivedMessage) -> None:
                 if not blocked:
-                    sent.extend([await producer.send_soon(Message("Other", b"x")) for _ in range(20)])
+                    sent.extend([await producer.submit(Message("Other", b"x")) for _ in range(20)])
                     blocked.append(time.monotonic())
                     time.sleep(10)
                     blocked.append(time.monotonic())
@@ -496,7 +496,7 @@ OPEN_AT_THE_END = """
         producer = Producer(sys.argv[1], group="g")
         await producer.start()
         for _ in range(20):
-            await producer.send_soon(Message("T", b"x"))
+            await producer.submit(Message("T", b"x"))
 
     loop.run_until_complete(main())
     loop.close()
@@ -566,7 +566,7 @@ FORKED_WHILE_SENDING = """
         async with Producer(broker.name_server_address, group="g") as producer:
             await producer.send(Message("T", b"parent"))
             with broker.freeze():
-                futures = [await producer.send_soon(Message("T", b"parent")) for _ in range(199)]
+                futures = [await producer.submit(Message("T", b"parent")) for _ in range(199)]
                 child = os.fork()
                 if not child:
                     os._exit(in_child(producer))

@@ -52,7 +52,7 @@ def test_the_ways_of_sending(address: str) -> None:
             assert isinstance(result, SendResult)
             (queue, *_) = await producer.queues("T")
             assert (await producer.send(Message("T", b"there"), queue=queue, timeout=5)).queue == queue
-            future = await producer.send_soon(Message("T", b"soon"), queue=SelectByHash("key"))
+            future = await producer.submit(Message("T", b"soon"), queue=SelectByHash("key"))
             assert (await future).message_id
             await producer.send_oneway(Message("T", b"oneway"))
             assert len(await producer.send_batch([Message("T", b"one"), Message("T", b"two")])) == 2
@@ -66,13 +66,13 @@ def test_the_ways_of_sending(address: str) -> None:
 def test_futures_work_with_asyncio(address: str) -> None:
     async def main() -> None:
         async with Producer(address, group="g", max_in_flight=8) as producer:
-            futures = [await producer.send_soon(Message("T", b"%d" % number)) for number in range(300)]
+            futures = [await producer.submit(Message("T", b"%d" % number)) for number in range(300)]
             done, pending = await asyncio.wait(futures)
             assert not pending
             results = await asyncio.gather(*futures)
             assert len({result.message_id for result in results}) == len(done) == 300
             threads: list[int] = []
-            last = await producer.send_soon(Message("T", b"last"))
+            last = await producer.submit(Message("T", b"last"))
             last.add_done_callback(lambda _: threads.append(threading.get_ident()))
             await producer.flush()
             assert last.done()
@@ -88,7 +88,7 @@ def test_a_future_can_be_looked_at_in_all_ways(address: str) -> None:
         async with Producer(address, group="g", max_message_size=10) as producer:
             go_on = threading.Event()
             trio_thread().post(go_on.wait)
-            future = await producer.send_soon(Message("T", b"x"))
+            future = await producer.submit(Message("T", b"x"))
             assert asyncio.isfuture(future)
             assert not future.done()
             with pytest.raises(asyncio.InvalidStateError):
@@ -106,9 +106,9 @@ def test_a_future_can_be_looked_at_in_all_ways(address: str) -> None:
             copied: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
             future.add_done_callback(lambda done: copied.set_result(done.result()))
             assert await copied is result
-            other = await producer.send_soon(Message("T", b"x"))
+            other = await producer.submit(Message("T", b"x"))
             assert isinstance(await asyncio.wait_for(other, 60), SendResult)
-            failed = await producer.send_soon(Message("T", bytes(11)))
+            failed = await producer.submit(Message("T", bytes(11)))
             for _ in range(2):
                 with pytest.raises(MessageTooLargeError):
                     await failed
@@ -117,7 +117,7 @@ def test_a_future_can_be_looked_at_in_all_ways(address: str) -> None:
             assert isinstance(failed.exception(), MessageTooLargeError)
             go_on.clear()
             trio_thread().post(go_on.wait)
-            cancelled = await producer.send_soon(Message("T", b"x"))
+            cancelled = await producer.submit(Message("T", b"x"))
             assert cancelled.cancel()
             go_on.set()
             with pytest.raises(asyncio.CancelledError):
@@ -137,11 +137,11 @@ def test_who_flushes_does_not_wait_for_what_is_sent_later(address: str) -> None:
     async def main() -> None:
         async with Producer(address, group="g") as producer:
             producer.add_hook(Holds())
-            first = await producer.send_soon(Message("T", b"first"))
+            first = await producer.submit(Message("T", b"first"))
             flushing = asyncio.create_task(producer.flush())
             await asyncio.sleep(0)
             await asyncio.to_thread(trio_thread().call, trio.testing.wait_all_tasks_blocked)  # it has begun
-            later = await producer.send_soon(Message("T", b"later"))
+            later = await producer.submit(Message("T", b"later"))
             may_go[b"first"].set()
             await flushing
             assert first.done()
@@ -158,7 +158,7 @@ def test_sends_leave_nothing_for_the_garbage_collector(address: str) -> None:
             await producer.send(Message("T", b"the first waits for a route, in a task"))
             with no_collection() as requests_left:
                 await asyncio.gather(*[producer.send(Message("T", b"x")) for _ in range(16)])
-                await asyncio.gather(*[await producer.send_soon(Message("T", b"x")) for _ in range(16)])
+                await asyncio.gather(*[await producer.submit(Message("T", b"x")) for _ in range(16)])
                 assert requests_left() < 4, "what reads may have its last ones still"
 
     run(main())
@@ -172,7 +172,7 @@ def test_messages_of_one_task_leave_in_order(address: str) -> None:
             async with Reader(address) as reader:
                 (_, begin) = (await reader.offsets("T"))[queue]
                 for number in range(300):
-                    await producer.send_soon(Message("T", b"%d" % number), queue=queue)
+                    await producer.submit(Message("T", b"%d" % number), queue=queue)
                 await producer.flush()
                 bodies = [message.body async for message in reader.range(queue, begin)]
         assert bodies == [b"%d" % number for number in range(300)]
@@ -188,12 +188,12 @@ def test_errors_are_the_trio_producers_and_lead_to_the_users_line(address: str) 
             files = [frame.filename for frame in traceback.extract_tb(raised.value.__traceback__)]
             assert files[0] == __file__
             assert not any("trio_thread" in file or "producer/producer.py" in file for file in files[3:])
-            future = await producer.send_soon(Message("T", bytes(11)))
+            future = await producer.submit(Message("T", bytes(11)))
             with pytest.raises(MessageTooLargeError):
                 await future
             with pytest.raises(InvalidMessageError, match="message must be a Message, not bytes"):
-                await producer.send_soon(b"x")  # type: ignore[arg-type]
-        for use in (producer.send, producer.send_soon):
+                await producer.submit(b"x")  # type: ignore[arg-type]
+        for use in (producer.send, producer.submit):
             with pytest.raises(ClosedError, match="this Producer is closed"):
                 await use(Message("T", b"x"))
         with pytest.raises(ClosedError, match="use it inside `async with Producer"):
@@ -245,7 +245,7 @@ def test_selectors_and_hooks_are_called_on_the_loop(address: str) -> None:
             remove = producer.add_hook(hook)
             result = await producer.send(Message("T", b"x"), queue=choose)
             assert result.queue == (await producer.queues("T"))[-1]
-            await (await producer.send_soon(Message("T", b"x"), queue=choose))
+            await (await producer.submit(Message("T", b"x"), queue=choose))
             await producer.send_batch([Message("T", b"x")], queue=choose)
             assert chosen == [(here, "mine")] * 3
             assert hook.seen == [("before", here, "mine"), ("after", here, "mine")] * 3
@@ -289,7 +289,7 @@ def test_a_shared_client(address: str) -> None:
             async with client.producer("g") as producer, client.batching_producer("g2") as batching:
                 await producer.send(Message("T", b"x"))
                 await batching.send(Message("T", b"x"))
-                future = await batching.send_soon(Message("T", b"x"))
+                future = await batching.submit(Message("T", b"x"))
             assert future.done()
             still_open = client.producer("g3")
             await still_open.start()
@@ -303,7 +303,7 @@ def test_a_shared_client(address: str) -> None:
 def test_batches(address: str) -> None:
     async def main() -> None:
         async with BatchingProducer(address, group="g", linger=10_000.0) as producer:
-            futures = [await producer.send_soon(Message("T", b"%d" % number)) for number in range(500)]
+            futures = [await producer.submit(Message("T", b"%d" % number)) for number in range(500)]
             await producer.flush()
             assert all(future.done() for future in futures)
             outcomes = await producer.send_all([Message("T", b"x")] * 100)
@@ -335,7 +335,7 @@ def test_requests_and_replies(address: str) -> None:
                 running = asyncio.create_task(consumer.run(answer))
                 first = await asks.request(Message("Q", b"hello"), timeout=60)
                 assert first.body == b"HELLO"
-                futures = [await asks.request_soon(Message("Q", b"%d" % n), timeout=60) for n in range(5)]
+                futures = [await asks.submit_request(Message("Q", b"%d" % n), timeout=60) for n in range(5)]
                 assert [reply.body for reply in await asyncio.gather(*futures)] == [
                     b"0",
                     b"1",
@@ -422,6 +422,6 @@ def test_nobody_answers_and_a_time_limit_cancels(unused_address: str) -> None:
             with pytest.raises(NameServerError):
                 await producer.send(Message("T", b"x"))
             with pytest.raises(NameServerError):
-                await (await producer.send_soon(Message("T", b"x")))
+                await (await producer.submit(Message("T", b"x")))
 
     run(main())

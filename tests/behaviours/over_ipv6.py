@@ -69,7 +69,7 @@ class OverIPv6:
         async with client.producer("senders") as producer:
             sent = [await producer.send(Message(topic, b"single"))]
             sent += await producer.send_batch([Message(topic, b"%d" % number) for number in range(3)])
-            sent.append(await (await producer.send_soon(Message(topic, b"pipelined"))))
+            sent.append(await (await producer.submit(Message(topic, b"pipelined"))))
         await read_all(client, topic, count=5)
         received = await WAYS[way](client, topic, f"group-{topic}", 5, tmp_path)
         assert {one.message_id for one in received} == {one.message_id for one in sent}

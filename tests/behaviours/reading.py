@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import trio
 
-from rocketmq_py import Client, MessageQueue, ReceivedMessage, Start
+from rocketmq_py import Client, MessageQueue, ReceivedMessage, StartPosition
 
 PATIENCE = 60
 """Seconds after which what has not come will not come."""
@@ -29,7 +29,7 @@ async def read_all(client: Client, topic: str, *, count: int) -> list[ReceivedMe
     await until_readable(client, topic, count=count)
     async with (
         client.reader() as reader,
-        reader.open(topic, start=Start.BEGINNING, stop_at_end=True) as received,
+        reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=True) as received,
     ):
         return [message async for message in received]
 

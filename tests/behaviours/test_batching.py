@@ -113,9 +113,7 @@ async def send_numbers(
     producer: BatchingProducer, topic: str, count: int, queue: MessageQueue | None = None
 ) -> dict[bytes, PendingSend]:
     return {
-        b"%d" % number: await producer.send_soon(
-            Message(topic, b"%d" % number, keys=str(number)), queue=queue
-        )
+        b"%d" % number: await producer.submit(Message(topic, b"%d" % number, keys=str(number)), queue=queue)
         for number in range(count)
     }
 
@@ -150,7 +148,7 @@ async def test_keys_keep_their_order_while_many_tasks_send(client: Client, topic
     async def send_steps(key: int) -> None:
         for step in range(100):
             message = Message(topic, b"%d %d" % (key, step))
-            pending.append(await producer.send_soon(message, queue=SelectByHash(key)))
+            pending.append(await producer.submit(message, queue=SelectByHash(key)))
             if step % 10 == 0:
                 await trio.lowlevel.checkpoint()
 
@@ -170,16 +168,16 @@ async def test_messages_of_all_kinds_keep_their_turn(client: Client, topic: str)
     queue = (await client.routes.get(topic)).write_queues[0]
     bodies = [b"small", random.Random(1).randbytes(100_000), b"then", b"compressible " * 1000, b"last"]
     async with client.batching_producer("senders") as producer:
-        pending = {body: await producer.send_soon(Message(topic, body), queue=queue) for body in bodies}
+        pending = {body: await producer.submit(Message(topic, body), queue=queue) for body in bodies}
     assert [one.result().queue_offset for one in pending.values()] == [0, 1, 2, 3, 4]
     await check_results(client, results_of(pending), topic)
 
 
 async def test_a_delayed_message_is_delayed_among_others(client: Client, topic: str) -> None:
     async with client.batching_producer("senders") as producer:
-        first = await producer.send_soon(Message(topic, b"at once"))
-        delayed = await producer.send_soon(Message(topic, b"later", delay_level=1))
-        last = await producer.send_soon(Message(topic, b"at once too"))
+        first = await producer.submit(Message(topic, b"at once"))
+        delayed = await producer.submit(Message(topic, b"later", delay_level=1))
+        last = await producer.submit(Message(topic, b"at once too"))
         await producer.flush()
         assert first.error is delayed.error is last.error is None
     received = {message.body: message for message in await read_all(client, topic, count=3)}
@@ -203,7 +201,7 @@ async def test_senders_wait_while_too_much_is_buffered(client: Client, topic: st
         with trio.fail_after(PATIENCE):
             for number in range(500):
                 body = b"%d" % number + b"x" * 200
-                pending[body] = await producer.send_soon(Message(topic, body))
+                pending[body] = await producer.submit(Message(topic, body))
                 assert producer.buffered_bytes <= most
             await producer.flush()
     await check_results(client, results_of(pending), topic)
@@ -215,8 +213,8 @@ async def test_one_message_that_is_too_large_for_the_broker_fails_alone(client: 
         "senders", max_message_size=2 * LARGEST, compression=None, send_timeout=30
     ) as producer:
         pending = await send_numbers(producer, topic, 10)
-        refused = await producer.send_soon(too_large)
-        pending |= {b"after": await producer.send_soon(Message(topic, b"after"))}
+        refused = await producer.submit(too_large)
+        pending |= {b"after": await producer.submit(Message(topic, b"after"))}
     assert refused.error is not None
     await check_results(client, results_of(pending), topic)
 

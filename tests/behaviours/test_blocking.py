@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from rocketmq_py import Client, Message, MessageQueue, SendResult, blocking
-from rocketmq_py.blocking import PulledChunk, Span
+from rocketmq_py.blocking import OffsetRange, PullResult
 from rocketmq_py.protocol.stored_message import decode_messages
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import until_readable
@@ -25,7 +25,7 @@ async def in_thread(function: Callable[..., Result], *args: object) -> Result:
     return await trio.to_thread.run_sync(partial(function, *args))
 
 
-def bodies_of(chunks: list[PulledChunk]) -> list[bytes]:
+def bodies_of(chunks: list[PullResult]) -> list[bytes]:
     return [
         message.body
         for chunk in chunks
@@ -45,8 +45,8 @@ async def test_everything_that_threads_send_is_read_once(
             def one_threads(number: int) -> list[SendResult]:
                 bodies = [b"%d-%d" % (number, at) for at in range(300)]
                 results = [single.send(Message(topic, body)) for body in bodies[:20]]
-                futures = [single.send_soon(Message(topic, body)) for body in bodies[20:100]]
-                futures += [batching.send_soon(Message(topic, body)) for body in bodies[100:200]]
+                futures = [single.submit(Message(topic, body)) for body in bodies[20:100]]
+                futures += [batching.submit(Message(topic, body)) for body in bodies[100:200]]
                 results += [future.result() for future in futures]
                 for outcome in batching.send_all([Message(topic, body) for body in bodies[200:]]):
                     assert isinstance(outcome, SendResult)
@@ -60,15 +60,15 @@ async def test_everything_that_threads_send_is_read_once(
     assert len({result.message_id for result in results}) == 1200
     await until_readable(client, topic, count=1200)
 
-    def read(address: str) -> tuple[list[PulledChunk], list[int]]:
+    def read(address: str) -> tuple[list[PullResult], list[int]]:
         with blocking.Client(address) as client, client.reader() as reader:
-            spans = [Span(queue, *bounds) for queue, bounds in reader.offsets(topic).items()]
+            spans = [OffsetRange(queue, *bounds) for queue, bounds in reader.offsets(topic).items()]
             halves = [
                 half
                 for one in spans
                 for half in (
-                    Span(one.queue, one.start, one.end // 2),
-                    Span(one.queue, one.end // 2, one.end),
+                    OffsetRange(one.queue, one.start, one.end // 2),
+                    OffsetRange(one.queue, one.end // 2, one.end),
                 )
             ]
             in_ranges = [len(list(reader.range(one.queue))) for one in spans]
@@ -95,7 +95,7 @@ async def test_pulls_with_filters(client: Client, topic: str, cluster: ClusterUn
 
     def read(address: str, tags: str, sql: str | None) -> set[bytes]:
         with blocking.Reader(address) as reader:
-            spans = [Span(queue, *bounds) for queue, bounds in reader.offsets(topic).items()]
+            spans = [OffsetRange(queue, *bounds) for queue, bounds in reader.offsets(topic).items()]
             return set(bodies_of(list(reader.pull(spans, tags=tags, sql=sql))))
 
     wanted = {b"%d" % number for number in range(400) if number // 100 % 2}
@@ -111,11 +111,11 @@ async def test_what_brokers_have_no_more_is_told(client: Client, topic: str) -> 
             await producer.send(Message(topic, b"%d" % number), queue=queue)
     await until_readable(client, topic, count=5)
     spans = [
-        Span(queue, 2, 9),
-        Span(queue, 50, 60),
-        Span(empty, 0, 3),
-        Span(empty, 4, 5),
-        Span(MessageQueue(topic, queue.broker_name, 99), 0, 1),
+        OffsetRange(queue, 2, 9),
+        OffsetRange(queue, 50, 60),
+        OffsetRange(empty, 0, 3),
+        OffsetRange(empty, 4, 5),
+        OffsetRange(MessageQueue(topic, queue.broker_name, 99), 0, 1),
     ]
     async with client.reader() as reader, reader.pull(spans) as pulling:
         chunks = [chunk async for chunk in pulling]

@@ -19,7 +19,7 @@ PATIENCE = 60
 async def fill(client: Client, topic: str, count: int, *, tags: str = "", start: int = 0) -> None:
     async with client.producer("fillers") as producer:
         for number in range(start, start + count):
-            await producer.send_soon(Message(topic, b"%d" % number, tags=tags))
+            await producer.submit(Message(topic, b"%d" % number, tags=tags))
 
 
 def numbers(*ranges: range) -> list[bytes]:

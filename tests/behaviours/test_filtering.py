@@ -18,7 +18,7 @@ from rocketmq_py import (
     Message,
     PushConsumer,
     ReceivedMessage,
-    Start,
+    StartPosition,
     Suspend,
 )
 from rocketmq_py.broker import EmbeddedBroker
@@ -251,7 +251,9 @@ async def test_a_reader_is_refused_when_it_begins(
         queues = list(await reader.offsets(topic))
         with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
             [message async for message in reader.range(queues[0], sql=WRONG)]
-        async with reader.open(topic, sql=CONDITION, start=Start.BEGINNING, stop_at_end=True) as messages:
+        async with reader.open(
+            topic, sql=CONDITION, start=StartPosition.BEGINNING, stop_at_end=True
+        ) as messages:
             assert {int(message.body) async for message in messages} == {10, 11}
         found = [message for queue in queues async for message in reader.range(queue, sql=CONDITION)]
         assert {int(message.body) for message in found} == {10, 11}

@@ -77,7 +77,7 @@ async def test_nothing_is_lost_when_a_member_is_killed_in_the_middle(
 
         async def send(start: int, stop: int) -> None:
             for number in range(start, stop):
-                await producer.send_soon(Message(unique, b"%d" % number))
+                await producer.submit(Message(unique, b"%d" % number))
 
         await nursery.start(survivor.run)
         await nursery.start(victim.run)

@@ -152,7 +152,7 @@ class Life:
             pending = []
             for topic in self.group.topics:
                 for queue in (await self.client.routes.get(topic)).write_queues:
-                    pending.append(await producer.send_soon(Message(topic, b"x"), queue=queue))
+                    pending.append(await producer.submit(Message(topic, b"x"), queue=queue))
                     self.sent[queue] += 1
             for one in pending:
                 await one

@@ -35,7 +35,7 @@ async def fill_evenly(client: Client, topic: str, count: int, *, tags: str = "",
     queues = itertools.cycle((await client.routes.get(topic)).write_queues)
     async with client.producer("fillers") as producer:
         for number in range(start, start + count):
-            await producer.send_soon(Message(topic, b"%d" % number, tags=tags), queue=next(queues))
+            await producer.submit(Message(topic, b"%d" % number, tags=tags), queue=next(queues))
 
 
 async def poll(consumer: LitePullConsumer, count: int) -> list[ReceivedMessage]:

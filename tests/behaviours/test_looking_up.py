@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from rocketmq_py import Client, Message, MessageQueue, Reader, ReceivedMessage, SendResult, Start
+from rocketmq_py import Client, Message, MessageQueue, Reader, ReceivedMessage, SendResult, StartPosition
 from rocketmq_py.errors import ConfigurationError
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, read_all, until_readable
@@ -165,7 +165,7 @@ async def test_times_that_many_messages_have(client: Client, topic: str) -> None
             before = [m.queue_offset for m in messages if m.store_time_ms < time_ms]
             assert [m.queue_offset async for m in reader.range(queue, begin_ms=time_ms)] == after
             assert [m.queue_offset async for m in reader.range(queue, end_ms=time_ms)] == before
-            async with reader.open(topic, start=Start.at(time_ms), stop_at_end=True) as read:
+            async with reader.open(topic, start=StartPosition.at(time_ms), stop_at_end=True) as read:
                 assert [m.queue_offset async for m in read] == after
 
 
@@ -178,7 +178,7 @@ async def test_some_messages_by_tags_and_by_a_condition(client: Client, topic: s
     async def read(reader: Reader, **what: str) -> list[bytes]:
         async with reader.open(
             topic,
-            start=Start.BEGINNING,
+            start=StartPosition.BEGINNING,
             stop_at_end=True,
             **what,
         ) as messages:

@@ -55,7 +55,7 @@ async def test_hooks_see_sends_and_may_forbid_them(client: Client, topic: str) -
         with pytest.raises(SendForbiddenError, match="NoSecrets forbids to send it: no secrets"):
             await producer.send(Message(topic, b"secret"))
         result = await producer.send(Message(topic, b"public"))
-        pending = await producer.send_soon(Message(topic, b"public"))
+        pending = await producer.submit(Message(topic, b"public"))
         await pending
         await producer.send_batch([Message(topic, b"public"), Message(topic, b"public")])
     assert [len(context.results) for context in seen] == [1, 1, 2]
@@ -101,7 +101,7 @@ async def test_statistics_say_what_was_done(client: Client, topic: str) -> None:
     async with client.producer("senders", latency_faults="5.x") as producer:
         await producer.send(Message(topic, b"1"))
         for _ in range(10):
-            await producer.send_soon(Message(topic, b"2"))
+            await producer.submit(Message(topic, b"2"))
         await producer.send_oneway(Message(topic, b"3"))
         await producer.send_batch([Message(topic, b"4"), Message(topic, b"5")])
         with trio.fail_after(PATIENCE):
@@ -122,7 +122,7 @@ async def test_a_compressed_body_is_stored_small_and_read_whole(
     async with client.producer("senders", compression=Compression(kind=kind)) as producer:
         for body in bodies:
             await producer.send(Message(topic, body))
-            await (await producer.send_soon(Message(topic, body)))
+            await (await producer.submit(Message(topic, body)))
     received = await read_all(client, topic, count=6)
     assert sorted(message.body for message in received) == sorted(bodies * 2)
     for message in received:

@@ -17,11 +17,11 @@ from rocketmq_py import (
     Client,
     ConsumeContext,
     ConsumeFrom,
-    ConsumeMode,
-    ConsumeReturn,
+    ConsumeOperation,
+    ConsumeReturnType,
     ConsumerHook,
-    Flow,
     Message,
+    PullState,
     PushConsumer,
     ReceivedMessage,
 )
@@ -91,13 +91,13 @@ async def test_hooks_see_each_delivery(client: Client, topic: str, unique: str, 
     consumer.add_hook(seen := Seen())
     async with running(consumer, topic, fail_the_first_time):
         await until(lambda: len(seen.contexts) == 16)
-    assert {(context.mode, context.consumer_group) for context in seen.contexts} == {
-        (ConsumeMode.HANDLED, unique)
+    assert {(context.operation, context.consumer_group) for context in seen.contexts} == {
+        (ConsumeOperation.PROCESS, unique)
     }
     of_first = [context for context in seen.contexts if not context.messages[0].reconsume_times]
     again = [context for context in seen.contexts if context.messages[0].reconsume_times]
-    assert {context.returned for context in of_first} == {ConsumeReturn.EXCEPTION}
-    assert {context.returned for context in again} == {ConsumeReturn.SUCCESS}
+    assert {context.returned for context in of_first} == {ConsumeReturnType.EXCEPTION}
+    assert {context.returned for context in again} == {ConsumeReturnType.SUCCESS}
     assert {context.queue.topic for context in again} == {topic if kind == "orderly" else f"%RETRY%{unique}"}
     assert {context.messages[0].topic for context in seen.contexts} == {topic}
 
@@ -124,7 +124,7 @@ async def test_hooks_see_what_is_polled(client: Client, topic: str, unique: str)
                 polled += await consumer.poll()
     assert [message for context in seen.contexts for message in context.messages] == polled
     for context in seen.contexts:
-        assert context.mode is ConsumeMode.RECEIVED
+        assert context.operation is ConsumeOperation.RECEIVE
         assert {message.queue for message in context.messages} == {context.queue}
 
 
@@ -217,7 +217,7 @@ async def test_statistics_say_how_far_a_consumer_is(
         statistics = consumer.statistics
         in_flight = [queue for queue, each in statistics.queues.items() if each.in_flight]
         of_it = statistics.queues[in_flight[0]]
-        assert (of_it.handled_to, of_it.state) == (0, Flow.PULLING)
+        assert (of_it.handled_to, of_it.state) == (0, PullState.PULLING)
         assert of_it.locked is (True if kind == "orderly" else None)
         stuck.set()
         await until(lambda: consumer.statistics.handled == 8)
@@ -272,7 +272,7 @@ async def test_a_pop_consumer_is_looked_at_too(
             assert (consumer.statistics.pulled, consumer.statistics.handled) == (8, 8)
             while sum((await consumer.lag()).values()):  # brokers commit what was acknowledged a little later
                 await trio.sleep(0.05)
-    assert {context.mode for context in seen.contexts} == {ConsumeMode.RECEIVED}
+    assert {context.operation for context in seen.contexts} == {ConsumeOperation.RECEIVE}
     assert sum(len(context.messages) for context in seen.contexts) == 8
     records = [
         fields for message in await read_all(client, traces, count=1) for fields in read_records(message.body)
@@ -302,13 +302,13 @@ async def test_a_push_consumer_that_pops_is_looked_at_too(
         (place,) = popping.queues(consumer)
         of_it = consumer.statistics.queues[place]
         assert (of_it.cached, of_it.cached_bytes, of_it.in_flight) == (1, 1, 1)
-        assert (of_it.state, of_it.lag) == (Flow.PULLING, None)
+        assert (of_it.state, of_it.lag) == (PullState.PULLING, None)
         go_on.set()
         await until(lambda: consumer.statistics.handled == 8)
         with trio.fail_after(PATIENCE):
             while sum((await consumer.lag()).values()):
                 await trio.sleep(0.05)
         assert (consumer.statistics.pulled, consumer.statistics.in_flight) == (8, 0)
-    assert {(context.mode, context.returned) for context in seen.contexts} == {
-        (ConsumeMode.HANDLED, ConsumeReturn.SUCCESS)
+    assert {(context.operation, context.returned) for context in seen.contexts} == {
+        (ConsumeOperation.PROCESS, ConsumeReturnType.SUCCESS)
     }

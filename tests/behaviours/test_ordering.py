@@ -38,7 +38,7 @@ async def test_any_callable_and_the_ready_made_ones_choose(client: Client, topic
         last = await producer.send(Message(topic, b"x"), queue=lambda queues, message: queues[-1])
         assert last.queue == queues[-1]
         assert (await producer.send(Message(topic, b"x"), queue=SelectByRandom())).queue in queues
-        named = await producer.send_soon(Message(topic, b"x"), queue=queues[1])
+        named = await producer.submit(Message(topic, b"x"), queue=queues[1])
         assert (await named).queue == queues[1]
 
 

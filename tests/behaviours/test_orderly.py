@@ -12,12 +12,12 @@ import trio
 
 from rocketmq_py import (
     Client,
-    Commit,
+    CommitOffset,
     ConsumeFrom,
     Message,
     PushConsumer,
     ReceivedMessage,
-    Rollback,
+    RollbackOffset,
     Suspend,
 )
 from rocketmq_py.message import MessageQueue
@@ -182,15 +182,15 @@ async def test_only_what_was_committed_is_done_with(
     rolled_back = False
     full = trio.Event()
 
-    async def handle(message: ReceivedMessage) -> Commit | Rollback | None:
+    async def handle(message: ReceivedMessage) -> CommitOffset | RollbackOffset | None:
         nonlocal rolled_back
         seen.append(message.queue_offset)
         if message.queue_offset == 9:
             full.set()
         if message.queue_offset == 5 and not rolled_back:
             rolled_back = True
-            return Rollback(0.1)
-        return Commit() if message.queue_offset in (2, 6) else None
+            return RollbackOffset(0.1)
+        return CommitOffset() if message.queue_offset in (2, 6) else None
 
     group = f"group-{unique}"
     for _ in range(2):

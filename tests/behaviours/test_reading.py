@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, Start
+from rocketmq_py import Client, ConsumeFrom, Message, StartPosition
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import read_all, until_readable
 from tests.behaviours.test_consuming import Collector, consume, fill, numbers
@@ -11,7 +11,7 @@ from tests.behaviours.test_consuming import Collector, consume, fill, numbers
 pytestmark = pytest.mark.doors
 
 
-async def bodies(client: Client, topic: str, start: Start) -> list[bytes]:
+async def bodies(client: Client, topic: str, start: StartPosition) -> list[bytes]:
     async with (
         client.reader() as reader,
         reader.open(topic, start=start, stop_at_end=True) as messages,
@@ -36,15 +36,15 @@ async def fill_with_a_pause(client: Client, topic: str) -> int:
 
 async def test_where_reading_begins(client: Client, topic: str) -> None:
     middle = await fill_with_a_pause(client, topic)
-    assert await bodies(client, topic, Start.BEGINNING) == numbers(range(80))
-    assert await bodies(client, topic, Start.END) == []
-    assert await bodies(client, topic, Start.at(middle)) == numbers(range(40, 80))
-    assert await bodies(client, topic, Start.at(0)) == numbers(range(80))
-    assert await bodies(client, topic, Start.at(middle + 3_600_000)) == []
-    assert await bodies(client, topic, Start.offset(15)) == numbers(range(60, 80))
-    assert await bodies(client, topic, Start.offset(1000)) == []
-    assert await bodies(client, topic, Start.last(5)) == numbers(range(60, 80))
-    assert await bodies(client, topic, Start.last(1000)) == numbers(range(80))
+    assert await bodies(client, topic, StartPosition.BEGINNING) == numbers(range(80))
+    assert await bodies(client, topic, StartPosition.END) == []
+    assert await bodies(client, topic, StartPosition.at(middle)) == numbers(range(40, 80))
+    assert await bodies(client, topic, StartPosition.at(0)) == numbers(range(80))
+    assert await bodies(client, topic, StartPosition.at(middle + 3_600_000)) == []
+    assert await bodies(client, topic, StartPosition.offset(15)) == numbers(range(60, 80))
+    assert await bodies(client, topic, StartPosition.offset(1000)) == []
+    assert await bodies(client, topic, StartPosition.last(5)) == numbers(range(60, 80))
+    assert await bodies(client, topic, StartPosition.last(1000)) == numbers(range(80))
 
 
 async def test_reading_goes_on_with_what_comes(client: Client, topic: str) -> None:
@@ -68,7 +68,7 @@ async def test_reading_only_some_tags(client: Client, topic: str) -> None:
     await until_readable(client, topic, count=40)
     async with (
         client.reader() as reader,
-        reader.open(topic, start=Start.BEGINNING, stop_at_end=True, tags="B || C") as messages,
+        reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=True, tags="B || C") as messages,
     ):
         received = sorted([message.body async for message in messages], key=int)
     assert received == numbers(range(20, 40))

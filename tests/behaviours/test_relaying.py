@@ -258,7 +258,7 @@ async def test_a_producer_uses_the_relay_if_the_broker_does_not_support_exact_ti
         began = client.now_ms()
         results = [
             await producer.send(Message(topic, b"1", delay=1.5)),
-            await (await producer.send_soon(Message(topic, b"2", deliver_at_ms=began + 2500))),
+            await (await producer.submit(Message(topic, b"2", deliver_at_ms=began + 2500))),
         ]
         async with client.batching_producer("batching", delay_relay=buffer) as batching:
             results.append(await batching.send(Message(topic, b"3", delay=3.5)))

@@ -49,7 +49,7 @@ async def test_many_requests_get_their_own_replies(
             assert reply.topic.endswith("_REPLY_TOPIC")
             done: list[PendingReply] = []
             pending = [
-                await producer.request_soon(
+                await producer.submit_request(
                     Message(topic, b"number %d" % number),
                     queue=SelectByHash(number) if number % 2 else None,
                     timeout=PATIENCE,

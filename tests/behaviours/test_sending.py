@@ -65,7 +65,7 @@ async def test_pipelined_sends_resolve_once_each(client: Client, topic: str) -> 
     done: list[PendingSend] = []
     async with client.producer("senders", max_in_flight=50) as producer:
         pending = [
-            await producer.send_soon(Message(topic, b"%d" % number), queue=queue, on_done=done.append)
+            await producer.submit(Message(topic, b"%d" % number), queue=queue, on_done=done.append)
             for number in range(500)
         ]
         results = [await one for one in pending]
@@ -81,7 +81,7 @@ async def test_pipelined_sends_resolve_once_each(client: Client, topic: str) -> 
 
 async def test_leaving_waits_for_what_is_in_flight(client: Client, topic: str) -> None:
     async with client.producer("senders") as producer:
-        pending = [await producer.send_soon(Message(topic, b"%d" % number)) for number in range(200)]
+        pending = [await producer.submit(Message(topic, b"%d" % number)) for number in range(200)]
     assert all(one.done and one.error is None for one in pending)
 
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from rocketmq_py import Client, Message, TransactionState
-from rocketmq_py.consumer.read.raw import Span
+from rocketmq_py.consumer.read.raw import OffsetRange
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.producer.compression import Compression
@@ -33,12 +33,14 @@ async def connection(cluster: ClusterUnderTest) -> AsyncIterator[ConnectionOptio
     await trio.to_thread.run_sync(connections.close_all)
 
 
-async def spans_of(client: Client, topic: str) -> list[Span]:
+async def spans_of(client: Client, topic: str) -> list[OffsetRange]:
     async with client.reader() as reader:
-        return [Span(queue, first, end) for queue, (first, end) in (await reader.offsets(topic)).items()]
+        return [
+            OffsetRange(queue, first, end) for queue, (first, end) in (await reader.offsets(topic)).items()
+        ]
 
 
-async def read(connection: ConnectionOptions, spans: Sequence[Span], **options: Any) -> Rows:
+async def read(connection: ConnectionOptions, spans: Sequence[OffsetRange], **options: Any) -> Rows:
     """Return the rows of spans. They are read in a thread, because Spark's workers have no event loop."""
 
     def rows() -> Rows:
@@ -95,7 +97,7 @@ async def test_messages_of_many_spans_come_once_and_in_order(
     halves = []
     for span in await spans_of(client, topic):
         middle = span.start + 250
-        halves += [Span(span.queue, span.start, middle), Span(span.queue, middle, span.end)]
+        halves += [OffsetRange(span.queue, span.start, middle), OffsetRange(span.queue, middle, span.end)]
 
     rows = await read(connection, halves, parallel=3, max_buffered_bytes=100_000)
     assert [(row["brokerName"], row["queueId"], row["queueOffset"]) for row in rows] == [
@@ -161,7 +163,7 @@ async def test_offsets_beyond_the_end_are_lost(
     await until_readable(client, topic, count=1)
     spans = await spans_of(client, topic)
     (span,) = [span for span in spans if span.end]
-    beyond = Span(span.queue, 0, 3)
+    beyond = OffsetRange(span.queue, 0, 3)
     with pytest.raises(DataLossError) as caught:
         await read(connection, [beyond])
     assert (caught.value.queue, caught.value.first, caught.value.end) == (span.queue, 1, 3)
@@ -174,7 +176,7 @@ async def test_offsets_beyond_the_end_are_lost(
 
 async def test_missing_queue_is_lost(client: Client, connection: ConnectionOptions, topic: str) -> None:
     (broker, *_) = {span.queue.broker_name for span in await spans_of(client, topic)}
-    missing = Span(MessageQueue(topic, broker, 77), 5, 9)
+    missing = OffsetRange(MessageQueue(topic, broker, 77), 5, 9)
     with pytest.raises(DataLossError) as caught:
         await read(connection, [missing])
     assert (caught.value.first, caught.value.end) == (5, 9)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, ReceivedMessage, Start
+from rocketmq_py import Client, ConsumeFrom, ReceivedMessage, StartPosition
 
 PATIENCE = 60
 
@@ -96,7 +96,7 @@ async def pop(client: Client, topic: str, group: str, count: int, _: Path) -> li
 async def read(client: Client, topic: str, _group: str, count: int, _: Path) -> list[ReceivedMessage]:
     async with (
         client.reader() as reader,
-        reader.open(topic, start=Start.BEGINNING, stop_at_end=True) as messages,
+        reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=True) as messages,
     ):
         return [message async for message in messages]
 

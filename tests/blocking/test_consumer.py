@@ -29,7 +29,7 @@ FIRST = ConsumeFrom.FIRST
 @pytest.fixture
 def sent(client: Client) -> Client:
     with client.producer("sender", send_timeout=60.0) as producer:
-        for future in [producer.send_soon(Message("T", body)) for body in NUMBERS]:
+        for future in [producer.submit(Message("T", body)) for body in NUMBERS]:
             future.result()
     return client
 
@@ -238,5 +238,5 @@ def test_requests_and_replies(client: Client) -> None:
             consumer.subscribe("Q")
             consumer.start(answer)
             assert asks.request(Message("Q", b"hello"), timeout=60).body == b"HELLO"
-            futures = [asks.request_soon(Message("Q", b"%d" % number), timeout=60) for number in range(5)]
+            futures = [asks.submit_request(Message("Q", b"%d" % number), timeout=60) for number in range(5)]
             assert [future.result().body for future in futures] == [b"0", b"1", b"2", b"3", b"4"]

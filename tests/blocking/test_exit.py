@@ -22,8 +22,8 @@ PIPELINED = """
     producer = client.producer("g")
     alone = BatchingProducer(address, group="g", linger=5)
     for number in range(500):
-        producer.send_soon(Message("T", b"x"))
-        alone.send_soon(Message("T", b"x"))
+        producer.submit(Message("T", b"x"))
+        alone.submit(Message("T", b"x"))
     if end == "thread":
         # It goes on when the main thread has ended, and sends still.
         def go_on():
@@ -102,7 +102,7 @@ def test_the_end_of_a_worker_of_multiprocessing(address: str, client: Client) ->
         def work():
             own = Producer(sys.argv[1], group="g")
             for _ in range(100):
-                own.send_soon(Message("T", b"x"))
+                own.submit(Message("T", b"x"))
 
         producer.send(Message("T", b"x"))
         context = multiprocessing.get_context("fork")
@@ -150,7 +150,7 @@ LATE = """
     for producer in producers:
         producer._target.close_timeout = 0.01
         for _ in range(10):
-            producer.send_soon(Message("T", b"x"))
+            producer.submit(Message("T", b"x"))
 
     close_all = trio_thread.TrioThread.close_all
 
@@ -183,8 +183,8 @@ def test_messages_that_cannot_be_sent_are_told_and_hold_nothing_up() -> None:
         options = dict(group="g", request_timeout=60, send_timeout=60)
         producer, batching = Producer(address, **options), BatchingProducer(address, **options)
         for number in range(10):
-            producer.send_soon(Message("T" if number < 7 else "U", b"x"))
-            batching.send_soon(Message("V", b"x"))
+            producer.submit(Message("T" if number < 7 else "U", b"x"))
+            batching.submit(Message("V", b"x"))
     """
     ended = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)],

@@ -36,7 +36,7 @@ BOTH_SEND = """
     child = os.fork()
     if not child:
         assert refused(lambda: producer.send(Message("T", b"x")))
-        assert refused(lambda: producer.send_soon(Message("T", b"x")))
+        assert refused(lambda: producer.submit(Message("T", b"x")))
         assert refused(lambda: alone.send(Message("T", b"x")))
         assert refused(lambda: batching.send_all([Message("T", b"x")]))
         assert refused(lambda: batching.flush())
@@ -90,7 +90,7 @@ MANY_CHILDREN = """
     def hammer():
         futures = []
         while not stop.is_set():
-            futures += [producer.send_soon(Message("T", b"p")), batching.send_soon(Message("T", b"b"))]
+            futures += [producer.submit(Message("T", b"p")), batching.submit(Message("T", b"b"))]
             futures[-40:-39] and futures[-40].result()
         sent.extend(future.result() for future in futures)
 
@@ -98,11 +98,11 @@ MANY_CHILDREN = """
     for thread in threads:
         thread.start()
     for _ in range(10):
-        future = producer.send_soon(Message("T", b"main"))
+        future = producer.submit(Message("T", b"main"))
         child = os.fork()
         if not child:
             # Locks may have been held by any thread at that moment.
-            for call in (lambda: producer.send_soon(Message("T", b"x")), batching.flush, future.result):
+            for call in (lambda: producer.submit(Message("T", b"x")), batching.flush, future.result):
                 try:
                     call()
                 except ClosedError:
@@ -113,7 +113,7 @@ MANY_CHILDREN = """
             producer.close()
             with Producer(address, group="g") as own:
                 own.send(Message("T", b"child"))
-                os._exit(0 if own.send_soon(Message("T", b"child")).result() else 1)
+                os._exit(0 if own.submit(Message("T", b"child")).result() else 1)
         assert os.waitpid(child, 0) == (child, 0)
         sent.append(future.result())
     stop.set()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from rocketmq_py import ConsumeFrom, Message, ReceivedMessage, Start, TransactionState
+from rocketmq_py import ConsumeFrom, Message, ReceivedMessage, StartPosition, TransactionState
 from rocketmq_py.blocking import (
     Admin,
     BatchingProducer,
@@ -107,7 +107,7 @@ def test_opening_sending_and_closing(address: str, interruptions: Interruptions)
         with Client(address) as client, client.producer("g") as producer:
             send(producer.send)
             producer.send_oneway(Message("T", b"oneway"))
-            future = producer.send_soon(Message("T", b"soon"))
+            future = producer.submit(Message("T", b"soon"))
             producer.flush()
             future.result()
             producer.queues("T")
@@ -121,7 +121,10 @@ def test_opening_sending_and_closing(address: str, interruptions: Interruptions)
     fill(address)
     with nothing_left() as check:
         assert interrupt_each_wait(interruptions, use, check) > 10
-    with Reader(address) as reader, reader.open("T", start=Start.BEGINNING, stop_at_end=True) as messages:
+    with (
+        Reader(address) as reader,
+        reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages,
+    ):
         stored = [message.body for message in messages]
     assert len(acknowledged) > 10
     assert set(acknowledged) <= set(stored)
@@ -132,7 +135,7 @@ def test_reading_and_administering(address: str, interruptions: Interruptions) -
 
     def use() -> None:
         with Reader(address) as reader:
-            with reader.open("T", start=Start.BEGINNING, stop_at_end=True) as messages:
+            with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
                 assert {message.body for message in messages} == BODIES
             (queue, *_) = reader.offsets("T")
             assert all(message.queue == queue for message in reader.range(queue))

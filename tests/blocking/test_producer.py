@@ -46,7 +46,7 @@ def test_the_ways_of_sending(client: Client) -> None:
         assert isinstance(result, SendResult)
         (queue, *_) = producer.queues("T")
         assert producer.send(Message("T", b"there"), queue=queue, timeout=5).queue == queue
-        future = producer.send_soon(Message("T", b"soon"), queue=SelectByHash("key"))
+        future = producer.submit(Message("T", b"soon"), queue=SelectByHash("key"))
         assert future.result().message_id
         assert future.exception() is None
         producer.send_oneway(Message("T", b"oneway"))
@@ -68,7 +68,7 @@ def test_errors_are_the_trio_producers(client: Client) -> None:
     with client.producer("g", max_message_size=10) as producer:
         with pytest.raises(MessageTooLargeError):
             producer.send(Message("T", bytes(11)))
-        future = producer.send_soon(Message("T", bytes(11)))
+        future = producer.submit(Message("T", bytes(11)))
         with pytest.raises(MessageTooLargeError):
             future.result()
         assert isinstance(future.exception(), MessageTooLargeError)
@@ -84,9 +84,9 @@ def test_a_selector_that_raises_fails_its_message_only(client: Client) -> None:
 
     with client.producer("g") as producer:
         futures = [
-            producer.send_soon(Message("T", b"1")),
-            producer.send_soon(Message("T", b"2"), queue=choose),
-            producer.send_soon(Message("T", b"3")),
+            producer.submit(Message("T", b"1")),
+            producer.submit(Message("T", b"2"), queue=choose),
+            producer.submit(Message("T", b"3")),
         ]
         assert futures[0].result().status is futures[2].result().status
         with pytest.raises(LookupError, match="no queue for this"):
@@ -95,12 +95,12 @@ def test_a_selector_that_raises_fails_its_message_only(client: Client) -> None:
 
 def test_futures_work_with_the_standard_library(client: Client) -> None:
     with client.producer("g") as producer:
-        futures = [producer.send_soon(Message("T", body(number))) for number in range(200)]
+        futures = [producer.submit(Message("T", body(number))) for number in range(200)]
         assert {future.result().message_id for future in as_completed(futures)} == {
             future.result().message_id for future in futures
         }
         seen: list[SendResult] = []
-        last = producer.send_soon(Message("T", b"last"))
+        last = producer.submit(Message("T", b"last"))
         called = threading.Event()
 
         def note(future: Future[SendResult]) -> None:
@@ -120,7 +120,7 @@ def test_one_threads_messages_leave_in_order(client: Client) -> None:
         with client.reader() as reader:
             (_, begin) = reader.offsets("T")[queue]
         for number in range(500):
-            producer.send_soon(Message("T", body(number)), queue=queue)
+            producer.submit(Message("T", body(number)), queue=queue)
         producer.flush()
         with client.reader() as reader:
             assert [message.body for message in reader.range(queue, begin)] == list(map(body, range(500)))
@@ -135,7 +135,7 @@ def test_many_threads_share_the_space(client: Client, limits: dict[str, int]) ->
         def hammer(number: int) -> int:
             futures = []
             for _ in range(100):
-                futures.append(producer.send_soon(Message("T", bytes(200))))
+                futures.append(producer.submit(Message("T", bytes(200))))
                 most.append(producer.in_flight)
             return len({future.result().message_id for future in futures})
 
@@ -147,7 +147,7 @@ def test_many_threads_share_the_space(client: Client, limits: dict[str, int]) ->
 
 def test_a_message_larger_than_all_places_goes_alone(client: Client) -> None:
     with client.producer("g", max_in_flight_bytes=100) as producer:
-        futures = [producer.send_soon(Message("T", bytes(1000))) for _ in range(3)]
+        futures = [producer.submit(Message("T", bytes(1000))) for _ in range(3)]
         assert len({future.result().message_id for future in futures}) == 3
 
 
@@ -169,10 +169,10 @@ class BrokerStandsStill(ProducerHook):
 def test_cancelling_what_waits_for_its_turn(client: Client) -> None:
     with client.producer("g") as producer:
         hook = BrokerStandsStill(producer)
-        first = producer.send_soon(Message("T", b"first"))
+        first = producer.submit(Message("T", b"first"))
         hook.is_still.wait()
-        second = producer.send_soon(Message("T", b"second"))
-        third = producer.send_soon(Message("T", b"third"))
+        second = producer.submit(Message("T", b"second"))
+        third = producer.submit(Message("T", b"third"))
         assert not first.cancel(), "it is under way"
         assert second.cancel()
         hook.go_on.set()
@@ -195,7 +195,7 @@ def test_futures_that_are_watched_before_and_after_they_have_an_outcome(
     ]
     with client.producer("g") as producer, ThreadPoolExecutor(2 * len(watch)) as pool:
         hook = BrokerStandsStill(producer)
-        futures = [producer.send_soon(Message("T", b"x")) for _ in range(2 * len(watch))]
+        futures = [producer.submit(Message("T", b"x")) for _ in range(2 * len(watch))]
         hook.is_still.wait()
         assert [future.running() for future in futures] == [True] + [False] * (len(futures) - 1)
         assert not any(future.done() for future in futures)
@@ -223,7 +223,7 @@ def test_futures_that_are_watched_before_and_after_they_have_an_outcome(
 def test_an_interruption_while_all_places_are_taken(client: Client) -> None:
     with client.producer("g", max_in_flight=1) as producer:
         hook = BrokerStandsStill(producer)
-        first = producer.send_soon(Message("T", b"first"))
+        first = producer.submit(Message("T", b"first"))
         main = threading.main_thread().ident
         assert main is not None
 
@@ -237,7 +237,7 @@ def test_an_interruption_while_all_places_are_taken(client: Client) -> None:
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # it may come a moment before, or in the call
             interrupting.start()
             while True:
-                producer.send_soon(Message("T", b"more"))
+                producer.submit(Message("T", b"more"))
         interrupting.join()
         first.result()
         producer.flush()
@@ -250,13 +250,13 @@ def test_a_callback_may_send_and_wait(client: Client) -> None:
 
         def again(_: object) -> None:
             producer.send(Message("T", b"awaited"))
-            first = producer.send_soon(Message("T", b"waits for space"))
-            producer.send_soon(Message("T", b"waits for space, too")).result()
+            first = producer.submit(Message("T", b"waits for space"))
+            producer.submit(Message("T", b"waits for space, too")).result()
             first.result()
             producer.flush()
             done.set()
 
-        producer.send_soon(Message("T", b"x")).add_done_callback(again)
+        producer.submit(Message("T", b"x")).add_done_callback(again)
         done.wait()
     assert count(client, "T") == 4
 
@@ -302,7 +302,7 @@ def test_nothing_waits_in_the_thread_that_would_have_to_wake_it(address: str, cl
 
         def call_all() -> None:
             remove()
-            pending.append(producer.send_soon(Message("T", b"under way")))
+            pending.append(producer.submit(Message("T", b"under way")))
             for name, wait in waits.items():
                 try:
                     wait()
@@ -313,24 +313,24 @@ def test_nothing_waits_in_the_thread_that_would_have_to_wake_it(address: str, cl
             done.set()
 
         remove = producer.add_hook(RunInTrioThread(call_all))
-        producer.send_soon(Message("T", b"x"))
+        producer.submit(Message("T", b"x"))
         done.wait()
         assert refused.keys() == waits.keys()
         assert len(set(refused.values())) == 1
-        assert "use send_soon, or make the call in another thread" in refused["flush"]
+        assert "use submit, or make the call in another thread" in refused["flush"]
         assert pending[0].result().message_id
 
 
 def test_closing_finishes_what_is_under_way(client: Client) -> None:
     producer = client.producer("g", send_timeout=60.0)
     producer._target.close_timeout = 60.0  # however busy the machine is
-    futures = [producer.send_soon(Message("T", b"x")) for _ in range(2000)]
+    futures = [producer.submit(Message("T", b"x")) for _ in range(2000)]
     producer.close()
     assert all(future.done() for future in futures)
     assert len({future.result().message_id for future in futures}) == 2000
     producer.close()
     assert not producer.is_open
-    for use in (producer.send, producer.send_soon):
+    for use in (producer.send, producer.submit):
         with pytest.raises(ClosedError):
             use(Message("T", b"x"))
 
@@ -338,7 +338,7 @@ def test_closing_finishes_what_is_under_way(client: Client) -> None:
 def test_closing_the_client_closes_what_is_opened_from_it(address: str) -> None:
     client = Client(address)
     producer, batching, reader = client.producer("g"), client.batching_producer("g"), client.reader()
-    futures = [one.send_soon(Message("T", b"x")) for one in (producer, batching) for _ in range(100)]
+    futures = [one.submit(Message("T", b"x")) for one in (producer, batching) for _ in range(100)]
     client.close()
     assert not any(one.is_open for one in (producer, batching, reader))
     assert len({future.result().message_id for future in futures}) == 200
@@ -393,12 +393,12 @@ def test_what_is_closed_says_so(address: str) -> None:
     client.close()
     uses: list[Callable[[], object]] = [
         lambda: alone.send(message),
-        lambda: alone.send_soon(message),
+        lambda: alone.submit(message),
         lambda: alone.flush(),
         lambda: producer.send_batch([message]),
         lambda: producer.queues("T"),
         lambda: batching.send(message),
-        lambda: batching.send_soon(message),
+        lambda: batching.submit(message),
         lambda: batching.flush(),
         lambda: reader.topics(),
         lambda: reader.open("T"),
@@ -413,7 +413,7 @@ def test_wrong_types_are_named_at_the_door(client: Client) -> None:
     with client.producer("g") as producer, client.batching_producer("g") as batching:
         for one in (producer, batching):
             with pytest.raises(InvalidMessageError, match="message must be a Message, not bytes"):
-                one.send_soon(b"x")  # type: ignore[arg-type]
+                one.submit(b"x")  # type: ignore[arg-type]
             assert one.statistics.in_flight == 0
         for door in (Producer, BatchingProducer, Reader):
             for wrong in (5, ["127.0.0.1:1"], producer, rocketmq_py.Client("127.0.0.1:1")):
@@ -434,7 +434,7 @@ def test_nobody_answers(unused_address: str) -> None:
         with pytest.raises(NameServerError):
             producer.send(Message("T", b"x"))
         with pytest.raises(NameServerError):
-            producer.send_soon(Message("T", b"x")).result()
+            producer.submit(Message("T", b"x")).result()
 
 
 def test_a_broker_that_goes_away(client: Client) -> None:
@@ -442,7 +442,7 @@ def test_a_broker_that_goes_away(client: Client) -> None:
     with Producer(broker.start(), group="g", retries=0, retries_pipelined=0) as producer:
         producer.send(Message("T", b"x"))
         broker.stop()
-        futures = [producer.send_soon(Message("T", b"x"), timeout=1) for _ in range(10)]
+        futures = [producer.submit(Message("T", b"x"), timeout=1) for _ in range(10)]
         assert all(isinstance(future.exception(), RocketMQError) for future in futures)
 
 
@@ -490,7 +490,7 @@ def test_batches_of_many_threads(client: Client) -> None:
 
         def hammer(number: int) -> int:
             rng = random.Random(number)
-            futures = [producer.send_soon(Message("T", rng.randbytes(100))) for _ in range(300)]
+            futures = [producer.submit(Message("T", rng.randbytes(100))) for _ in range(300)]
             return len({future.result().message_id for future in futures})
 
         with ThreadPoolExecutor(6) as pool:
@@ -500,7 +500,7 @@ def test_batches_of_many_threads(client: Client) -> None:
 
 def test_flushing_does_not_wait_for_the_linger(client: Client) -> None:
     with client.batching_producer("g", linger=10_000.0) as producer:
-        futures = [producer.send_soon(Message("T", body(number))) for number in range(10)]
+        futures = [producer.submit(Message("T", body(number))) for number in range(10)]
         producer.flush()
         assert all(future.done() for future in futures)
         assert attrs.asdict(producer.statistics)["sent"] == 10
@@ -524,7 +524,7 @@ def test_64_threads_send_read_and_close(address: str) -> None:
             with Producer(address, group=f"own-{number}") as own:
                 sent = [
                     shared.send(Message("T", b"1")),
-                    shared.send_soon(Message("T", b"2")).result(),
+                    shared.submit(Message("T", b"2")).result(),
                     own.send(Message("T", b"3")),
                     *own.send_batch([Message("T", b"4"), Message("T", b"5")]),
                 ]

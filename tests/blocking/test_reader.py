@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rocketmq_py import Message, SendResult, Start
-from rocketmq_py.blocking import Client, Span
-from rocketmq_py.consumer.group.statistics import Flow
+from rocketmq_py import Message, SendResult, StartPosition
+from rocketmq_py.blocking import Client, OffsetRange
+from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
 from rocketmq_py.errors import ClosedError, ConfigurationError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
@@ -27,9 +27,9 @@ def sent(client: Client) -> list[SendResult]:
     return [outcome for outcome in outcomes if isinstance(outcome, SendResult)]
 
 
-def spans_of(client: Client) -> list[Span]:
+def spans_of(client: Client) -> list[OffsetRange]:
     with client.reader() as reader:
-        return [Span(queue, first, end) for queue, (first, end) in reader.offsets("T").items()]
+        return [OffsetRange(queue, first, end) for queue, (first, end) in reader.offsets("T").items()]
 
 
 def test_what_a_reader_tells(client: Client, sent: list[SendResult]) -> None:
@@ -122,9 +122,9 @@ def test_pulls_end_when_they_are_closed_or_dropped(client: Client, sent: list[Se
 def test_an_error_ends_a_pull(
     client: Client, sent: list[SendResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(WAIT_SECONDS, Flow.FAILED, 0.01)  # before the other try
+    monkeypatch.setitem(WAIT_SECONDS, PullState.FAILED, 0.01)  # before the other try
     with client.reader() as reader:
-        chunks = reader.pull([Span(MessageQueue("T", "broker-z", 0), 0, 1)], patience=0.001)
+        chunks = reader.pull([OffsetRange(MessageQueue("T", "broker-z", 0), 0, 1)], patience=0.001)
         with pytest.raises(RocketMQError, match="broker-z"):
             list(chunks)
         assert members(client) == 0
@@ -132,7 +132,7 @@ def test_an_error_ends_a_pull(
 
 def test_following_a_topic(client: Client, sent: list[SendResult]) -> None:
     with client.reader() as reader, client.producer("g") as producer:
-        with reader.open("T", start=Start.BEGINNING, stop_at_end=True) as messages:
+        with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
             assert len({message.message_id for message in messages}) == 1000
         with reader.open("T") as messages:
             result = producer.send(Message("T", b"new"))

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py import Client, Start
+from rocketmq_py import Client, StartPosition
 from rocketmq_py.cli.benching import Measured
 from rocketmq_py.cli.latencies import Latencies
 from rocketmq_py.cli.pace import Pace
@@ -27,7 +27,7 @@ async def sizes_of(address: str) -> list[int]:
     async with (
         Client(address) as client,
         client.reader() as reader,
-        reader.open("Bench", start=Start.BEGINNING, stop_at_end=True) as messages,
+        reader.open("Bench", start=StartPosition.BEGINNING, stop_at_end=True) as messages,
     ):
         return [len(message.body) async for message in messages]
 

@@ -7,7 +7,7 @@ import pytest
 from rocketmq_py.cli.options import DEFAULT_ADDRESS, check_addresses, parse_property
 from rocketmq_py.cli.start import Offset, Position, parse_offset
 from rocketmq_py.client.config import DEFAULT_ADDRESS as CLIENT_DEFAULT
-from rocketmq_py.consumer import Start
+from rocketmq_py.consumer import StartPosition
 
 
 @pytest.mark.parametrize(
@@ -28,11 +28,11 @@ def test_offsets(text: str, expected: Offset) -> None:
 
 def test_where_an_offset_starts() -> None:
     starts = {
-        "beginning": Start.BEGINNING,
-        "end": Start.END,
-        "17": Start.offset(17),
-        "-10": Start.last(10),
-        "@1700000000000": Start.at(1_700_000_000_000),
+        "beginning": StartPosition.BEGINNING,
+        "end": StartPosition.END,
+        "17": StartPosition.offset(17),
+        "-10": StartPosition.last(10),
+        "@1700000000000": StartPosition.at(1_700_000_000_000),
     }
     assert {text: parse_offset(text).start() for text in starts} == starts
 

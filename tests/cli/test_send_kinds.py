@@ -8,7 +8,7 @@ import time
 import pytest
 import trio
 
-from rocketmq_py import Client, ReceivedMessage, Start
+from rocketmq_py import Client, ReceivedMessage, StartPosition
 from rocketmq_py.cli.options import parse_time
 from tests.cli.conftest import Invoke
 
@@ -17,7 +17,7 @@ async def read(address: str, topic: str) -> list[ReceivedMessage]:
     async with (
         Client(address) as client,
         client.reader() as reader,
-        reader.open(topic, start=Start.BEGINNING, stop_at_end=True) as messages,
+        reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=True) as messages,
     ):
         return [message async for message in messages]
 

@@ -41,7 +41,7 @@ async def test_every_request_is_seen_before_and_after() -> None:
         async with Client(cluster.address) as client, client.producer("g") as producer:
             remove = client.add_rpc_hook(notes := Notes())
             await producer.send(MESSAGE)
-            await (await producer.send_soon(MESSAGE))
+            await (await producer.submit(MESSAGE))
             await producer.send_oneway(MESSAGE)
             awaited, pipelined, oneway = notes.sends()
             for context in (awaited, pipelined):
@@ -69,7 +69,7 @@ async def test_hooks_see_why_no_answer_came(jumping_clock: object) -> None:
         with pytest.raises(RequestTimeoutError):
             await producer.send(MESSAGE)
         with pytest.raises(RequestTimeoutError):
-            await (await producer.send_soon(MESSAGE))
+            await (await producer.submit(MESSAGE))
         assert {type(context.error) for context in notes.sends()} == {RequestTimeoutError}
 
 
@@ -87,7 +87,7 @@ async def test_a_request_that_a_closed_connection_refuses_is_seen_too() -> None:
     ):
         client.add_rpc_hook(notes := Notes())
         with pytest.raises(ConnectionLostError):
-            await (await producer.send_soon(MESSAGE))
+            await (await producer.submit(MESSAGE))
         assert isinstance(notes.sends()[0].error, ConnectionLostError)
 
 
@@ -103,7 +103,7 @@ async def test_a_hook_that_raises_changes_nothing(caplog: pytest.LogCaptureFixtu
         client.add_rpc_hook(Broken())
         async with client.producer("g") as producer:
             await producer.send(MESSAGE)
-            await (await producer.send_soon(MESSAGE))
+            await (await producer.submit(MESSAGE))
             await producer.send_oneway(MESSAGE)
     assert any("Broken.before_request" in record.message for record in caplog.records)
     assert {record.levelno for record in caplog.records if "Broken" in record.message} == {logging.ERROR}
@@ -122,10 +122,10 @@ async def test_a_header_that_a_hook_spoils_is_its_messages_error(jumping_clock: 
     ):
         client.add_rpc_hook(Spoil())
         await producer.queues("T")
-        waited = await producer.send_soon(MESSAGE)  # for the connection
+        waited = await producer.submit(MESSAGE)  # for the connection
         with pytest.raises(InvalidMessageError, match="surrogates not allowed"):
             await waited
-        for send in (producer.send, producer.send_soon, producer.request, producer.send_oneway):
+        for send in (producer.send, producer.submit, producer.request, producer.send_oneway):
             with pytest.raises(InvalidMessageError, match="surrogates not allowed"):
                 await send(MESSAGE)
         assert producer.in_flight == 0
@@ -151,7 +151,7 @@ async def test_what_a_hook_has_wait_until_its_connection_is_lost_is_sent_over_an
     ):
         await producer.send(MESSAGE)
         client.add_rpc_hook(Lose())
-        assert (await (await producer.send_soon(MESSAGE))).queue.topic == "T"
+        assert (await (await producer.submit(MESSAGE))).queue.topic == "T"
         assert lost == [cluster.brokers["broker-a"].address]
         assert producer.statistics.retried == 1
 
@@ -165,7 +165,7 @@ async def test_a_topic_that_is_new_waits_for_its_route_before_its_hooks() -> Non
         client.add_rpc_hook(notes := Notes())
         await producer.send(MESSAGE)
         cluster.topics["New"] = (1, 1, 6)
-        await (await producer.send_soon(Message("New", b"x")))
+        await (await producer.submit(Message("New", b"x")))
         assert [context.fields["b"] for context in notes.sends()] == ["T", "New"]
 
 
@@ -182,7 +182,7 @@ async def test_a_hook_that_takes_longer_than_dialling(jumping_clock: trio.testin
         async with client.producer("g", send_timeout=60) as producer:
             await producer.send(MESSAGE)
             await producer.send_oneway(MESSAGE)
-            await (await producer.send_soon(MESSAGE))
+            await (await producer.submit(MESSAGE))
 
 
 async def test_a_hook_that_takes_longer_than_a_dialling_that_fails(

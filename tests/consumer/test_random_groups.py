@@ -27,7 +27,7 @@ from rocketmq_py import (
     PoppedMessage,
     PushConsumer,
     ReceivedMessage,
-    Start,
+    StartPosition,
 )
 from rocketmq_py.consumer.config import LOCK_LIFE
 from rocketmq_py.errors import ClosedError, RocketMQError
@@ -344,7 +344,7 @@ def test_readers(seed: int) -> None:
 
     async def program(world: World) -> None:
         async def follow(client: Client) -> None:
-            async with client.reader() as reader, reader.open("T", start=Start.BEGINNING) as stream:
+            async with client.reader() as reader, reader.open("T", start=StartPosition.BEGINNING) as stream:
                 async for message in stream:
                     read[message.queue].append(message.queue_offset)
                     bodies.add(int(message.body))

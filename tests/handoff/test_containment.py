@@ -45,7 +45,7 @@ def test_a_callback_is_logged_and_others_run(
         raise error
 
     with client.producer("g") as producer:
-        future = producer.send_soon(Message("T", b"x"))
+        future = producer.submit(Message("T", b"x"))
         future.add_done_callback(fail)
         future.add_done_callback(called.append)
         producer.flush()
@@ -61,7 +61,7 @@ def test_a_selector_fails_its_own_send(client: Client, error: type[BaseException
     with client.producer("g") as producer:
         producer.send(Message("T", b"x"))
         with pytest.raises(error):
-            producer.send_soon(Message("T", b"x"), queue=choose).result(60)
+            producer.submit(Message("T", b"x"), queue=choose).result(60)
         with pytest.raises(error):
             producer.send(Message("T", b"x"), queue=choose)
         assert producer.send(Message("T", b"x")).message_id
@@ -73,15 +73,15 @@ def test_a_selector_for_a_new_topic_fails_its_own_send(client: Client, error: ty
 
     with client.producer("g") as producer:
         with pytest.raises(error):
-            producer.send_soon(Message("New", b"x"), queue=choose).result(60)
-        assert producer.send_soon(Message("New", b"x")).result(60).message_id
+            producer.submit(Message("New", b"x"), queue=choose).result(60)
+        assert producer.submit(Message("New", b"x")).result(60).message_id
 
 
 def test_a_hook_fails_its_own_send(client: Client, error: type[BaseException]) -> None:
     with client.producer("g") as producer, client.producer("other") as other:
         remove = producer.add_hook(RaisingHook(error))
         with pytest.raises(error):
-            producer.send_soon(Message("T", b"x")).result(60)
+            producer.submit(Message("T", b"x")).result(60)
         with pytest.raises(error):
             producer.send(Message("T", b"x"))
         remove()

@@ -29,7 +29,7 @@ COLLECTED = """
             sending.start()
             sending.join()
             return
-        future = producer.send_soon(Message("T", b"finalizer"))
+        future = producer.submit(Message("T", b"finalizer"))
         sent.append(future)
         if call == "result":
             try:
@@ -55,7 +55,7 @@ COLLECTED = """
     while ran_in[True] < 200:
         number += 1
         make()
-        sent.append(producer.send_soon(Message("T", b"main")))
+        sent.append(producer.submit(Message("T", b"main")))
         if number % 10 == 0:
             results.append(producer.send(Message("T", b"main")))
     gc.disable()
@@ -68,7 +68,7 @@ COLLECTED = """
 
 
 @pytest.mark.parametrize("kind", ["del", "weakref"])
-@pytest.mark.parametrize("call", ["send_soon", "result", "thread"])
+@pytest.mark.parametrize("call", ["submit", "result", "thread"])
 def test_the_collector_runs_finalizers_inside_of_calls(
     address: str, client: Client, call: str, kind: str
 ) -> None:
@@ -92,7 +92,7 @@ AT_EXIT = """
             self.call = {
                 "close": producer.close,
                 "send": lambda send=producer.send, message=message: send(message),
-                "send_soon": lambda send=producer.send_soon, message=message: send(message).result(),
+                "submit": lambda send=producer.submit, message=message: send(message).result(),
                 "flush": producer.flush,
                 "statistics": lambda producer=producer: producer.statistics,
                 "new": lambda Producer=Producer, address=address: Producer(address, group="other"),
@@ -114,7 +114,7 @@ AT_EXIT = """
     [
         ("close", "returned"),
         ("send", "ClosedError"),
-        ("send_soon", "ClosedError"),
+        ("submit", "ClosedError"),
         ("flush", "ClosedError"),
         ("statistics", "returned"),
         ("new", "ClosedError"),
@@ -129,7 +129,7 @@ EARLIER_ATEXIT = """
     import atexit, sys
 
     def late():
-        for call in (lambda: producer.send(message), lambda: producer.send_soon(message), producer.flush):
+        for call in (lambda: producer.send(message), lambda: producer.submit(message), producer.flush):
             try:
                 call()
             except ClosedError:
@@ -145,7 +145,7 @@ EARLIER_ATEXIT = """
 
     def early():
         producer.send(message)
-        producer.send_soon(message)
+        producer.submit(message)
 
     atexit.register(early)
     producer, message = Producer(sys.argv[1], group="g"), Message("T", b"x")
@@ -165,7 +165,7 @@ CALLBACKS_AT_EXIT = """
 
     producer = Producer(sys.argv[1], group="g")
     for _ in range(500):
-        producer.send_soon(Message("T", b"x")).add_done_callback(lambda _: os.write(1, b"."))
+        producer.submit(Message("T", b"x")).add_done_callback(lambda _: os.write(1, b"."))
 """
 
 

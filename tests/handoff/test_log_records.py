@@ -45,7 +45,7 @@ DEAD_BROKER = (
                 dying.send(Message("T", b"x"), timeout=0.3)
             except RocketMQError:
                 pass
-            dying.send_soon(Message("T", b"x"), timeout=0.1)
+            dying.submit(Message("T", b"x"), timeout=0.1)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -98,7 +98,7 @@ CONFIGURED = (
         def __init__(self):  # logging holds its own lock here
             super().__init__(Producer(sys.argv[1], group="logs"))
             self.producer.send(Message("Logs", b"hello"))
-            self.producer.send_soon(Message("Logs", b"hello")).result()
+            self.producer.submit(Message("Logs", b"hello")).result()
             assert not failures(self.producer)
 
     def failures(producer):

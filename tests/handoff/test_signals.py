@@ -22,8 +22,8 @@ TIMER = """
     handled, sent = [], []
     calls = {
         "send": lambda: producer.send(Message("T", b"handler")),
-        "send_soon": lambda: producer.send_soon(Message("T", b"handler")),
-        "result": lambda: producer.send_soon(Message("T", b"handler")).result(),
+        "submit": lambda: producer.submit(Message("T", b"handler")),
+        "result": lambda: producer.submit(Message("T", b"handler")).result(),
         "flush": producer.flush,
     }
 
@@ -34,7 +34,7 @@ TIMER = """
     signal.signal(signal.SIGALRM, handle)
     signal.setitimer(signal.ITIMER_REAL, 0.002)
     while len(handled) < 300:
-        sent.append(producer.send_soon(Message("T", b"main")))
+        sent.append(producer.submit(Message("T", b"main")))
         if len(sent) % 10 == 0:
             producer.send(Message("T", b"main"))
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -46,7 +46,7 @@ TIMER = """
 """
 
 
-@pytest.mark.parametrize("call", ["send", "send_soon", "result", "flush"])
+@pytest.mark.parametrize("call", ["send", "submit", "result", "flush"])
 def test_a_timer_calls_the_library_while_the_main_thread_does(
     address: str, client: Client, call: str
 ) -> None:
@@ -77,7 +77,7 @@ NESTED_AT_EVERY_BYTECODE = """
                 if call == "send":
                     producer.send(Message("T", b"nested"), timeout=60)
                 elif call == "result":
-                    producer.send_soon(Message("T", b"nested")).result()
+                    producer.submit(Message("T", b"nested")).result()
                 else:
                     sending = threading.Thread(target=producer.send, args=[Message("T", b"nested")])
                     sending.start()
@@ -91,7 +91,7 @@ NESTED_AT_EVERY_BYTECODE = """
 
     for _ in range(3):
         sys.settrace(trace)
-        producer.send_soon(Message("T", b"outer")).result()
+        producer.submit(Message("T", b"outer")).result()
         producer.send(Message("T", b"outer"))
         producer.flush()
         sys.settrace(None)
@@ -131,7 +131,7 @@ TERMINATED = """
     threading.Thread(target=terminate).start()
     try:
         while True:
-            sent.append(producer.send_soon(Message("T", b"x")))
+            sent.append(producer.submit(Message("T", b"x")))
             if len(sent) == 200:
                 enough.set()
     except ClosedError:

@@ -113,7 +113,7 @@ def batching(address: str, **options: Any) -> BatchingProducer:
 async def send_all(
     producer: BatchingProducer, *bodies: bytes, queue: MessageQueue | None = None
 ) -> list[PendingSend]:
-    return [await producer.send_soon(Message("T", body), queue=queue) for body in bodies]
+    return [await producer.submit(Message("T", body), queue=queue) for body in bodies]
 
 
 async def test_what_is_sent_within_the_linger_goes_together(jumping_clock: trio.testing.MockClock) -> None:
@@ -231,7 +231,7 @@ async def test_leaving_sends_what_is_collected() -> None:
             pending = await send_all(producer, b"a", b"b")
         assert [one.result().queue_offset for one in pending] == [0, 1]
         with pytest.raises(ClosedError, match="this BatchingProducer is closed"):
-            await producer.send_soon(Message("T", b"x"))
+            await producer.submit(Message("T", b"x"))
         with pytest.raises(ClosedError):
             await producer.flush()
 
@@ -256,7 +256,7 @@ async def test_who_waits_for_room_when_it_is_closed_is_told(jumping_clock: trio.
 
         async def send_one_too_many() -> None:
             with pytest.raises(ClosedError, match="this BatchingProducer is closed"):
-                await producer.send_soon(Message("T", b"b"))
+                await producer.submit(Message("T", b"b"))
 
         async with producer:
             await send_all(producer, b"a")
@@ -396,7 +396,7 @@ async def test_what_cannot_be_in_a_batch_goes_alone_in_its_turn() -> None:
             Message("T", compressible),
             Message("T", b"g"),
         ):
-            await producer.send_soon(message, queue=QUEUE)
+            await producer.submit(message, queue=QUEUE)
         await producer.flush()
     *before, compressed, after = store.sends
     assert before == [[b"a", b"b", b"c"], [b"delayed"], [b"d"], [large], [b"e", b"f"]]
@@ -437,7 +437,7 @@ async def test_a_message_whose_properties_are_too_long_for_a_batch_fails_no_othe
         pending = await send_all(producer, b"a")
         # More bytes than characters: that it is too much for a batch is found when the batch is made.
         too_long = Message("T", b"alone", properties={"long": "ü" * 16_000})
-        pending += [await producer.send_soon(too_long), *await send_all(producer, b"b")]
+        pending += [await producer.submit(too_long), *await send_all(producer, b"b")]
         await producer.flush()
     assert sorted(store.sends) == [[b"a"], [b"alone"], [b"b"]]
     assert all(one.error is None for one in pending)
@@ -453,7 +453,7 @@ async def test_a_message_that_a_hook_forbids_fails_no_other() -> None:
     async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
         producer.add_hook(NoSecrets())
         (first,) = await send_all(producer, b"a")
-        secret = await producer.send_soon(Message("T", b"b", tags="secret"))
+        secret = await producer.submit(Message("T", b"b", tags="secret"))
         (last,) = await send_all(producer, b"c")
         await producer.flush()
         assert isinstance(secret.error, SendForbiddenError)
@@ -505,7 +505,7 @@ async def test_no_batch_is_larger_than_allowed(text: str) -> None:
     async with scripted_cluster(store) as cluster, batching(cluster.address, max_batch_size=5000) as producer:
         for _ in range(100):
             properties = {f"{text}{number}": text * 20 for number in range(3)}
-            await producer.send_soon(Message("T", b"x", tags=text, keys=text, properties=properties))
+            await producer.submit(Message("T", b"x", tags=text, keys=text, properties=properties))
         await producer.flush()
         requests = cluster.brokers["broker-a"].asked(RequestCode.SEND_BATCH_MESSAGE)
     assert len(requests) > 1
@@ -515,7 +515,7 @@ async def test_no_batch_is_larger_than_allowed(text: str) -> None:
 async def test_a_topic_that_does_not_exist_is_the_error_of_each_message() -> None:
     async with scripted_cluster(Store(), topics=["T"]) as cluster, batching(cluster.address) as producer:
         for queue in (None, SelectByHash("k")):
-            pending = [await producer.send_soon(Message("Missing", b"x"), queue=queue) for _ in range(2)]
+            pending = [await producer.submit(Message("Missing", b"x"), queue=queue) for _ in range(2)]
             await producer.flush()
             assert all(isinstance(one.error, TopicNotFoundError) for one in pending)
 
@@ -523,13 +523,13 @@ async def test_a_topic_that_does_not_exist_is_the_error_of_each_message() -> Non
 async def test_what_no_broker_would_take_is_refused_at_once() -> None:
     async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
         with pytest.raises(InvalidMessageError, match=r"message is a Message.*, not bytes"):
-            await producer.send_soon(b"x")  # type: ignore[arg-type]  # the fault that is tested
+            await producer.submit(b"x")  # type: ignore[arg-type]  # the fault that is tested
         with pytest.raises(MessageTooLargeError, match="max_message_size is 4194304"):
-            await producer.send_soon(Message("T", bytes(4 * 1024 * 1024 + 1)))
+            await producer.submit(Message("T", bytes(4 * 1024 * 1024 + 1)))
         with pytest.raises(InvalidMessageError, match="is not one of topic 'T'"):
-            await producer.send_soon(Message("T", b"x"), queue=MessageQueue("Other", "broker-a", 0))
+            await producer.submit(Message("T", b"x"), queue=MessageQueue("Other", "broker-a", 0))
         with pytest.raises(InvalidMessageError, match="the selector chose None, no queue of topic"):
-            await producer.send_soon(Message("T", b"x"), queue=lambda queues, message: None)  # type: ignore[arg-type]  # the fault that is tested
+            await producer.submit(Message("T", b"x"), queue=lambda queues, message: None)  # type: ignore[arg-type]  # the fault that is tested
         assert (producer.pending, producer.buffered_bytes) == (0, 0)
 
 
@@ -540,7 +540,7 @@ async def test_a_selector_chooses_each_messages_queue() -> None:
     store = Store()
     async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
         pending = [
-            await producer.send_soon(Message("T", b"%d" % number), queue=SelectByHash(number % 3))
+            await producer.submit(Message("T", b"%d" % number), queue=SelectByHash(number % 3))
             for number in range(9)
         ]
         await producer.flush()
@@ -579,7 +579,7 @@ async def test_a_batch_has_the_shortest_time_of_its_messages(jumping_clock: trio
         await producer.queues("T")
         started = trio.current_time()
         pending = [
-            await producer.send_soon(Message("T", b"x"), timeout=timeout) for timeout in (20.0, 5.0, 10.0)
+            await producer.submit(Message("T", b"x"), timeout=timeout) for timeout in (20.0, 5.0, 10.0)
         ]
         await producer.flush()
         assert trio.current_time() - started == pytest.approx(5, abs=0.1)
@@ -589,7 +589,7 @@ async def test_a_batch_has_the_shortest_time_of_its_messages(jumping_clock: trio
 async def test_a_callback_gets_each_result() -> None:
     done: list[PendingSend] = []
     async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
-        pending = [await producer.send_soon(Message("T", b"x"), on_done=done.append) for _ in range(3)]
+        pending = [await producer.submit(Message("T", b"x"), on_done=done.append) for _ in range(3)]
         await producer.flush()
     assert done == pending
     assert [one.result().queue_offset for one in done] == [0, 1, 2]
@@ -642,7 +642,7 @@ async def test_a_sender_that_never_waits_lets_others_run() -> None:
     ):
         nursery.start_soon(other)
         for _ in range(2 * YIELD_EVERY + 3):  # twice: trio runs ready tasks in any order
-            await producer.send_soon(Message("T", b"x"))
+            await producer.submit(Message("T", b"x"))
         assert ran
 
 
@@ -659,7 +659,7 @@ async def test_accepting_a_message_is_a_cancellation_point() -> None:
     async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
         with trio.CancelScope() as scope:
             scope.cancel()
-            await producer.send_soon(Message("T", b"x"))
+            await producer.submit(Message("T", b"x"))
         assert scope.cancelled_caught
         assert producer.pending == 0
 
@@ -674,8 +674,8 @@ async def test_sending_may_be_cancelled_at_each_await(broker: EmbeddedBroker) ->
     async with BatchingProducer(broker.name_server_address, linger=0, max_buffered_bytes=100) as producer:
 
         async def send() -> None:
-            await producer.send_soon(Message("T", b"a"), queue=SelectByHash("k"))
-            await producer.send_soon(Message("T", b"b"))  # waits for the space of the first
+            await producer.submit(Message("T", b"a"), queue=SelectByHash("k"))
+            await producer.submit(Message("T", b"b"))  # waits for the space of the first
             await producer.send(Message("T", b"c"))
             await producer.flush()
 
@@ -693,9 +693,9 @@ async def test_opening_and_leaving_may_be_cancelled_at_each_await(broker: Embedd
 
     async def use() -> None:
         async with BatchingProducer(broker.name_server_address, linger=NEVER) as producer:
-            accepted.append(await producer.send_soon(Message("T", b"a")))
+            accepted.append(await producer.submit(Message("T", b"a")))
             await producer.flush()
-            accepted.append(await producer.send_soon(Message("T", b"b")))
+            accepted.append(await producer.submit(Message("T", b"b")))
 
     async def check() -> None:
         for _ in range(200):  # the broker notices at its next turns that a connection has gone

@@ -12,7 +12,7 @@ import trio.testing
 from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.producer.fault_detector import DETECT_INTERVAL, FaultDetector, answers
-from rocketmq_py.producer.latency_faults import JAVA_5, LatencyFaults
+from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
 from tests.scripted import ScriptedCluster, ignore, refuse, scripted_cluster, store
 
 A, B = "broker-a", "broker-b"
@@ -20,7 +20,7 @@ A, B = "broker-a", "broker-b"
 
 def lost(names: Iterable[str]) -> LatencyFaults:
     """Return faults with these brokers out of reach."""
-    faults = LatencyFaults(JAVA_5, now=lambda: 0.0, rng=random.Random(1))
+    faults = LatencyFaults(LatencyFaultPolicy.JAVA_5, now=lambda: 0.0, rng=random.Random(1))
     for name in names:
         faults.failed(name, reachable=False)
     return faults

@@ -58,7 +58,7 @@ async def send(producer: Producer, mode: SendMode, message: Message = MESSAGE) -
     if mode is SendMode.AWAITED:
         await producer.send(message)
     elif mode is SendMode.PIPELINED:
-        await (await producer.send_soon(message))
+        await (await producer.submit(message))
     else:
         await producer.send_oneway(message)
 
@@ -173,7 +173,7 @@ async def test_a_pipelined_send_keeps_its_place_until_its_hooks_are_done() -> No
 
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
         producer.add_hook(Slow())
-        pending = await producer.send_soon(MESSAGE)
+        pending = await producer.submit(MESSAGE)
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert (pending.done, producer.in_flight) == (False, 1)
         release.set()

@@ -12,9 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.producer.latency_faults import (
-    JAVA_4,
-    JAVA_5,
-    BrokerFaultState,
+    BrokerHealth,
     LatencyFaultPolicy,
     LatencyFaults,
     latency_fault_policy,
@@ -39,12 +37,12 @@ def faults_with(policy: LatencyFaultPolicy) -> tuple[LatencyFaults, Clock]:
     ("policy", "rows"),
     [
         (
-            JAVA_4,
+            LatencyFaultPolicy.JAVA_4,
             {0: 0, 49: 0, 50: 0, 100: 0, 549: 0, 550: 30, 999: 30, 1000: 60, 2000: 120, 2999: 120}
             | {3000: 180, 14999: 180, 15000: 600, 30000: 600},
         ),
         (
-            JAVA_5,
+            LatencyFaultPolicy.JAVA_5,
             {0: 0, 50: 0, 100: 0, 549: 0, 550: 2, 1799: 2, 1800: 5, 3000: 6, 4999: 6, 5000: 10}
             | {10000: 10, 14999: 10, 15000: 30, 99999: 30},
         ),
@@ -56,14 +54,27 @@ def test_the_tables_of_java(policy: LatencyFaultPolicy, rows: Mapping[int, float
 
 
 def test_what_a_failure_counts_as_in_java() -> None:
-    assert (JAVA_4.error_latency, JAVA_4.unavailable_for(JAVA_4.error_latency)) == (30.0, 600.0)
-    assert (JAVA_5.error_latency, JAVA_5.unavailable_for(JAVA_5.error_latency)) == (10.0, 10.0)
-    assert (JAVA_4.detect, JAVA_5.detect) == (False, True)
+    assert (
+        LatencyFaultPolicy.JAVA_4.error_latency,
+        LatencyFaultPolicy.JAVA_4.unavailable_for(LatencyFaultPolicy.JAVA_4.error_latency),
+    ) == (30.0, 600.0)
+    assert (
+        LatencyFaultPolicy.JAVA_5.error_latency,
+        LatencyFaultPolicy.JAVA_5.unavailable_for(LatencyFaultPolicy.JAVA_5.error_latency),
+    ) == (10.0, 10.0)
+    assert (LatencyFaultPolicy.JAVA_4.detect, LatencyFaultPolicy.JAVA_5.detect) == (False, True)
 
 
 @pytest.mark.parametrize(
     ("value", "policy"),
-    [(None, None), (False, None), (True, JAVA_4), ("4.x", JAVA_4), ("5.x", JAVA_5), (JAVA_5, JAVA_5)],
+    [
+        (None, None),
+        (False, None),
+        (True, LatencyFaultPolicy.JAVA_4),
+        ("4.x", LatencyFaultPolicy.JAVA_4),
+        ("5.x", LatencyFaultPolicy.JAVA_5),
+        (LatencyFaultPolicy.JAVA_5, LatencyFaultPolicy.JAVA_5),
+    ],
 )
 def test_the_setting(
     value: LatencyFaultPolicy | str | bool | None, policy: LatencyFaultPolicy | None
@@ -115,7 +126,7 @@ def test_a_table_without_times_never_passes_anybody_over() -> None:
     assert faults.all_clear
 
 
-@pytest.mark.parametrize("policy", [JAVA_4, JAVA_5])
+@pytest.mark.parametrize("policy", [LatencyFaultPolicy.JAVA_4, LatencyFaultPolicy.JAVA_5])
 def test_answers_in_time_leave_no_trace(policy: LatencyFaultPolicy) -> None:
     faults, _ = faults_with(policy)
     for name in (A, B, A):
@@ -126,13 +137,13 @@ def test_answers_in_time_leave_no_trace(policy: LatencyFaultPolicy) -> None:
     assert faults.states() == {}
 
 
-@pytest.mark.parametrize("policy", [JAVA_4, JAVA_5])
+@pytest.mark.parametrize("policy", [LatencyFaultPolicy.JAVA_4, LatencyFaultPolicy.JAVA_5])
 def test_a_slow_answer_is_held_against_its_broker_alone_and_for_its_time(policy: LatencyFaultPolicy) -> None:
     faults, clock = faults_with(policy)
     faults.record(A, 1.0)
     seconds = policy.unavailable_for(1.0)
     assert (faults.is_available(A), faults.is_available(B)) == (False, True)
-    assert faults.states() == {A: BrokerFaultState(A, 1.0, seconds, reachable=True)}
+    assert faults.states() == {A: BrokerHealth(A, 1.0, seconds, reachable=True)}
     clock.time += seconds - 0.5
     assert not faults.is_available(A)
     assert faults.states()[A].unavailable_for == 0.5
@@ -144,30 +155,30 @@ def test_a_slow_answer_is_held_against_its_broker_alone_and_for_its_time(policy:
 
 
 def test_with_4_the_latest_answer_decides() -> None:
-    faults, _ = faults_with(JAVA_4)
+    faults, _ = faults_with(LatencyFaultPolicy.JAVA_4)
     faults.failed(A, reachable=False)
-    assert faults.states()[A] == BrokerFaultState(A, 30.0, 600.0, reachable=True)
+    assert faults.states()[A] == BrokerHealth(A, 30.0, 600.0, reachable=True)
     faults.record(A, 0.6)
-    assert faults.states()[A] == BrokerFaultState(A, 0.6, 30.0, reachable=True)
+    assert faults.states()[A] == BrokerHealth(A, 0.6, 30.0, reachable=True)
     faults.record(A, 0.5)
     assert faults.is_available(A)
     assert faults.all_clear
 
 
 def test_with_5_the_longest_time_runs_out() -> None:
-    faults, clock = faults_with(JAVA_5)
+    faults, clock = faults_with(LatencyFaultPolicy.JAVA_5)
     faults.failed(A, reachable=True)
     faults.record(A, 0.01)
-    assert faults.states()[A] == BrokerFaultState(A, 0.01, 10.0, reachable=True)
+    assert faults.states()[A] == BrokerHealth(A, 0.01, 10.0, reachable=True)
     faults.record(A, 20.0)
     faults.record(A, 2.0)
-    assert faults.states()[A] == BrokerFaultState(A, 2.0, 30.0, reachable=True)
+    assert faults.states()[A] == BrokerHealth(A, 2.0, 30.0, reachable=True)
     clock.time += 30.0
     assert faults.is_available(A)
 
 
 def test_a_broker_that_was_not_reached_stays_out_until_it_is() -> None:
-    faults, clock = faults_with(JAVA_5)
+    faults, clock = faults_with(LatencyFaultPolicy.JAVA_5)
     faults.failed(A, reachable=False)
     faults.failed(B, reachable=False)
     faults.failed(C, reachable=True)
@@ -182,7 +193,7 @@ def test_a_broker_that_was_not_reached_stays_out_until_it_is() -> None:
 
 
 def test_a_broker_that_is_reached_again_still_waits_for_its_time() -> None:
-    faults, clock = faults_with(JAVA_5)
+    faults, clock = faults_with(LatencyFaultPolicy.JAVA_5)
     faults.failed(A, reachable=False)
     faults.reached(A)
     assert (faults.is_reachable(A), faults.is_available(A)) == (True, False)
@@ -193,7 +204,7 @@ def test_a_broker_that_is_reached_again_still_waits_for_its_time() -> None:
 
 
 def test_without_detection_nobody_counts_as_out_of_reach() -> None:
-    faults, clock = faults_with(JAVA_4)
+    faults, clock = faults_with(LatencyFaultPolicy.JAVA_4)
     faults.failed(A, reachable=False)
     assert faults.is_reachable(A)
     assert not faults.unreachable()
@@ -202,7 +213,7 @@ def test_without_detection_nobody_counts_as_out_of_reach() -> None:
 
 
 def test_brokers_that_are_in_no_route_are_forgotten() -> None:
-    faults, _ = faults_with(JAVA_5)
+    faults, _ = faults_with(LatencyFaultPolicy.JAVA_5)
     for name in (A, B, C):
         faults.failed(name, reachable=False)
     faults.forget([B, D])
@@ -210,7 +221,7 @@ def test_brokers_that_are_in_no_route_are_forgotten() -> None:
 
 
 def test_the_better_half_takes_turns() -> None:
-    faults, _ = faults_with(JAVA_4)
+    faults, _ = faults_with(LatencyFaultPolicy.JAVA_4)
     for name, latency in ((A, 2.0), (B, 1.0), (C, 20.0), (D, 0.6)):
         faults.record(name, latency)
     assert {faults.one_of_the_better([A, B, C, D]) for _ in range(4)} == {D, B}
@@ -222,7 +233,7 @@ def test_the_better_half_takes_turns() -> None:
 
 
 def test_of_equally_slow_brokers_the_one_is_better_whose_time_is_over_sooner() -> None:
-    faults, clock = faults_with(JAVA_4)
+    faults, clock = faults_with(LatencyFaultPolicy.JAVA_4)
     faults.failed(B, reachable=True)
     clock.time += 1.0
     faults.failed(A, reachable=True)
@@ -233,7 +244,7 @@ def test_of_equally_slow_brokers_the_one_is_better_whose_time_is_over_sooner() -
 
 
 def test_an_available_broker_is_better_than_any_other() -> None:
-    faults, clock = faults_with(JAVA_4)
+    faults, clock = faults_with(LatencyFaultPolicy.JAVA_4)
     faults.record(A, 3.0)
     clock.time += 170.0
     faults.record(B, 0.6)
@@ -242,7 +253,7 @@ def test_an_available_broker_is_better_than_any_other() -> None:
 
 
 def test_brokers_that_cannot_be_reached_are_never_the_better_ones() -> None:
-    faults, _ = faults_with(JAVA_5)
+    faults, _ = faults_with(LatencyFaultPolicy.JAVA_5)
     faults.failed(A, reachable=False)
     faults.record(B, 20.0)
     assert {faults.one_of_the_better([A, B]) for _ in range(3)} == {B}
@@ -250,7 +261,7 @@ def test_brokers_that_cannot_be_reached_are_never_the_better_ones() -> None:
 
 
 def test_the_log_tells_once_of_a_broker_in_trouble(caplog: pytest.LogCaptureFixture) -> None:
-    faults, _ = faults_with(JAVA_5)
+    faults, _ = faults_with(LatencyFaultPolicy.JAVA_5)
     with caplog.at_level(logging.INFO, "rocketmq_py.producer"):
         for _ in range(100):
             faults.failed(A, reachable=False)
@@ -276,7 +287,15 @@ class ComparedWithJava(RuleBasedStateMachine):
 
     names = (A, B, C, D)
 
-    @initialize(policy=st.sampled_from([JAVA_4, JAVA_5, attrs.evolve(JAVA_5, detect=False)]))
+    @initialize(
+        policy=st.sampled_from(
+            [
+                LatencyFaultPolicy.JAVA_4,
+                LatencyFaultPolicy.JAVA_5,
+                attrs.evolve(LatencyFaultPolicy.JAVA_5, detect=False),
+            ]
+        )
+    )
     def begin(self, policy: LatencyFaultPolicy) -> None:
         self.faults, self.clock = faults_with(policy)
         self.policy = policy
@@ -347,7 +366,7 @@ class ComparedWithJava(RuleBasedStateMachine):
             assert (name in self.faults.unreachable()) == (not item.reachable)
             if not self.available(name):
                 left = max(item.start - self.clock.time, 0.0)
-                assert states[name] == BrokerFaultState(name, item.latency, left, item.reachable)
+                assert states[name] == BrokerHealth(name, item.latency, left, item.reachable)
         assert set(states) <= set(self.model)
         assert self.faults.all_clear == (not states)
 

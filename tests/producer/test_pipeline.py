@@ -98,7 +98,7 @@ async def test_a_broker_that_swallows_packets_holds_up_nobody_who_pipelines() ->
     async with scripted_cluster(store, store) as cluster, Producer(cluster.address, **PATIENT) as producer:
         with dialling(cluster) as way:
             half = Done(8)
-            pending = [await producer.send_soon(MESSAGE, on_done=half.add) for _ in range(16)]
+            pending = [await producer.submit(MESSAGE, on_done=half.add) for _ in range(16)]
             await half.event.wait()
             assert {one.result().queue.broker_name for one in half.pendings} == {"broker-b"}
             way.reached.set()
@@ -112,10 +112,10 @@ async def test_messages_for_one_queue_leave_in_their_order() -> None:
         with dialling(cluster) as way:
             bodies = [b"%d" % number for number in range(300)]
             for body in bodies[:100]:
-                await producer.send_soon(Message("T", body), queue=QUEUE)
+                await producer.submit(Message("T", body), queue=QUEUE)
             way.reached.set()
             for body in bodies[100:]:
-                await producer.send_soon(Message("T", body), queue=QUEUE)
+                await producer.submit(Message("T", body), queue=QUEUE)
             await producer.flush()
         assert [request.body for request in cluster.brokers["broker-a"].asked(V2)] == bodies
 
@@ -130,11 +130,11 @@ async def test_each_one_that_waits_for_a_broker_has_its_own_time(
         with dialling(cluster) as way:
             start = trio.current_time()
             pending = [
-                await producer.send_soon(MESSAGE, queue=QUEUE, timeout=timeout)
+                await producer.submit(MESSAGE, queue=QUEUE, timeout=timeout)
                 for timeout in (9000.0, 4.0, 9000.0)
             ]
             await trio.testing.wait_all_tasks_blocked(0.01)
-            late = await producer.send_soon(MESSAGE, queue=QUEUE, timeout=2.0)
+            late = await producer.submit(MESSAGE, queue=QUEUE, timeout=2.0)
             for one, seconds in ((late, 2), (pending[1], 4)):
                 with pytest.raises(
                     RequestTimeoutError, match=rf"swallows.example:\d+ within {seconds} s"
@@ -164,7 +164,7 @@ async def test_a_full_buffer_holds_up_nobody_who_pipelines() -> None:
         connection.oneway_nowait(1, {}, b"fills the buffer")
         half = Done(4)
         for _ in range(8):
-            await producer.send_soon(MESSAGE, on_done=half.add)
+            await producer.submit(MESSAGE, on_done=half.add)
         await half.event.wait()
         assert {one.result().queue.broker_name for one in half.pendings} == {"broker-b"}
 
@@ -173,7 +173,7 @@ async def test_requests_wait_for_no_broker_either(jumping_clock: trio.testing.Mo
     async with scripted_cluster(store, store) as cluster, Producer(cluster.address) as producer:
         with dialling(cluster):
             start = trio.current_time()
-            pending = [await producer.request_soon(MESSAGE, queue=QUEUE, timeout=1.0) for _ in range(4)]
+            pending = [await producer.submit_request(MESSAGE, queue=QUEUE, timeout=1.0) for _ in range(4)]
             assert trio.current_time() - start < 0.1
             for one in pending:
                 with pytest.raises(RocketMQError) as caught:
@@ -198,7 +198,7 @@ async def test_a_selector_that_raises_where_nobody_waits_is_its_messages_error(
             connection.respond(request, ResponseCode.SYSTEM_ERROR, remark="starting")
 
         async with Producer(cluster.address) as producer:
-            for sending in (producer.send_soon, producer.request_soon):
+            for sending in (producer.submit, producer.submit_request):
                 cluster.name_server.answer = refuse_once
                 pending = await sending(Message("T", b"x"), queue=broken)
                 with pytest.raises(
@@ -224,13 +224,13 @@ async def test_what_never_left_says_so_when_the_producer_is_closed(
         producer = Producer(cluster.address, send_timeout=1000, connect_timeout=1000.0, close_timeout=1.0)
         await producer.start(nursery)
         await producer.queues("T")
-        answered = await producer.send_soon(MESSAGE, queue=QUEUE)
+        answered = await producer.submit(MESSAGE, queue=QUEUE)
         await trio.testing.wait_all_tasks_blocked(0.01)
         with dialling(cluster) as way:
             producer.client.connections.close(cluster.brokers["broker-a"].address)
             cluster.topics["other"] = (1, 1, 6)
             await producer.queues("other")
-            waiting = await producer.send_soon(
+            waiting = await producer.submit(
                 Message("other", b"x"), queue=MessageQueue("other", "broker-a", 0)
             )
             await producer.aclose()
@@ -266,7 +266,7 @@ async def test_what_waited_for_a_heartbeat_was_not_sent(jumping_clock: trio.test
                 await send()
             assert caught.value.delivery is Delivery.NOT_SENT
         with pytest.raises(RequestTimeoutError) as caught:
-            await (await producer.send_soon(timed))
+            await (await producer.submit(timed))
         assert caught.value.delivery is Delivery.NOT_SENT
         assert not cluster.brokers["broker-a"].asked(V2)
 
@@ -288,7 +288,7 @@ async def test_a_request_that_was_written_may_have_arrived() -> None:
     written, no_answer = unanswered()
     async with scripted_cluster(no_answer) as cluster:
         async with Producer(cluster.address, close_timeout=0.01) as producer:
-            pending = await producer.request_soon(MESSAGE, timeout=60)
+            pending = await producer.submit_request(MESSAGE, timeout=60)
             await written.wait()
         with pytest.raises(ClosedError) as caught:
             await pending
@@ -300,7 +300,7 @@ async def test_a_group_is_left_although_closing_takes_too_long() -> None:
     async with scripted_cluster(no_answer) as cluster, Client(cluster.address) as client:
         async with client.producer("slow", close_timeout=0.01) as producer:
             await client.heartbeats.send()
-            await producer.send_soon(MESSAGE, timeout=60)
+            await producer.submit(MESSAGE, timeout=60)
             await written.wait()
         await client.heartbeats.send()
         broker = cluster.brokers["broker-a"]
@@ -317,9 +317,9 @@ async def test_a_group_is_left_although_closing_takes_too_long() -> None:
 async def test_failures_that_nobody_looks_at_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with scripted_cluster(refuse(ResponseCode.MESSAGE_ILLEGAL, "too long")) as cluster:
         async with Producer(cluster.address) as producer:
-            looked_at = [await producer.send_soon(MESSAGE) for _ in range(3)]
+            looked_at = [await producer.submit(MESSAGE) for _ in range(3)]
             for _ in range(5):
-                await producer.send_soon(MESSAGE)
+                await producer.submit(MESSAGE)
             await producer.flush()
             assert all(one.error for one in looked_at)
         del looked_at, producer
@@ -335,7 +335,7 @@ async def test_a_batching_producer_tells_of_them_too(caplog: pytest.LogCaptureFi
         scripted_cluster(refuse(ResponseCode.MESSAGE_ILLEGAL)) as cluster,
         BatchingProducer(cluster.address, linger=0) as producer,
     ):
-        await producer.send_soon(MESSAGE)
+        await producer.submit(MESSAGE)
         await producer.flush()
     assert "1 failed, and nobody looked at why" in caplog.text
 
@@ -386,7 +386,7 @@ async def test_flush_waits_for_what_was_pipelined_until_now() -> None:
 
     async with scripted_cluster(hold) as cluster, Producer(cluster.address) as producer:
         await producer.flush()
-        first = await producer.send_soon(MESSAGE)
+        first = await producer.submit(MESSAGE)
         flushed = trio.Event()
 
         async def flush() -> None:
@@ -396,7 +396,7 @@ async def test_flush_waits_for_what_was_pipelined_until_now() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(flush)
             await trio.testing.wait_all_tasks_blocked(0.05)
-            second = await producer.send_soon(MESSAGE)
+            second = await producer.submit(MESSAGE)
             await trio.testing.wait_all_tasks_blocked(0.05)
             assert not flushed.is_set()
             store(*held[0])
@@ -421,7 +421,7 @@ async def test_flush_waits_for_what_was_pipelined_until_now() -> None:
             {},
             r"message is a Message\(topic, body\), not list; send_batch sends several",
         ),
-        ("send_soon", ("x",), {}, "not str"),
+        ("submit", ("x",), {}, "not str"),
         ("send_oneway", (None,), {}, "not NoneType"),
         ("request", (b"x",), {}, "not bytes"),
         ("send_batch", (MESSAGE,), {}, "messages is a list of Messages, not one Message; send sends that"),
@@ -432,7 +432,7 @@ async def test_flush_waits_for_what_was_pipelined_until_now() -> None:
             {"queue": 0},
             "queue is a MessageQueue, or a function that chooses one, not int",
         ),
-        ("send_soon", (MESSAGE,), {"queue": "0"}, "queue is a MessageQueue, or .* not str"),
+        ("submit", (MESSAGE,), {"queue": "0"}, "queue is a MessageQueue, or .* not str"),
     ],
 )
 @pytest.mark.parametrize("hooked", [False, True])
@@ -451,7 +451,7 @@ async def test_what_cannot_be_sent_is_named(
 @pytest.mark.parametrize("kind", [Producer, BatchingProducer])
 async def test_what_is_no_timeout_is_named(timeout: object, kind: type[Producer | BatchingProducer]) -> None:
     async with scripted_cluster(store) as cluster, kind(cluster.address) as producer:
-        for method in ("send", "send_soon", "send_batch", "request", "request_soon"):
+        for method in ("send", "submit", "send_batch", "request", "submit_request"):
             if hasattr(producer, method):
                 message = [MESSAGE] if method == "send_batch" else MESSAGE
                 with pytest.raises(ConfigurationError, match=r"timeout is .*; it must be"):
@@ -464,8 +464,8 @@ async def test_a_timeout_may_be_infinite() -> None:
         Producer(cluster.address, close_timeout=0.01) as producer,
     ):
         assert (await producer.send(MESSAGE, timeout=math.inf)).queue.topic == "T"
-        assert (await (await producer.send_soon(MESSAGE, timeout=math.inf))).queue.topic == "T"
-        pending = await producer.request_soon(MESSAGE, timeout=math.inf)
+        assert (await (await producer.submit(MESSAGE, timeout=math.inf))).queue.topic == "T"
+        pending = await producer.submit_request(MESSAGE, timeout=math.inf)
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert pending.sent is not None
 
@@ -481,7 +481,7 @@ async def test_what_fails_before_it_is_under_way_takes_no_place() -> None:
         await producer.queues("T")
         for body in (b"x", b"x" * 10_000):  # the second is compressed first
             with pytest.raises(LookupError):
-                await producer.send_soon(Message("T", body), queue=broken)
+                await producer.submit(Message("T", body), queue=broken)
             assert producer.in_flight == producer.statistics.in_flight_bytes == 0
 
 
@@ -489,7 +489,7 @@ async def test_who_waits_for_a_route_may_be_cancelled(jumping_clock: trio.testin
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
         cluster.name_server.answer = ignore
         with trio.move_on_after(0.5) as scope:
-            await producer.send_soon(MESSAGE)
+            await producer.submit(MESSAGE)
         assert scope.cancelled_caught
         assert producer.in_flight == producer.statistics.in_flight_bytes == 0
 
@@ -500,11 +500,11 @@ async def test_who_waits_for_a_place_when_it_is_closed_is_told(jumping_clock: tr
 
         async def send_one_too_many() -> None:
             with pytest.raises(ClosedError, match="closed while the send waited for a place in flight"):
-                await producer.send_soon(MESSAGE)
+                await producer.submit(MESSAGE)
 
         async with producer:
             await producer.queues("T")
-            await producer.send_soon(MESSAGE)
+            await producer.submit(MESSAGE)
             nursery.start_soon(send_one_too_many)
             await trio.testing.wait_all_tasks_blocked()
         assert producer.in_flight == producer.statistics.in_flight_bytes == 0
@@ -521,7 +521,7 @@ async def test_an_answer_to_what_was_given_up_changes_nothing(jumping_clock: tri
 
     async with scripted_cluster(hold) as cluster, Client(cluster.address) as client:
         async with client.producer("g", send_timeout=60, close_timeout=1.0) as producer:
-            pending = await producer.send_soon(MESSAGE)
+            pending = await producer.submit(MESSAGE)
             await trio.sleep(1)
         assert isinstance(pending.error, ClosedError)
         store(*held[0])

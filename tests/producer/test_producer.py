@@ -41,7 +41,7 @@ async def send_both_ways(producer: Producer, message: Message = MESSAGE) -> list
     """Send awaited and pipelined; return the errors of both."""
     with pytest.raises(Exception) as awaited:
         await producer.send(message)
-    pending = await producer.send_soon(message)
+    pending = await producer.submit(message)
     with pytest.raises(Exception) as pipelined:
         await pending
     return [awaited.value, pipelined.value]
@@ -52,7 +52,7 @@ async def test_a_retriable_refusal_is_tried_on_the_other_broker() -> None:
         async with producer_of(cluster.address) as producer:
             for _ in range(10):
                 assert (await producer.send(MESSAGE)).queue.broker_name == "broker-b"
-            pending = [await producer.send_soon(MESSAGE) for _ in range(10)]
+            pending = [await producer.submit(MESSAGE) for _ in range(10)]
             assert {(await one).queue.broker_name for one in pending} == {"broker-b"}
         assert len(cluster.brokers["broker-b"].asked(SENDS)) == 20
         ids = [request.fields["i"] for server in cluster.brokers.values() for request in server.asked(SENDS)]
@@ -104,7 +104,7 @@ async def test_one_try_that_may_have_arrived_makes_the_whole_unknown(seed: int, 
         Producer(cluster.address, rng=random.Random(seed), retries=1, retries_pipelined=1) as producer,
     ):
         with pytest.raises(RocketMQError) as caught:
-            await ((await producer.send_soon(MESSAGE)) if way else producer.send(MESSAGE))
+            await ((await producer.submit(MESSAGE)) if way else producer.send(MESSAGE))
         assert caught.value.delivery is Delivery.UNKNOWN
         assert "after 2 tries" in caught.value.__notes__[0]
 
@@ -115,7 +115,7 @@ async def test_a_broker_that_is_gone_is_passed_over() -> None:
         await trio.testing.wait_all_tasks_blocked()
         async with producer_of(cluster.address) as producer:
             results = [await producer.send(MESSAGE) for _ in range(8)]
-            pending = [await producer.send_soon(MESSAGE) for _ in range(8)]
+            pending = [await producer.submit(MESSAGE) for _ in range(8)]
             results += [await one for one in pending]
         assert {result.queue.broker_name for result in results} == {"broker-b"}
 
@@ -220,7 +220,7 @@ async def test_pipelined_sends_are_bounded_in_number_and_wait_for_a_place() -> N
 
         async def send_five() -> None:
             for _ in range(5):
-                pending.append(await producer.send_soon(MESSAGE))  # noqa: PERF401 - one after the other
+                pending.append(await producer.submit(MESSAGE))  # noqa: PERF401 - one after the other
 
         nursery.start_soon(send_five)
         await trio.testing.wait_all_tasks_blocked(0.05)
@@ -239,7 +239,7 @@ async def test_pipelined_sends_are_bounded_in_number_and_wait_for_a_place() -> N
 async def test_closing_resolves_what_was_never_answered(jumping_clock: trio.testing.MockClock) -> None:
     async with scripted_cluster(ignore) as cluster:
         async with producer_of(cluster.address, send_timeout=1000) as producer:
-            pending = [await producer.send_soon(MESSAGE) for _ in range(5)]
+            pending = [await producer.submit(MESSAGE) for _ in range(5)]
         for one in pending:
             with pytest.raises(ClosedError, match="closed before the broker answered") as caught:
                 await one
@@ -283,7 +283,7 @@ async def test_it_is_used_inside_its_async_with() -> None:
         await producer.send(MESSAGE)
     async with producer:
         pass
-    for sending in (producer.send, producer.send_soon, producer.send_oneway):
+    for sending in (producer.send, producer.submit, producer.send_oneway):
         with pytest.raises(ClosedError):
             await sending(MESSAGE)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rocketmq_py.client.routes import Route
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.producer.latency_faults import JAVA_4, JAVA_5, LatencyFaultPolicy, LatencyFaults
+from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
 from rocketmq_py.producer.queue_choice import FaultAwareRoundRobin, RoundRobin
 
 A, B, C = "broker-a", "broker-b", "broker-c"
@@ -42,13 +42,13 @@ class Choosing:
 
 def test_each_queue_has_its_turn() -> None:
     route = route_of(a=4, b=3)
-    for choice in (RoundRobin(random.Random(1)), Choosing(JAVA_4, route).choice):
+    for choice in (RoundRobin(random.Random(1)), Choosing(LatencyFaultPolicy.JAVA_4, route).choice):
         chosen = [choice.choose(route) for _ in range(70)]
         assert set(Counter(chosen).values()) == {10}
         assert chosen[:7] == chosen[7:14]
 
 
-@pytest.mark.parametrize("policy", [None, JAVA_4])
+@pytest.mark.parametrize("policy", [None, LatencyFaultPolicy.JAVA_4])
 def test_topics_by_turns_fill_all_their_queues(policy: LatencyFaultPolicy | None) -> None:
     route = route_of(a=4)
     other = Route("U", tuple(attrs.evolve(queue, topic="U") for queue in route.write_queues), (), {})
@@ -63,7 +63,7 @@ def test_senders_that_start_together_begin_with_different_queues() -> None:
     assert len({RoundRobin(random.Random(seed)).choose(route) for seed in range(100)}) == 8
 
 
-@pytest.mark.parametrize("policy", [None, JAVA_4, JAVA_5])
+@pytest.mark.parametrize("policy", [None, LatencyFaultPolicy.JAVA_4, LatencyFaultPolicy.JAVA_5])
 def test_the_broker_that_failed_is_passed_over_if_there_is_another(policy: LatencyFaultPolicy | None) -> None:
     route, alone = route_of(a=2, b=2), route_of(a=2)
     choice = Choosing(policy, route).choice if policy else RoundRobin(random.Random(1))
@@ -71,16 +71,16 @@ def test_the_broker_that_failed_is_passed_over_if_there_is_another(policy: Laten
     assert {choice.choose(alone, A) for _ in range(8)} == set(alone.write_queues)
 
 
-@pytest.mark.parametrize("policy", [None, JAVA_4, JAVA_5])
+@pytest.mark.parametrize("policy", [None, LatencyFaultPolicy.JAVA_4, LatencyFaultPolicy.JAVA_5])
 def test_a_topic_without_queues_to_write_to(policy: LatencyFaultPolicy | None) -> None:
-    choosing = Choosing(policy or JAVA_4, route_of())
+    choosing = Choosing(policy or LatencyFaultPolicy.JAVA_4, route_of())
     choosing.faults.failed(A, reachable=False)
     choice = choosing.choice if policy else RoundRobin(random.Random(1))
     with pytest.raises(NoQueueError, match="topic 'T' has no queue that may be written to"):
         choice.choose(choosing.route, A)
 
 
-@pytest.mark.parametrize("policy", [JAVA_4, JAVA_5])
+@pytest.mark.parametrize("policy", [LatencyFaultPolicy.JAVA_4, LatencyFaultPolicy.JAVA_5])
 def test_a_slow_broker_is_passed_over_for_its_time(policy: LatencyFaultPolicy) -> None:
     choosing = Choosing(policy, route_of(a=1, b=4))
     choosing.faults.record(B, SLOW)
@@ -89,7 +89,7 @@ def test_a_slow_broker_is_passed_over_for_its_time(policy: LatencyFaultPolicy) -
     assert choosing.brokers() == {A, B}
 
 
-@pytest.mark.parametrize("policy", [JAVA_4, JAVA_5])
+@pytest.mark.parametrize("policy", [LatencyFaultPolicy.JAVA_4, LatencyFaultPolicy.JAVA_5])
 def test_the_queues_of_the_brokers_that_are_left_share_the_load(policy: LatencyFaultPolicy) -> None:
     choosing = Choosing(policy, route_of(a=4, b=2, c=3))
     choosing.faults.failed(A, reachable=False)
@@ -98,7 +98,7 @@ def test_the_queues_of_the_brokers_that_are_left_share_the_load(policy: LatencyF
 
 
 def test_order_of_attempts_4() -> None:
-    choosing = Choosing(JAVA_4, route_of(a=1, b=1, c=1))
+    choosing = Choosing(LatencyFaultPolicy.JAVA_4, route_of(a=1, b=1, c=1))
     choosing.faults.record(A, SLOW)
     assert choosing.brokers(failed_broker=B) == {C}, "an available one that did not just fail"
     choosing.faults.record(C, VERY_SLOW)
@@ -109,7 +109,7 @@ def test_order_of_attempts_4() -> None:
 
 
 def test_order_of_attempts_5() -> None:
-    choosing = Choosing(JAVA_5, route_of(a=1, b=1, c=1))
+    choosing = Choosing(LatencyFaultPolicy.JAVA_5, route_of(a=1, b=1, c=1))
     choosing.faults.failed(A, reachable=False)
     assert choosing.brokers(failed_broker=B) == {C}, "an available one that did not just fail"
     choosing.faults.record(C, VERY_SLOW)
@@ -124,7 +124,7 @@ def test_order_of_attempts_5() -> None:
 
 
 def test_with_5_a_broker_that_cannot_be_reached_stays_out_when_its_time_is_over() -> None:
-    choosing = Choosing(JAVA_5, route_of(a=2, b=2))
+    choosing = Choosing(LatencyFaultPolicy.JAVA_5, route_of(a=2, b=2))
     choosing.faults.failed(A, reachable=False)
     choosing.time = 3600.0
     assert choosing.brokers() == {B}
@@ -133,7 +133,7 @@ def test_with_5_a_broker_that_cannot_be_reached_stays_out_when_its_time_is_over(
 
 
 def test_a_slow_broker_of_another_topic_is_never_chosen() -> None:
-    choosing = Choosing(JAVA_4, route_of(a=1, b=1))
+    choosing = Choosing(LatencyFaultPolicy.JAVA_4, route_of(a=1, b=1))
     for name in (A, B):
         choosing.faults.record(name, VERY_SLOW)
     choosing.faults.record(C, SLOW)
@@ -150,7 +150,7 @@ EVENTS = st.one_of(
 
 
 @given(
-    policy=st.sampled_from([JAVA_4, JAVA_5]),
+    policy=st.sampled_from([LatencyFaultPolicy.JAVA_4, LatencyFaultPolicy.JAVA_5]),
     queues=st.lists(st.integers(0, 3), min_size=1, max_size=6),
     events=st.lists(EVENTS, max_size=20),
     failed_broker=st.sampled_from([None, *BROKERS]),

@@ -112,7 +112,7 @@ async def test_many_are_in_flight_and_each_gets_its_own(autojump_clock: object) 
     ):
         done: list[PendingReply] = []
         pending = [
-            (number, await producer.request_soon(Message("T", b"%d" % number), on_done=done.append))
+            (number, await producer.submit_request(Message("T", b"%d" % number), on_done=done.append))
             for number in range(100)
             for producer in (one, two)
         ]
@@ -125,7 +125,7 @@ async def test_many_are_in_flight_and_each_gets_its_own(autojump_clock: object) 
 async def test_repeated_replies_are_dropped_and_counted() -> None:
     async with scripted_cluster(Replier(times=3).answer) as cluster, Producer(cluster.address) as producer:
         called: list[ReceivedMessage] = []
-        pending = await producer.request_soon(MESSAGE, on_done=lambda one: called.append(one.result()))
+        pending = await producer.submit_request(MESSAGE, on_done=lambda one: called.append(one.result()))
         await pending
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert len(called) == 1
@@ -167,7 +167,7 @@ async def test_a_request_that_cannot_be_sent_fails_with_the_reason(
         with pytest.raises(BrokerError, match="MESSAGE_ILLEGAL"):
             await producer.request(MESSAGE)
         failed: list[PendingReply] = []
-        pending = await producer.request_soon(MESSAGE, on_done=failed.append)
+        pending = await producer.submit_request(MESSAGE, on_done=failed.append)
         with pytest.raises(BrokerError):
             await pending
         assert failed == [pending]
@@ -179,7 +179,7 @@ async def test_a_request_that_cannot_be_sent_fails_with_the_reason(
 async def test_closing_ends_the_waiting(jumping_clock: trio.testing.MockClock) -> None:
     async with scripted_cluster(store) as cluster:
         async with Producer(cluster.address) as producer:
-            pending = await producer.request_soon(MESSAGE, timeout=1000)
+            pending = await producer.submit_request(MESSAGE, timeout=1000)
         with pytest.raises(ClosedError):
             await pending
 
@@ -313,7 +313,7 @@ async def test_a_request_whose_selector_raises_waits_for_no_reply() -> None:
     async with scripted_cluster(Replier().answer) as cluster, Producer(cluster.address) as producer:
         await producer.request(MESSAGE)
         with pytest.raises(LookupError, match="no such shard"):
-            await producer.request_soon(MESSAGE, queue=broken)
+            await producer.submit_request(MESSAGE, queue=broken)
         assert producer.in_flight == 0
 
 

@@ -37,7 +37,7 @@ def test_quantiles_are_right_to_a_fifth(seconds: list[float]) -> None:
 async def test_a_producer_counts_what_became_of_its_messages() -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address, retries=0) as producer:
         await producer.send(Message("T", b"1"))
-        await (await producer.send_soon(Message("T", b"2")))
+        await (await producer.submit(Message("T", b"2")))
         await producer.send_oneway(Message("T", b"3"))
         statistics = producer.statistics
         assert (statistics.sent, statistics.failed, statistics.retried, statistics.oneway) == (2, 0, 0, 1)
@@ -52,7 +52,7 @@ async def test_failures_retries_and_faulty_brokers_are_counted() -> None:
     ):
         for _ in range(4):
             await producer.send(Message("T", b"x"))
-            await (await producer.send_soon(Message("T", b"x")))
+            await (await producer.submit(Message("T", b"x")))
         statistics = producer.statistics
         assert (statistics.sent, statistics.failed, statistics.retried) == (8, 0, 1)
         assert list(statistics.brokers) == ["broker-a"]
@@ -63,5 +63,5 @@ async def test_failures_retries_and_faulty_brokers_are_counted() -> None:
         with pytest.raises(BrokerError):
             await producer.send(Message("T", b"x"))
         with pytest.raises(BrokerError):
-            await (await producer.send_soon(Message("T", b"x")))
+            await (await producer.submit(Message("T", b"x")))
         assert (producer.statistics.sent, producer.statistics.failed) == (0, 2)

@@ -35,7 +35,7 @@ async def test_each_message_that_was_stored_has_a_record() -> None:
     async with scripted_cluster(store_batch, topics=TOPICS) as cluster:
         async with Producer(cluster.address, group="g", trace=True) as producer:
             result = await producer.send(Message("T", b"12345", tags="A", keys="k1 k2"))
-            await (await producer.send_soon(Message("T", b"x", delay_level=3)))
+            await (await producer.submit(Message("T", b"x", delay_level=3)))
             await producer.send_batch([Message("T", b"a", keys="k3"), Message("T", b"b")])
             await producer.send_oneway(Message("T", b"x"))
         first, delayed, *batched = records(cluster)

@@ -235,7 +235,7 @@ async def test_what_does_not_end_before_the_closing_does_remains_unknown(
             async with producer:
                 nursery.start_soon(send)
                 if is_send_stuck:
-                    await producer.send_soon(MESSAGE)
+                    await producer.submit(MESSAGE)
                 await trio.testing.wait_all_tasks_blocked(0.05)
             may_end.set()
         (one,) = sent

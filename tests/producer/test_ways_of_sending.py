@@ -44,7 +44,7 @@ def sends_of(cluster: ScriptedCluster, code: int = V2) -> list[Command]:
 
 def await_pipelined(producer: Producer) -> Callable[..., Awaitable[SendResult]]:
     async def send(*arguments: Any, **options: Any) -> SendResult:
-        return await (await producer.send_soon(*arguments, **options))
+        return await (await producer.submit(*arguments, **options))
 
     return send
 
@@ -89,7 +89,7 @@ async def test_messages_of_one_sharding_key_go_to_one_queue_by_all_ways() -> Non
         async with Producer(cluster.address) as producer:
             for _ in range(3):
                 await producer.send(message)
-                await (await producer.send_soon(message))
+                await (await producer.submit(message))
                 await producer.send_oneway(message)
             await producer.send_batch([message, message])
             await producer.send(message, queue=MessageQueue("T", "broker-a", 1))
@@ -112,12 +112,12 @@ async def test_a_selector_that_chooses_nonsense_is_named() -> None:
             with pytest.raises(InvalidMessageError, match="no queue of topic 'T'"):
                 await producer.send(MESSAGE, queue=lambda *_, chosen=nonsense: chosen)
             with pytest.raises(InvalidMessageError, match="no queue of topic 'T'"):
-                await producer.send_soon(MESSAGE, queue=lambda *_, chosen=nonsense: chosen)
+                await producer.submit(MESSAGE, queue=lambda *_, chosen=nonsense: chosen)
 
         def broken(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
             raise LookupError("no such shard")
 
-        for sending in (producer.send, producer.send_soon, producer.send_oneway):
+        for sending in (producer.send, producer.submit, producer.send_oneway):
             with pytest.raises(LookupError, match="no such shard"):
                 await sending(MESSAGE, queue=broken)
         assert producer.in_flight == 0
@@ -134,7 +134,7 @@ async def test_one_try_takes_no_longer_than_its_cap(jumping_clock: trio.testing.
         for _ in range(4):
             start = trio.current_time()
             assert (await producer.send(MESSAGE)).queue.broker_name == "broker-b"
-            pending = await producer.send_soon(MESSAGE)
+            pending = await producer.submit(MESSAGE)
             assert (await pending).queue.broker_name == "broker-b"
             assert trio.current_time() - start < 1.2
         assert len(cluster.brokers["broker-a"].asked(V2)) > 0
@@ -199,7 +199,7 @@ async def test_another_broker_is_tried_when_one_stores_it_not_safely_enough(way:
         connection.respond(request, code, {"msgId": "id", "queueId": "0", "queueOffset": "9"})
 
     async def send(producer: Producer) -> tuple[str, SendStatus]:
-        result = await (producer.send(MESSAGE) if way == "awaited" else await producer.send_soon(MESSAGE))
+        result = await (producer.send(MESSAGE) if way == "awaited" else await producer.submit(MESSAGE))
         return result.queue.broker_name, result.status
 
     wish: ProducerOptions = {"retry_another_broker_when_not_store_ok": True}
@@ -235,7 +235,7 @@ async def test_the_old_request_form_has_long_names() -> None:
     async with scripted_cluster(answer) as cluster:
         async with Producer(cluster.address, request_form="V1") as producer:
             assert (await producer.send(MESSAGE)).queue_offset == 7
-            assert (await (await producer.send_soon(MESSAGE))).queue_offset == 7
+            assert (await (await producer.submit(MESSAGE))).queue_offset == 7
         requests = sends_of(cluster, RequestCode.SEND_MESSAGE)
         assert [request.fields["topic"] for request in requests] == ["T", "T"]
         assert {request.fields["bname"] for request in requests} == {"broker-a"}
@@ -249,7 +249,7 @@ async def test_large_bodies_are_compressed_and_small_ones_are_not() -> None:
         async with Producer(cluster.address, compression=Compression(over=100)) as producer:
             for size in (99, 100, 300_000):
                 await producer.send(Message("T", body[:size]))
-                await (await producer.send_soon(Message("T", body[:size])))
+                await (await producer.submit(Message("T", body[:size])))
                 await producer.send_oneway(Message("T", body[:size]))
         async with Producer(cluster.address, compression=None) as producer:
             await producer.send(Message("T", body))
@@ -263,7 +263,7 @@ async def test_large_bodies_are_compressed_and_small_ones_are_not() -> None:
 async def test_a_body_that_is_too_large_is_refused_at_the_door() -> None:
     async with scripted_cluster(store) as cluster:
         async with Producer(cluster.address) as producer:
-            for sending in (producer.send, producer.send_soon, producer.send_oneway, producer.request):
+            for sending in (producer.send, producer.submit, producer.send_oneway, producer.request):
                 with pytest.raises(
                     MessageTooLargeError, match="has 5000000 bytes; max_message_size is 4194304"
                 ):
@@ -335,7 +335,7 @@ async def test_an_exact_time_goes_to_brokers_that_keep_it() -> None:
     async with scripted_cluster(store) as cluster:
         async with Producer(cluster.address) as producer:
             await producer.send(Message("T", b"x", delay=1.5))
-            await (await producer.send_soon(Message("T", b"x", deliver_at_ms=1_900_000_000_000)))
+            await (await producer.submit(Message("T", b"x", deliver_at_ms=1_900_000_000_000)))
         first, second = (decode_properties(request.fields["i"]) for request in sends_of(cluster))
         assert first["TIMER_DELAY_MS"] == "1500"
         assert second["TIMER_DELIVER_MS"] == "1900000000000"
@@ -423,7 +423,7 @@ async def test_sends_over_the_vip_channel_go_two_ports_below() -> None:
         host, _, port = cluster.brokers["broker-a"].address.partition(":")
         cluster.brokers["broker-a"].address = f"{host}:{int(port) + 2}"  # what the name server says
         await producer.send(MESSAGE)
-        await (await producer.send_soon(MESSAGE))
+        await (await producer.submit(MESSAGE))
     assert len(sends_of(cluster)) == 2
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from rocketmq_py.protocol.trace import (
     ConsumeEndTrace,
-    ConsumeReturn,
+    ConsumeReturnType,
     ConsumeStartTrace,
     EndTransactionTrace,
     PublishTrace,
@@ -42,7 +42,7 @@ CASES: list[tuple[TraceRecord, str]] = [
     (
         ConsumeEndTrace(
             request_id="Q", message_id="ID1", cost_ms=4, success=False, keys="k", timestamp_ms=1, group="g",
-            returned=ConsumeReturn.FAILED,
+            returned=ConsumeReturnType.FAILED,
         ),
         "SubAfter|Q|ID1|4|false|k|4|1|g",
     ),
@@ -98,4 +98,4 @@ def test_what_old_clients_write_is_read() -> None:
     assert isinstance(sent, PublishTrace)
     assert (sent.offset_message_id, sent.success) == ("", True)
     assert isinstance(consumed, ConsumeEndTrace)
-    assert (consumed.returned, consumed.timestamp_ms, consumed.group) == (ConsumeReturn.SUCCESS, 0, "")
+    assert (consumed.returned, consumed.timestamp_ms, consumed.group) == (ConsumeReturnType.SUCCESS, 0, "")

@@ -181,7 +181,7 @@ async def test_a_cancelled_request_that_moved_over_leaves_nothing() -> None:
         assert (second is connection, second.pending) == (False, 0)
 
 
-@pytest.mark.parametrize("way", ["send", "send_soon"])
+@pytest.mark.parametrize("way", ["send", "submit"])
 async def test_a_send_that_was_sent_away_has_used_up_no_try(way: str) -> None:
     sent_away: list[Connection] = []
 
@@ -200,6 +200,6 @@ async def test_a_send_that_was_sent_away_has_used_up_no_try(way: str) -> None:
         if way == "send":
             await producer.send(Message("T", b"x"))
         else:
-            await (await producer.send_soon(Message("T", b"x")))
+            await (await producer.submit(Message("T", b"x")))
         assert producer.statistics.retried == 0
     assert len(set(sent_away)) == 2

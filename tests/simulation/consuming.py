@@ -16,7 +16,7 @@ from rocketmq_py import (
     PushConsumer,
     Reader,
     ReceivedMessage,
-    Start,
+    StartPosition,
 )
 from rocketmq_py.errors import RocketMQError
 from tests.simulation.plan import BROADCASTING, INVISIBLE_SECONDS, READER, Group
@@ -142,7 +142,7 @@ class Consumers:
             self._scene.closing(
                 group.name, Reader(self._scene.address, now_ms=self._scene.clock())
             ) as reader,
-            reader.open(group.topic, start=Start.BEGINNING) as messages,
+            reader.open(group.topic, start=StartPosition.BEGINNING) as messages,
         ):
             async for message in messages:
                 queue, place = message.queue, places.get(message.queue, 0)

@@ -87,8 +87,7 @@ class Producers:
 
             async def send(body: bytes, number: int) -> bool:
                 pending = [
-                    await producer.send_soon(Message("plain", body + b"-%d" % part))
-                    for part in range(AT_ONCE)
+                    await producer.submit(Message("plain", body + b"-%d" % part)) for part in range(AT_ONCE)
                 ]
                 for part, one in enumerate(pending):
                     with contextlib.suppress(RocketMQError):
@@ -161,7 +160,7 @@ class Producers:
                 async def ask(body: bytes, number: int) -> bool:
                     asked = [body + b"-%d" % part for part in range(AT_ONCE)]
                     pending = [
-                        await producer.request_soon(Message("asked", one), timeout=10) for one in asked
+                        await producer.submit_request(Message("asked", one), timeout=10) for one in asked
                     ]
                     for one, reply in zip(asked, pending, strict=True):
                         with contextlib.suppress(RocketMQError):
@@ -172,7 +171,7 @@ class Producers:
                 await self._scene.calm.wait()
                 await trio.sleep(RECOVERY_SECONDS)
                 try:
-                    last = await producer.request_soon(Message("asked", b"last"), timeout=RECOVERY_SECONDS)
+                    last = await producer.submit_request(Message("asked", b"last"), timeout=RECOVERY_SECONDS)
                     await self._check_reply(b"last", last)
                 except RocketMQError as error:
                     if self._scene.plan.knows_requesters:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rocketmq_py.consumer.read.raw import PulledChunk, Span
+from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.properties import encode_properties
 from rocketmq_py.protocol.stored_message import decode_messages, encode_message
@@ -43,9 +43,11 @@ def chunk_of(
     first: int = 0,
     next: int = 1_000_000,  # noqa: A002  # the attribute's name
     offset_delta: int = 0,
-) -> PulledChunk:
+) -> PullResult:
     """Return a chunk of messages from a span of all offsets."""
-    return PulledChunk(Span(queue, 0, 2**62), b"".join(messages), first, next, offset_delta=offset_delta)
+    return PullResult(
+        OffsetRange(queue, 0, 2**62), b"".join(messages), first, next, offset_delta=offset_delta
+    )
 
 
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -57,7 +59,7 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def expected_rows(chunk: PulledChunk) -> list[dict[str, Any]]:
+def expected_rows(chunk: PullResult) -> list[dict[str, Any]]:
     """Return the rows of a chunk, built from the messages that other consumers receive."""
     rows = [
         row_of(message, chunk.span.queue) | {"queueOffset": message.queue_offset + chunk.offset_delta}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_py.consumer.read.raw import Span
+from rocketmq_py.consumer.read.raw import OffsetRange
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_plan import (
@@ -33,8 +33,8 @@ QUEUES = [queue(queue_id=number) for number in range(40)]
 LAGS = st.dictionaries(st.sampled_from(QUEUES), st.integers(1, 10**12), min_size=1)
 
 
-def spans(*lengths: int, start: int = 7) -> list[Span]:
-    return [Span(QUEUES[number], start, start + each) for number, each in enumerate(lengths)]
+def spans(*lengths: int, start: int = 7) -> list[OffsetRange]:
+    return [OffsetRange(QUEUES[number], start, start + each) for number, each in enumerate(lengths)]
 
 
 # --- shares
@@ -160,7 +160,10 @@ def test_batch_backlog_is_limited_to_existing_offsets() -> None:
         {QUEUES[0]: 5, QUEUES[1]: 0, QUEUES[2]: 8}, {QUEUES[0]: 7, QUEUES[1]: 99, QUEUES[2]: 3},
         {QUEUES[0]: (0, 9), QUEUES[1]: (2, 9), QUEUES[2]: (0, 9)},
     )  # fmt: skip
-    assert spans_between(backlog.starts, backlog.ends) == [Span(QUEUES[0], 5, 7), Span(QUEUES[1], 2, 9)]
+    assert spans_between(backlog.starts, backlog.ends) == [
+        OffsetRange(QUEUES[0], 5, 7),
+        OffsetRange(QUEUES[1], 2, 9),
+    ]
     assert [(loss.first, loss.end) for loss in backlog.losses] == [(0, 2), (9, 99)]
 
 
@@ -215,7 +218,7 @@ def test_min_partitions_splits_the_largest_queues() -> None:
     tasks = plan_tasks(spans(1000, 100), min_partitions=6)
     assert [span_length(piece) for (piece,) in tasks] == [200] * 5 + [100]
     assert plan_tasks(spans(2, 1), min_partitions=100) == [
-        (Span(QUEUES[0], 7, 8),), (Span(QUEUES[0], 8, 9),), (Span(QUEUES[1], 7, 8),),
+        (OffsetRange(QUEUES[0], 7, 8),), (OffsetRange(QUEUES[0], 8, 9),), (OffsetRange(QUEUES[1], 7, 8),),
     ]  # fmt: skip
 
 
@@ -224,10 +227,10 @@ def test_max_records_splits_longer_spans() -> None:
 
 
 def test_small_queues_of_a_large_plan_share_tasks() -> None:
-    many = [Span(queue(queue_id=number), 0, 10) for number in range(1000)]
+    many = [OffsetRange(queue(queue_id=number), 0, 10) for number in range(1000)]
     assert len(plan_tasks(many)) == SMALL_PLAN_TASKS
     assert len(plan_tasks(many, min_partitions=1000)) == 1000
-    large = [Span(queue(queue_id=number), 0, SHARED_TASK_OFFSETS) for number in range(100)]
+    large = [OffsetRange(queue(queue_id=number), 0, SHARED_TASK_OFFSETS) for number in range(100)]
     assert len(plan_tasks(large)) == 100
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from rocketmq_py.consumer.read.raw import Span
+from rocketmq_py.consumer.read.raw import OffsetRange
 from rocketmq_py.errors import ConfigurationError, DataLossError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark import source_task
@@ -86,7 +86,9 @@ def test_task_passes_the_options_to_read_spans(
 ) -> None:
     calls: list[dict[str, Any]] = []
 
-    def read_spans(connection: ConnectionOptions, spans: Sequence[Span], **options: Any) -> Iterator[None]:
+    def read_spans(
+        connection: ConnectionOptions, spans: Sequence[OffsetRange], **options: Any
+    ) -> Iterator[None]:
         calls.append(options)
         return iter(())
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.consumer.read.raw import PulledChunk
+from rocketmq_py.consumer.read.raw import PullResult
 from rocketmq_py.errors import ProtocolError, UnreadableBodyError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.batch import encode_batched
@@ -48,7 +48,7 @@ FRAMES = sorted((Path(__file__).parents[1] / "data" / "frames").glob("*.jsonl"))
 BATCH_FLAGS = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
 
 
-def batch_of(chunks: Sequence[PulledChunk], tags: Sequence[str] = ()) -> pa.RecordBatch:
+def batch_of(chunks: Sequence[PullResult], tags: Sequence[str] = ()) -> pa.RecordBatch:
     """Return the rows of chunks, and check that the fast path gives the same batch or error."""
     paths: list[Callable[[], pa.RecordBatch | None]] = [
         lambda: record_batch([part for chunk in chunks for part in split_chunk(chunk)], tags),
@@ -181,7 +181,7 @@ chunks = st.builds(
 
 
 @given(st.lists(chunks, max_size=3))
-def test_rows_match_other_consumers(pulled: list[PulledChunk]) -> None:
+def test_rows_match_other_consumers(pulled: list[PullResult]) -> None:
     assert rows_of(batch_of(pulled)) == [row for chunk in pulled for row in expected_rows(chunk)]
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_py.consumer.read.raw import PulledChunk, Span
+from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
 from rocketmq_py.errors import DataLossError, UnreadableBodyError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
@@ -29,15 +29,15 @@ def offsets(batch: pa.RecordBatch) -> list[int]:
     return [row["queueOffset"] for row in rows_of(batch)]
 
 
-def chunks_of_three(count: int) -> list[PulledChunk]:
+def chunks_of_three(count: int) -> list[PullResult]:
     return [
         chunk_of(*[stored(offset) for offset in range(first, first + 3)], first=first, next=first + 3)
         for first in range(0, 3 * count, 3)
     ]
 
 
-def lost(first: int, end: int) -> PulledChunk:
-    return PulledChunk(Span(QUEUE, 0, 100), b"", first, end, lost=(first, end))
+def lost(first: int, end: int) -> PullResult:
+    return PullResult(OffsetRange(QUEUE, 0, 100), b"", first, end, lost=(first, end))
 
 
 def test_batches_are_limited_by_rows() -> None:
@@ -76,7 +76,7 @@ def test_no_batch_is_empty() -> None:
 def test_batches_are_yielded_before_further_chunks_are_pulled() -> None:
     pulled: list[int] = []
 
-    def pull() -> Iterator[PulledChunk]:
+    def pull() -> Iterator[PullResult]:
         for chunk in chunks_of_three(100):
             pulled.append(chunk.first)
             yield chunk
@@ -167,7 +167,7 @@ class FakePullClient:
         exits: the number of context managers that were left: the reader's and the pull's.
     """
 
-    def __init__(self, chunks: list[PulledChunk]) -> None:
+    def __init__(self, chunks: list[PullResult]) -> None:
         self._chunks = iter(chunks)
         self.pulls: list[dict[str, Any]] = []
         self.exits = 0
@@ -175,7 +175,7 @@ class FakePullClient:
     def reader(self) -> Self:
         return self
 
-    def pull(self, spans: Sequence[Span], **options: Any) -> Self:
+    def pull(self, spans: Sequence[OffsetRange], **options: Any) -> Self:
         self.pulls.append({"spans": spans, **options})
         return self
 
@@ -185,7 +185,7 @@ class FakePullClient:
     def __exit__(self, *_: object) -> None:
         self.exits += 1
 
-    def __iter__(self) -> Iterator[PulledChunk]:
+    def __iter__(self) -> Iterator[PullResult]:
         return self._chunks
 
 
@@ -197,7 +197,7 @@ def test_task_pulls_lazily_and_closes_its_reader(monkeypatch: pytest.MonkeyPatch
         [chunk_of(with_properties(0, TAGS="BB")), chunk_of(with_properties(1, TAGS="Aa"))]
     )
     monkeypatch.setattr(source_task, "client_for", {CONNECTION: client}.__getitem__)
-    spans = [Span(QUEUE, 0, 2)]
+    spans = [OffsetRange(QUEUE, 0, 2)]
     batches = source_task.read_spans(CONNECTION, spans, tags="Aa || C", max_buffered_bytes=1000, parallel=2)
     assert client.pulls == [], "pulling starts with the first batch"
     assert [offsets(batch) for batch in batches] == [[1]]
@@ -216,7 +216,7 @@ def test_task_pulls_lazily_and_closes_its_reader(monkeypatch: pytest.MonkeyPatch
 def test_closed_generator_closes_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     client = FakePullClient(chunks_of_three(5000))
     monkeypatch.setattr(source_task, "client_for", {CONNECTION: client}.__getitem__)
-    batches = source_task.read_spans(CONNECTION, [Span(QUEUE, 0, 15_000)], sql="a > 1")
+    batches = source_task.read_spans(CONNECTION, [OffsetRange(QUEUE, 0, 15_000)], sql="a > 1")
     assert next(batches).num_rows <= source_task.MAX_BATCH_ROWS
     assert client.exits == 0
     batches.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketmq_py.consumer.read.raw import Span
+from rocketmq_py.consumer.read.raw import OffsetRange
 from rocketmq_py.errors import ConnectError, DataLossError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_plan import SMALL_PLAN_TASKS, SpansPartition
@@ -185,7 +185,7 @@ def test_queues_that_share_a_task_keep_their_order(start: Start, client: FakeOff
     begin = source.initialOffset()
     end = source.latestOffset(begin, ALL)
 
-    def tasks(source: StreamSource) -> list[tuple[Span, ...]]:
+    def tasks(source: StreamSource) -> list[tuple[OffsetRange, ...]]:
         partitions = source.partitions(begin, end)
         return [partition.spans for partition in partitions if isinstance(partition, SpansPartition)]
 

@@ -19,7 +19,7 @@ from rocketmq_py import (
     Producer,
     PushConsumer,
     ReceivedMessage,
-    Start,
+    StartPosition,
     TransactionProducer,
     blocking,
 )
@@ -123,7 +123,7 @@ def test_change_topic_changes_queues_and_permissions() -> None:
             producer.send(Message("T", b"yes"))
         broker.change_topic("T", readable=False, server="broker-a")
         with blocking.Reader(broker.name_server_address) as reader, pytest.raises(NoQueueError):
-            reader.open("T", start=Start.BEGINNING).__enter__()
+            reader.open("T", start=StartPosition.BEGINNING).__enter__()
         assert broker.topics() == {"T": 1}
 
 

@@ -133,7 +133,7 @@ def test_a_frozen_broker_continues_when_the_fault_ends() -> None:
     with run_broker(topics=["T"]) as broker, producer(broker, retries=0) as sender:
         sender.send(Message("T", b"x"))
         with broker.freeze("broker-a"):
-            pending = sender.send_soon(Message("T", b"y"))
+            pending = sender.submit(Message("T", b"y"))
             with pytest.raises(AssertionError):
                 broker.wait_for("T", 2, timeout=0.05)
         assert pending.result(10).queue_offset == 0

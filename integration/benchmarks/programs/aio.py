@@ -51,7 +51,7 @@ async def pipelined(producer: Producer, message: NewMessage, count: int) -> list
     latencies: list[float] = []
     for number in range(count):
         done = None if number % LATENCY_EVERY else timed(latencies)
-        future = await producer.send_soon(message())
+        future = await producer.submit(message())
         if done is not None:
             future.add_done_callback(done)
     await producer.flush()
@@ -73,7 +73,7 @@ async def lag(producer: Producer, message: NewMessage, count: int) -> list[float
     for size, seconds in due_bunches(count):
         await asyncio.sleep(seconds)
         for _ in range(size):
-            await producer.send_soon(message())
+            await producer.submit(message())
     await producer.flush()
     timer.cancel()
     assert not producer.statistics.failed

@@ -62,7 +62,7 @@ def pipelined(producer: Producer, message: NewMessage, count: int) -> list[float
     latencies: list[float] = []
     for number in range(count):
         done = None if number % LATENCY_EVERY else timed(latencies)
-        future = producer.send_soon(message())
+        future = producer.submit(message())
         if done is not None:
             future.add_done_callback(done)
     producer.flush()
@@ -86,7 +86,7 @@ def lag(producer: Producer, message: NewMessage, count: int) -> list[float]:
     for size, seconds in due_bunches(count):
         time.sleep(seconds)
         for _ in range(size):
-            producer.send_soon(message())
+            producer.submit(message())
     producer.flush()
     is_over.set()
     timer.join()

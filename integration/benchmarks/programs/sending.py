@@ -56,7 +56,7 @@ async def pipelined(producer: Producer | BatchingProducer, message: NewMessage, 
     """Send without waiting, but for a place in flight, or for space."""
     latencies: list[float] = []
     for number in range(count):
-        await producer.send_soon(message(), on_done=None if number % LATENCY_EVERY else timed(latencies))
+        await producer.submit(message(), on_done=None if number % LATENCY_EVERY else timed(latencies))
     await producer.flush()
     assert not producer.statistics.failed
     return latencies
@@ -77,7 +77,7 @@ async def lag(producer: Producer, message: NewMessage, count: int) -> list[float
         for size, seconds in due_bunches(count):
             await trio.sleep(seconds)
             for _ in range(size):
-                await producer.send_soon(message())
+                await producer.submit(message())
         await producer.flush()
         nursery.cancel_scope.cancel()
     assert not producer.statistics.failed

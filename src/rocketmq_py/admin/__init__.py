@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         ClientDescription,
         ClientListing,
         ClientSummary,
-        HeldQueue,
+        LockedQueue,
         MemberDescription,
         TopicRates,
     )
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rocketmq_py.admin.message_values import (
         DeadLetter,
         DeadLetters,
-        DirectResult,
+        DirectConsumeResult,
         MessageListing,
         MessageTrack,
         TraceEvent,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
     from rocketmq_py.admin.messages import Messages
     from rocketmq_py.admin.name_servers import NameServers
-    from rocketmq_py.admin.offsets import OffsetMove, Offsets, ResetTo
+    from rocketmq_py.admin.offsets import OffsetReset, Offsets, ResetTo
     from rocketmq_py.admin.topic_values import (
         MessageType,
         Permission,
@@ -82,7 +82,7 @@ else:
                 "ClientDescription",
                 "ClientListing",
                 "ClientSummary",
-                "HeldQueue",
+                "LockedQueue",
                 "MemberDescription",
                 "TopicRates",
             ),
@@ -107,7 +107,7 @@ else:
             "message_values": (
                 "DeadLetter",
                 "DeadLetters",
-                "DirectResult",
+                "DirectConsumeResult",
                 "MessageListing",
                 "MessageTrack",
                 "TraceEvent",
@@ -119,7 +119,7 @@ else:
             "messages": ("Messages",),
             "name_servers": ("NameServers",),
             "offsets": (
-                "OffsetMove",
+                "OffsetReset",
                 "Offsets",
                 "ResetTo",
             ),
@@ -154,21 +154,21 @@ __all__ = [
     "DeadLetter",
     "DeadLetterQueues",
     "DeadLetters",
-    "DirectResult",
+    "DirectConsumeResult",
     "GroupDescription",
     "GroupListing",
     "GroupMember",
     "GroupSettings",
     "GroupSummary",
     "Groups",
-    "HeldQueue",
+    "LockedQueue",
     "MemberDescription",
     "MessageListing",
     "MessageTrack",
     "MessageType",
     "Messages",
     "NameServers",
-    "OffsetMove",
+    "OffsetReset",
     "Offsets",
     "Permission",
     "QueueLag",

@@ -54,7 +54,7 @@ class ClientListing(Listing[ClientSummary]):
 
 
 @attrs.frozen(kw_only=True)
-class HeldQueue:
+class LockedQueue:
     """What a member has of a queue. Java: ``ProcessQueueInfo``, ``PopProcessQueueInfo``.
 
     Attributes:
@@ -126,7 +126,7 @@ class MemberDescription:
     group: str
     properties: Mapping[str, str]
     subscriptions: tuple[Subscription, ...]
-    queues: tuple[HeldQueue, ...]
+    queues: tuple[LockedQueue, ...]
     rates: tuple[TopicRates, ...]
     stack: str | None = attrs.field(repr=False)
 

@@ -13,7 +13,7 @@ from rocketmq_py.admin.client_values import (
     ClientDescription,
     ClientListing,
     ClientSummary,
-    HeldQueue,
+    LockedQueue,
     MemberDescription,
     TopicRates,
 )
@@ -137,7 +137,7 @@ class Clients(Part):
     def _described(self, group: str, info: ConsumerRunningInfo) -> MemberDescription:
         unwrap = self._client.namespace.unwrap_topic
         queues = [
-            HeldQueue(
+            LockedQueue(
                 queue=attrs.evolve(queue, topic=unwrap(queue.topic)),
                 committed=one.commit_offset,
                 cached=one.cached_msg_count,
@@ -148,7 +148,7 @@ class Clients(Part):
             for queue, one in info.queue_table.items()
         ]
         queues += [
-            HeldQueue(
+            LockedQueue(
                 queue=attrs.evolve(queue, topic=unwrap(queue.topic)),
                 committed=None,
                 cached=popped.wait_ack_count,

@@ -138,7 +138,7 @@ class TraceListing(Listing[TraceEvent]):
 
 
 @attrs.frozen(kw_only=True)
-class DirectResult:
+class DirectConsumeResult:
     """What came of a message that a member was told to consume. Java: ``ConsumeMessageDirectlyResult``.
 
     Attributes:

@@ -10,7 +10,7 @@ from rocketmq_py.admin.asking import ask_each
 from rocketmq_py.admin.calling import call
 from rocketmq_py.admin.group_state import connections_at, stats_at
 from rocketmq_py.admin.message_values import (
-    DirectResult,
+    DirectConsumeResult,
     MessageListing,
     MessageTrack,
     TraceListing,
@@ -169,7 +169,9 @@ class Messages(Part):
         )
         return TraceListing(events=events_of(message_id, found.messages), failures=found.failures)
 
-    async def consume_directly(self, message: ReceivedMessage, group: str, client_id: str) -> DirectResult:
+    async def consume_directly(
+        self, message: ReceivedMessage, group: str, client_id: str
+    ) -> DirectConsumeResult:
         """Have a member of a group consume a message now; offsets stay. Java: ``consumeMessageDirectly``.
 
         Args:
@@ -190,7 +192,7 @@ class Messages(Part):
         brokers = await self._chosen([message.broker_name])
         answer = await call(self._client, master_of(brokers[message.broker_name]), header)
         result = ConsumeMessageDirectlyResult.decode(answer.body)
-        return DirectResult(
+        return DirectConsumeResult(
             result=result.consume_result,
             remark=result.remark,
             spent_ms=result.spent_time_mills,

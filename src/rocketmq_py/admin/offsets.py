@@ -104,7 +104,7 @@ class ResetTo:
 
 
 @attrs.frozen(kw_only=True)
-class OffsetMove:
+class OffsetReset:
     """What a reset does to a queue.
 
     Attributes:
@@ -130,7 +130,7 @@ class Offsets(Part):
 
     async def reset(
         self, group: str, topic: str | None, to: ResetTo | str, *, dry_run: bool = False
-    ) -> tuple[OffsetMove, ...]:
+    ) -> tuple[OffsetReset, ...]:
         """Have a group go on elsewhere in a topic, or in all that it consumes.
 
         Java: ``resetOffsetByTimestamp``, ``resetOffsetByQueueId``.
@@ -156,7 +156,7 @@ class Offsets(Part):
         """
         return await self._reset_all(group, group, topic, ResetTo.of(to), dry_run=dry_run)
 
-    async def _reset(self, group: str, topic: str, to: ResetTo, *, dry_run: bool) -> tuple[OffsetMove, ...]:
+    async def _reset(self, group: str, topic: str, to: ResetTo, *, dry_run: bool) -> tuple[OffsetReset, ...]:
         route = await self._client.name_servers.route(topic)
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
         names = sorted(brokers)
@@ -173,7 +173,7 @@ class Offsets(Part):
 
     async def skip(
         self, group: str, topic: str | None = None, *, dry_run: bool = False
-    ) -> tuple[OffsetMove, ...]:
+    ) -> tuple[OffsetReset, ...]:
         """Have a group skip what has piled up, in a topic or in all that it consumes.
 
         Java: ``skipAccumulatedMessage``. Arguments and errors are those of :meth:`reset`, and
@@ -183,7 +183,7 @@ class Offsets(Part):
 
     async def clone(
         self, source: str, target: str, topic: str | None = None, *, dry_run: bool = False
-    ) -> tuple[OffsetMove, ...]:
+    ) -> tuple[OffsetReset, ...]:
         """Have a group go on where another one is, in a topic or in all that the other consumes.
 
         Java: ``cloneGroupOffset``. Errors are those of :meth:`reset`, and GroupNotFoundError if the source
@@ -222,7 +222,7 @@ class Offsets(Part):
 
     async def _reset_all(
         self, group: str, of: str, topic: str | None, to: ResetTo, *, dry_run: bool
-    ) -> tuple[OffsetMove, ...]:
+    ) -> tuple[OffsetReset, ...]:
         """Reset a group in one topic, or in all topics of a group, as far as brokers answer."""
         check_group(group)
         optional(check_topic, topic, "topic")
@@ -232,7 +232,7 @@ class Offsets(Part):
         answers = await self._topics(of)
         if not answers.values:
             complete(answers, f"looking for the topics of group {of!r}")
-        moves: dict[str, list[OffsetMove]] = {name: [] for name in answers.values}
+        moves: dict[str, list[OffsetReset]] = {name: [] for name in answers.values}
         failures = dict(answers.failures)
         for name in self._known(of, answers):
             try:
@@ -247,7 +247,9 @@ class Offsets(Part):
             raise SomeBrokersFailedError(f"resetting group {group!r}", did, failures)
         return tuple(move for some in moves.values() for move in some)
 
-    async def _moves(self, group: str, topic: str, to: ResetTo, broker: BrokerData) -> tuple[OffsetMove, ...]:
+    async def _moves(
+        self, group: str, topic: str, to: ResetTo, broker: BrokerData
+    ) -> tuple[OffsetReset, ...]:
         """Return what is to be done on one broker."""
         client = self._client
         answer = await call(client, any_of(broker), GetTopicStatsInfoRequest(topic=topic))
@@ -257,7 +259,7 @@ class Offsets(Part):
             queue, bounds = attrs.evolve(wire_queue, topic=topic), table[wire_queue]
             wanted = await self._wanted(to, queue, bounds, broker)
             if wanted is not None:
-                move = OffsetMove(
+                move = OffsetReset(
                     queue=queue,
                     before=await self._committed(group, queue, broker),
                     after=min(max(wanted, bounds.min_offset), bounds.max_offset),
@@ -299,8 +301,8 @@ class Offsets(Part):
         return OffsetAnswer.from_fields(answer.fields).offset
 
     async def _apply(
-        self, group: str, topic: str, to: ResetTo, broker: BrokerData, moves: tuple[OffsetMove, ...]
-    ) -> tuple[OffsetMove, ...]:
+        self, group: str, topic: str, to: ResetTo, broker: BrokerData, moves: tuple[OffsetReset, ...]
+    ) -> tuple[OffsetReset, ...]:
         if not moves:
             return moves
         client, address = self._client, master_of(broker)
@@ -322,7 +324,7 @@ class Offsets(Part):
         return moves
 
     async def _have_broker_move(
-        self, group: str, topic: str, address: str, moves: tuple[OffsetMove, ...]
+        self, group: str, topic: str, address: str, moves: tuple[OffsetReset, ...]
     ) -> None:
         for move in moves:
             header = InvokeBrokerToResetOffsetRequest(
@@ -340,7 +342,7 @@ class Offsets(Part):
                     raise GroupNotFoundError(group, address, self._client.namespace.name) from None
                 raise
 
-    async def _commit(self, group: str, topic: str, address: str, moves: tuple[OffsetMove, ...]) -> None:
+    async def _commit(self, group: str, topic: str, address: str, moves: tuple[OffsetReset, ...]) -> None:
         for move in moves:
             header = UpdateConsumerOffsetRequest(
                 consumer_group=group,

@@ -7,7 +7,7 @@
 
     async with Producer("127.0.0.1:9876", group="orders") as producer:
         result = await producer.send(Message("TopicTest", b"hello"))
-        future = await producer.send_soon(Message("TopicTest", b"hello"))  # an asyncio.Future
+        future = await producer.submit(Message("TopicTest", b"hello"))  # an asyncio.Future
 
 Connections live in one daemon thread of the process, which runs trio and nothing of the user's: handlers,
 selectors, hooks and checks of transactions are called on the loop, with its context variables. Cancelling a
@@ -19,17 +19,17 @@ from rocketmq_py.aio.admin import Admin
 from rocketmq_py.aio.client import Client
 from rocketmq_py.aio.consumer import LitePullConsumer, PopConsumer, PushConsumer
 from rocketmq_py.aio.producer import BatchingProducer, Producer, TransactionProducer
-from rocketmq_py.aio.reader import Chunks, Messages, Reader
+from rocketmq_py.aio.reader import MessageStream, PullResultStream, Reader
 
 __all__ = [
     "Admin",
     "BatchingProducer",
-    "Chunks",
     "Client",
     "LitePullConsumer",
-    "Messages",
+    "MessageStream",
     "PopConsumer",
     "Producer",
+    "PullResultStream",
     "PushConsumer",
     "Reader",
     "TransactionProducer",

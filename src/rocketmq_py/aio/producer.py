@@ -130,10 +130,10 @@ class Producer(_Producer[producer.Producer]):
     queues: Final = coroutine(producer.Producer.queues)
 
     async def flush(self) -> None:
-        """Wait until every message that was given to :meth:`send_soon` until now has its outcome."""
+        """Wait until every message that was given to :meth:`submit` until now has its outcome."""
         await self._call(self._drain)
 
-    async def send_soon(
+    async def submit(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> asyncio.Future[SendResult]:
         """Send a message without waiting for the broker: waits only for a place in flight.
@@ -156,7 +156,7 @@ class Producer(_Producer[producer.Producer]):
             queue = await chosen(queue, message, self._queues)
         return await self._send_queue.send(message, queue, timeout)
 
-    async def request_soon(
+    async def submit_request(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> asyncio.Future[ReceivedMessage]:
         """Send a request without waiting for its reply: waits only for a place in flight and a connection.
@@ -170,7 +170,7 @@ class Producer(_Producer[producer.Producer]):
         future: asyncio.Future[ReceivedMessage] = link.loop.create_future()
         queue = await chosen(queue, message, self._queues)
         done = partial(_deliver_reply, link, future)
-        await self._call(self._target.request_soon, message, queue=queue, timeout=timeout, on_done=done)
+        await self._call(self._target.submit_request, message, queue=queue, timeout=timeout, on_done=done)
         return future
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
@@ -246,12 +246,12 @@ class BatchingProducer(_Producer[producer.BatchingProducer]):
     send_oneway: Final = coroutine(producer.BatchingProducer.send_oneway)
     queues: Final = coroutine(producer.BatchingProducer.queues)
 
-    async def send_soon(
+    async def submit(
         self, message: Message, *, queue: Destination | None = None
     ) -> asyncio.Future[SendResult]:
         """Accept a message, to be sent with others: waits only while ``max_buffered_bytes`` are exhausted.
 
-        As the Producer's ``send_soon`` otherwise.
+        As the Producer's ``submit`` otherwise.
         """
         self._check_open()
         queue = await chosen(queue, message, self._queues)

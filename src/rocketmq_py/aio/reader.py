@@ -13,8 +13,8 @@ from rocketmq_py.aio.declaring import coroutine
 from rocketmq_py.aio.hosted import Hosted, shared_client
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.lifespan import Lifespan
-from rocketmq_py.consumer import PulledChunk, Start
-from rocketmq_py.consumer.read.raw import DEFAULT_BUFFER, DEFAULT_PARALLEL, DEFAULT_PATIENCE, Span
+from rocketmq_py.consumer import PullResult, StartPosition
+from rocketmq_py.consumer.read.raw import DEFAULT_BUFFER, DEFAULT_PARALLEL, DEFAULT_PATIENCE, OffsetRange
 from rocketmq_py.consumer.read.stream import READER_GROUP
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.subscription import ALL
@@ -60,10 +60,10 @@ class Reader(Hosted[consumer.Reader]):
         topic: str,
         tags: str = ALL,
         *,
-        start: Start = Start.END,
+        start: StartPosition = StartPosition.END,
         stop_at_end: bool = False,
         sql: str | None = None,
-    ) -> Messages:
+    ) -> MessageStream:
         """Return what reads a topic, all queues of it at once; to be used inside ``async with``.
 
         Arguments and errors are those of the trio Reader's ``open``.
@@ -72,7 +72,7 @@ class Reader(Hosted[consumer.Reader]):
         opened = self._call_plain(
             partial(self._target.open, topic, tags, start=start, stop_at_end=stop_at_end, sql=sql)
         )
-        return Messages(opened, opened.some, self)
+        return MessageStream(opened, opened.some, self)
 
     def range(
         self,
@@ -100,7 +100,7 @@ class Reader(Hosted[consumer.Reader]):
 
     def pull(
         self,
-        spans: Sequence[Span],
+        spans: Sequence[OffsetRange],
         *,
         tags: str = ALL,
         sql: str | None = None,
@@ -109,7 +109,7 @@ class Reader(Hosted[consumer.Reader]):
         in_order: bool = False,
         patience: float = DEFAULT_PATIENCE,
         group: str = READER_GROUP,
-    ) -> Chunks:
+    ) -> PullResultStream:
         """Return the messages of spans of queues as brokers store them; to be used inside ``async with``.
 
         Arguments and errors are those of the trio Reader's ``pull``.
@@ -122,7 +122,7 @@ class Reader(Hosted[consumer.Reader]):
                 in_order=in_order, patience=patience, group=group,
             )
         )  # fmt: skip
-        return Chunks(opened, opened.some, self)
+        return PullResultStream(opened, opened.some, self)
 
 
 class _Flattened(AsyncIterator[Item]):
@@ -163,9 +163,9 @@ class _Stream(Hosted[Lifespan], AsyncIterator[Item]):
         return await anext(self._items)
 
 
-class Messages(_Stream[ReceivedMessage]):
+class MessageStream(_Stream[ReceivedMessage]):
     """The messages of a topic, as they come from its queues; made by ``Reader.open``."""
 
 
-class Chunks(_Stream[PulledChunk]):
+class PullResultStream(_Stream[PullResult]):
     """What is pulled of spans; made by ``Reader.pull``."""

@@ -25,7 +25,7 @@ class LoopSend(asyncio.Future[SendResult]):
         send_queue: the queue.
         message: the message; None when the send has ended.
         size: bytes that it counts for.
-        queue, timeout: further arguments of the producer's ``send_soon``.
+        queue, timeout: further arguments of the producer's ``submit``.
     """
 
     __slots__ = ("link", "message", "queue", "send_queue", "size", "timeout")

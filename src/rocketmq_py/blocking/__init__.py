@@ -17,21 +17,21 @@ from rocketmq_py.blocking.admin import Admin
 from rocketmq_py.blocking.client import Client
 from rocketmq_py.blocking.consumer import LitePullConsumer, PopConsumer, PushConsumer
 from rocketmq_py.blocking.producer import BatchingProducer, Producer, TransactionProducer
-from rocketmq_py.blocking.reader import Chunks, Messages, Reader
-from rocketmq_py.consumer.read.raw import PulledChunk, Span
+from rocketmq_py.blocking.reader import MessageStream, PullResultStream, Reader
+from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
 
 __all__ = [
     "Admin",
     "BatchingProducer",
-    "Chunks",
     "Client",
     "LitePullConsumer",
-    "Messages",
+    "MessageStream",
+    "OffsetRange",
     "PopConsumer",
     "Producer",
-    "PulledChunk",
+    "PullResult",
+    "PullResultStream",
     "PushConsumer",
     "Reader",
-    "Span",
     "TransactionProducer",
 ]

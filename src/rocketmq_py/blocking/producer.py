@@ -50,7 +50,7 @@ class _Producer(HostedProducer[Target, ThreadSendQueue], Hosted[Target]):
         self._send_queue.completer.flush()
 
     def flush(self) -> None:
-        """Wait until every message that was passed to :meth:`send_soon` until now has its outcome.
+        """Wait until every message that was passed to :meth:`submit` until now has its outcome.
 
         Then it waits for their callbacks, for at most a second.
         """
@@ -112,7 +112,7 @@ class Producer(_Producer[producer.Producer]):
         self._check_open()
         return self._thread.wait_for(ThreadSendCall(self._thread, self._target, message, queue, timeout))
 
-    def send_soon(
+    def submit(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> Future[SendResult]:
         """Send a message without waiting for the broker: waits only while ``max_in_flight`` are under way.
@@ -136,7 +136,7 @@ class Producer(_Producer[producer.Producer]):
 
     recall: Final = blocking(producer.Producer.recall)
 
-    def request_soon(
+    def submit_request(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> Future[ReceivedMessage]:
         """Send a request without waiting for its reply: waits only for a place in flight and a connection.
@@ -147,7 +147,7 @@ class Producer(_Producer[producer.Producer]):
         future: ThreadFuture[ReceivedMessage] = ThreadFuture(self._thread, self._send_queue.completer)
         future.start()
         done = partial(_set_reply, future)
-        self._call(self._target.request_soon, message, queue=queue, timeout=timeout, on_done=done)
+        self._call(self._target.submit_request, message, queue=queue, timeout=timeout, on_done=done)
         return future
 
     queues: Final = blocking(producer.Producer.queues)
@@ -217,10 +217,10 @@ class BatchingProducer(_Producer[producer.BatchingProducer]):
     send_oneway: Final = blocking(producer.BatchingProducer.send_oneway)
     queues: Final = blocking(producer.BatchingProducer.queues)
 
-    def send_soon(self, message: Message, *, queue: Destination | None = None) -> Future[SendResult]:
+    def submit(self, message: Message, *, queue: Destination | None = None) -> Future[SendResult]:
         """Accept a message, to be sent with others: waits only while ``max_buffered_bytes`` are exhausted.
 
-        As the blocking Producer's ``send_soon`` otherwise.
+        As the blocking Producer's ``submit`` otherwise.
         """
         return self._send_queue.send(message, queue)
 

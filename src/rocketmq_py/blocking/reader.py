@@ -14,18 +14,19 @@ from rocketmq_py import consumer
 from rocketmq_py.blocking.hosted import Hosted, shared_client
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.consumer.read import stream
 from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS
 from rocketmq_py.consumer.read.raw import (
     DEFAULT_BUFFER,
     DEFAULT_PARALLEL,
     DEFAULT_PATIENCE,
-    PulledChunk,
+    OffsetRange,
+    PullResult,
     RawPull,
-    Span,
 )
 from rocketmq_py.consumer.read.reader import MAX_FOUND
-from rocketmq_py.consumer.read.start import Start
-from rocketmq_py.consumer.read.stream import READER_GROUP, MessageStream
+from rocketmq_py.consumer.read.start import StartPosition
+from rocketmq_py.consumer.read.stream import READER_GROUP
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.subscription import ALL
 
@@ -63,10 +64,10 @@ class Reader(Hosted[consumer.Reader]):
         topic: str,
         tags: str = ALL,
         *,
-        start: Start = Start.END,
+        start: StartPosition = StartPosition.END,
         stop_at_end: bool = False,
         sql: str | None = None,
-    ) -> Messages:
+    ) -> MessageStream:
         """Return what reads a topic, all queues of it at once: iterate over it, and close it.
 
         Opened at once; arguments and errors are those of the trio Reader's ``open``.
@@ -74,7 +75,7 @@ class Reader(Hosted[consumer.Reader]):
         reading = self._call_plain(
             self._target.open, topic, tags, start=start, stop_at_end=stop_at_end, sql=sql
         )
-        return Messages(reading, self)
+        return MessageStream(reading, self)
 
     def range(
         self,
@@ -122,7 +123,7 @@ class Reader(Hosted[consumer.Reader]):
 
     def pull(
         self,
-        spans: Sequence[Span],
+        spans: Sequence[OffsetRange],
         *,
         tags: str = ALL,
         sql: str | None = None,
@@ -131,7 +132,7 @@ class Reader(Hosted[consumer.Reader]):
         in_order: bool = False,
         patience: float = DEFAULT_PATIENCE,
         group: str = READER_GROUP,
-    ) -> Chunks:
+    ) -> PullResultStream:
         """Return the messages of spans of queues as brokers store them: iterate over it.
 
         Pulling begins at once. It ends at the end of the iteration, or when what is returned is closed, by
@@ -148,7 +149,7 @@ class Reader(Hosted[consumer.Reader]):
             patience=patience,
             group=group,
         )
-        return Chunks(pulling, self)
+        return PullResultStream(pulling, self)
 
     def topics(self) -> list[str]:
         """Return the topics of users; see the trio Reader's ``topics``."""
@@ -201,18 +202,18 @@ class _Stream(Iterator[Item]):
         self._door.close()
 
 
-class Messages(_Stream[ReceivedMessage]):
+class MessageStream(_Stream[ReceivedMessage]):
     """The messages of a topic, as they come from its queues; made by ``Reader.open``.
 
     Iterate over it; errors are those of the trio MessageStream. It goes on pulling until it is closed, by
     ``close()``, ``with``, or being dropped. A KeyboardInterrupt that ends the waiting loses no message.
     """
 
-    def __init__(self, reading: MessageStream, reader: Reader) -> None:
+    def __init__(self, reading: stream.MessageStream, reader: Reader) -> None:
         super().__init__(Hosted(reading, reader), reading.some)
 
 
-class Chunks(_Stream[PulledChunk]):
+class PullResultStream(_Stream[PullResult]):
     """What is pulled of spans; made by ``Reader.pull``.
 
     Iterate over it; errors are those of the trio RawPull. At the end of the iteration, and after an
@@ -222,7 +223,7 @@ class Chunks(_Stream[PulledChunk]):
     def __init__(self, pulling: RawPull, reader: Reader) -> None:
         super().__init__(Hosted(pulling, reader), pulling.some)
 
-    def __next__(self) -> PulledChunk:
+    def __next__(self) -> PullResult:
         try:
             return next(self._items)
         except Exception:

@@ -22,7 +22,7 @@ class SendFuture(ThreadFuture[SendResult]):
         send_queue: the queue.
         message: the message; None when the send has ended.
         size: bytes that it counts for.
-        queue, timeout: further arguments of the producer's ``send_soon``.
+        queue, timeout: further arguments of the producer's ``submit``.
     """
 
     def __init__(

@@ -153,7 +153,7 @@ async def _send(
     while (turn := await next_turn()) is not None:
         message, begun = turn
         try:
-            await producer.send_soon(message, on_done=partial(done, len(message.body), begun))
+            await producer.submit(message, on_done=partial(done, len(message.body), begun))
         except RocketMQError as error:
             measured.tally.fail(error)
 
@@ -189,11 +189,11 @@ async def _read(
     measured: Measured,
     take: Callable[[ReceivedMessage], None],
 ) -> None:
-    from rocketmq_py.consumer import Reader, Start
+    from rocketmq_py.consumer import Reader, StartPosition
 
     async with (
         Reader(access.name_servers, **access.client_options()) as reader,
-        reader.open(topic, start=Start.BEGINNING, stop_at_end=stop_at_end) as messages,
+        reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=stop_at_end) as messages,
     ):
         measured.begin()
         async for message in messages:

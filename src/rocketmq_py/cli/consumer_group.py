@@ -19,7 +19,7 @@ from rocketmq_py.names import MAX_QUEUES, check_group, check_topic
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rocketmq_py.admin import Admin, GroupSummary, OffsetMove
+    from rocketmq_py.admin import Admin, GroupSummary, OffsetReset
     from rocketmq_py.errors import RocketMQError
 
 COUNT = click.IntRange(0, MAX_QUEUES)
@@ -262,7 +262,7 @@ def _show_done(form: Form, group: str, what: str, brokers: tuple[str, ...]) -> N
         print_out(f"group {group}: {what} on {', '.join(brokers)}")
 
 
-async def _move(form: Form, change: Awaitable[tuple[OffsetMove, ...]]) -> Mapping[str, RocketMQError]:
+async def _move(form: Form, change: Awaitable[tuple[OffsetReset, ...]]) -> Mapping[str, RocketMQError]:
     """Print what a change did to queues, as far as brokers made it; return the errors of the others."""
     from rocketmq_py.cli.administering import as_far_as_done
 
@@ -274,7 +274,7 @@ async def _move(form: Form, change: Awaitable[tuple[OffsetMove, ...]]) -> Mappin
     return failures
 
 
-def _show_moves(form: Form, moves: Sequence[OffsetMove]) -> None:
+def _show_moves(form: Form, moves: Sequence[OffsetReset]) -> None:
     columns = [
         Column("TOPIC"),
         Column("BROKER"),

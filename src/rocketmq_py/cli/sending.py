@@ -97,8 +97,8 @@ async def _send_each(
     async def send_first(message: Message) -> None:
         tally.stored(await producer.send(message, queue=queue))
 
-    async def send_soon(message: Message) -> None:
-        await producer.send_soon(message, queue=queue, on_done=tally.done)
+    async def submit(message: Message) -> None:
+        await producer.submit(message, queue=queue, on_done=tally.done)
 
     async def send_half(message: Message) -> None:
         assert isinstance(producer, TransactionProducer)
@@ -121,8 +121,8 @@ async def _send_each(
 
     # Until one message has been stored they are awaited one by one: a wrong address is told once, and does
     # not use up all the input.
-    send_others = send_oneway if oneway else send_half if half else send_soon
-    send = send_first if send_others is send_soon else send_others
+    send_others = send_oneway if oneway else send_half if half else submit
+    send = send_first if send_others is submit else send_others
     works = False
     pace = Pace(rate)
     while batch := await bodies.next_batch():

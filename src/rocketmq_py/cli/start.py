@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from rocketmq_py.consumer import Start
+    from rocketmq_py.consumer import StartPosition
 
 _LARGEST = 2**63 - 1
 
@@ -32,21 +32,21 @@ class Offset:
     number: int = 0
     end_ms: int | None = None
 
-    def start(self) -> Start:
+    def start(self) -> StartPosition:
         """Return what the library calls it."""
-        from rocketmq_py.consumer import Start
+        from rocketmq_py.consumer import StartPosition
 
         match self.position:
             case Position.BEGINNING:
-                return Start.BEGINNING
+                return StartPosition.BEGINNING
             case Position.END:
-                return Start.END
+                return StartPosition.END
             case Position.OFFSET:
-                return Start.offset(self.number)
+                return StartPosition.offset(self.number)
             case Position.LAST:
-                return Start.last(self.number)
+                return StartPosition.last(self.number)
             case Position.TIMESTAMP:
-                return Start.at(self.number)
+                return StartPosition.at(self.number)
 
 
 def parse_offset(text: str) -> Offset:

@@ -19,7 +19,7 @@ from rocketmq_py.cli.running import CommandError, show_warnings, wait_for_topic
 from rocketmq_py.cli.start import Offset, Position
 from rocketmq_py.client import Client
 from rocketmq_py.client.routes import MISSING_PAUSE
-from rocketmq_py.consumer import ConsumeFrom, Reader, Start
+from rocketmq_py.consumer import ConsumeFrom, Reader, StartPosition
 from rocketmq_py.errors import RocketMQError, TopicNotFoundError
 from rocketmq_py.message import ReceivedMessage
 
@@ -72,7 +72,7 @@ class Tail:
         quota = _Quota(self.count)
         started: set[str] = set()
 
-        async def read(outlet: Outlet, reader: Reader, topic: str, start: Start) -> None:
+        async def read(outlet: Outlet, reader: Reader, topic: str, start: StartPosition) -> None:
             async with reader.open(
                 topic,
                 start=start,
@@ -96,7 +96,7 @@ class Tail:
             topics, is_new = await self._find(reader, name)
             start = self.offset.start()
             if is_new and self.offset.position in (Position.END, Position.LAST):
-                start = Start.BEGINNING  # all its messages are newer than this command
+                start = StartPosition.BEGINNING  # all its messages are newer than this command
             for topic in topics:
                 if topic not in started:
                     started.add(topic)

@@ -181,7 +181,7 @@ class Client(Lifespan):
         return lambda: servers.remove(server)
 
     def _route_changed(self, route: Route) -> None:
-        self.heartbeats.send_soon()
+        self.heartbeats.submit()
         for changed in list(self._on_route):
             changed(route)
 

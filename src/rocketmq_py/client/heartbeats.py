@@ -173,7 +173,7 @@ class Heartbeats:
             del self._under_way[connection][heartbeat]
             heartbeat.answered.set()
 
-    def send_soon(self) -> None:
+    def submit(self) -> None:
         """Have a round sent at once by the background task: a group, subscription or broker is new."""
         self._wanted.set()
 
@@ -283,7 +283,7 @@ class Heartbeats:
         if self._is_joined(header):
             # Whether the broker has read its heartbeat before this or after it, nobody knows.
             self._groups_changed += 1
-            self.send_soon()
+            self.submit()
 
     def _is_joined(self, header: headers.UnregisterClientRequest) -> bool:
         return header.consumer_group in self._consumers or header.producer_group in self._producers

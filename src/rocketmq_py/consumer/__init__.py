@@ -18,11 +18,17 @@ if TYPE_CHECKING:
     from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig, PushConsumerOptions
     from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
     from rocketmq_py.consumer.group.broker_assignment import AllocateByBroker
-    from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeMode, ConsumerHook
-    from rocketmq_py.consumer.group.results import Commit, ConsumeLater, ConsumeResult, Rollback, Suspend
+    from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeOperation, ConsumerHook
+    from rocketmq_py.consumer.group.results import (
+        CommitOffset,
+        ConsumeLater,
+        ConsumeResult,
+        RollbackOffset,
+        Suspend,
+    )
     from rocketmq_py.consumer.group.statistics import (
         ConsumerStatistics,
-        Flow,
+        PullState,
         QueueStatistics,
         TopicStatistics,
     )
@@ -32,8 +38,8 @@ if TYPE_CHECKING:
     from rocketmq_py.consumer.pop.consumer import PopConsumer
     from rocketmq_py.consumer.pop.messages import PoppedMessage
     from rocketmq_py.consumer.push.consumer import PushConsumer
-    from rocketmq_py.consumer.read.raw import PulledChunk, Span
-    from rocketmq_py.consumer.read.reader import Reader, Start
+    from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
+    from rocketmq_py.consumer.read.reader import Reader, StartPosition
 else:
     __getattr__ = lazy_attributes(
         globals(),
@@ -58,19 +64,19 @@ else:
             "group.broker_assignment": ("AllocateByBroker",),
             "group.hooks": (
                 "ConsumeContext",
-                "ConsumeMode",
+                "ConsumeOperation",
                 "ConsumerHook",
             ),
             "group.results": (
-                "Commit",
+                "CommitOffset",
                 "ConsumeLater",
                 "ConsumeResult",
-                "Rollback",
+                "RollbackOffset",
                 "Suspend",
             ),
             "group.statistics": (
                 "ConsumerStatistics",
-                "Flow",
+                "PullState",
                 "QueueStatistics",
                 "TopicStatistics",
             ),
@@ -87,12 +93,12 @@ else:
             "pop.messages": ("PoppedMessage",),
             "push.consumer": ("PushConsumer",),
             "read.raw": (
-                "PulledChunk",
-                "Span",
+                "PullResult",
+                "OffsetRange",
             ),
             "read.reader": (
                 "Reader",
-                "Start",
+                "StartPosition",
             ),
         },
     )
@@ -106,31 +112,31 @@ __all__ = [
     "AllocateMachineRoomNearby",
     "AllocateStrategy",
     "AssignmentListener",
-    "Commit",
+    "CommitOffset",
     "ConsumeContext",
     "ConsumeFrom",
     "ConsumeLater",
-    "ConsumeMode",
+    "ConsumeOperation",
     "ConsumeResult",
     "ConsumerHook",
     "ConsumerStatistics",
-    "Flow",
     "LitePullConsumer",
     "LitePullConsumerConfig",
     "LitePullConsumerOptions",
+    "OffsetRange",
     "PopConsumer",
     "PopConsumerConfig",
     "PopConsumerOptions",
     "PoppedMessage",
-    "PulledChunk",
+    "PullResult",
+    "PullState",
     "PushConsumer",
     "PushConsumerConfig",
     "PushConsumerOptions",
     "QueueStatistics",
     "Reader",
-    "Rollback",
-    "Span",
-    "Start",
+    "RollbackOffset",
+    "StartPosition",
     "Suspend",
     "TopicStatistics",
     "allocate_averagely",

@@ -119,7 +119,7 @@ class HostedProducer(Hosted[Target], Generic[Target, Queue]):
             return target._submit(send, send.message, send.queue, send.timeout)
         assert isinstance(target, BatchingProducer)
         on_done = partial(_forward_outcome, send)
-        return target.send_soon(send.message, queue=send.queue, on_done=on_done)
+        return target.submit(send.message, queue=send.queue, on_done=on_done)
 
     def _register(self) -> None:
         super()._register()

@@ -32,7 +32,7 @@ class QueuedSend(Outstanding, Protocol):
 
     Attributes:
         message: the message; None when the send has ended.
-        queue, timeout: further arguments of the producer's ``send_soon``.
+        queue, timeout: further arguments of the producer's ``submit``.
         size: bytes it counts for.
     """
 

@@ -119,7 +119,7 @@ class TrioThread(trio.abc.Instrument):
         if self._ident == threading.get_ident():
             raise RuntimeError(
                 "hooks and selectors run in the background thread, which serves all calls and cannot wait "
-                "for one: use send_soon, or make the call in another thread"
+                "for one: use submit, or make the call in another thread"
             )
 
     def post(self, function: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rocketmq_py.producer.compression import Compression
     from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
     from rocketmq_py.producer.hooks import EndTransactionContext, ProducerHook, SendContext, SendMode
-    from rocketmq_py.producer.latency_faults import JAVA_4, JAVA_5, BrokerFaultState, LatencyFaultPolicy
+    from rocketmq_py.producer.latency_faults import BrokerHealth, LatencyFaultPolicy
     from rocketmq_py.producer.pending import PendingReply, PendingSend
     from rocketmq_py.producer.producer import Producer
     from rocketmq_py.producer.selectors import (
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         SelectByMachineRoom,
         SelectByRandom,
     )
-    from rocketmq_py.producer.statistics import Latency, ProducerStatistics
+    from rocketmq_py.producer.statistics import LatencyHistogram, ProducerStatistics
     from rocketmq_py.producer.transaction_checker import TransactionCheck
     from rocketmq_py.producer.transaction_config import TransactionConfig, TransactionOptions
     from rocketmq_py.producer.transaction_values import (
@@ -52,9 +52,7 @@ else:
                 "SendMode",
             ),
             "latency_faults": (
-                "JAVA_4",
-                "JAVA_5",
-                "BrokerFaultState",
+                "BrokerHealth",
                 "LatencyFaultPolicy",
             ),
             "pending": (
@@ -69,7 +67,7 @@ else:
                 "SelectByRandom",
             ),
             "statistics": (
-                "Latency",
+                "LatencyHistogram",
                 "ProducerStatistics",
             ),
             "transaction_checker": ("TransactionCheck",),
@@ -92,16 +90,14 @@ else:
 
 
 __all__ = [
-    "JAVA_4",
-    "JAVA_5",
     "BatchingConfig",
     "BatchingOptions",
     "BatchingProducer",
-    "BrokerFaultState",
+    "BrokerHealth",
     "Compression",
     "EndTransactionContext",
-    "Latency",
     "LatencyFaultPolicy",
+    "LatencyHistogram",
     "LocalWork",
     "PendingReply",
     "PendingSend",

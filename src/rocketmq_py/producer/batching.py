@@ -140,9 +140,9 @@ class BatchingProducer(Lifespan):
         Raises as :meth:`Producer.send`. When cancelled before the message is accepted, it is not sent; after
         that it is sent all the same.
         """
-        return await (await self.send_soon(message, queue=queue, timeout=timeout))
+        return await (await self.submit(message, queue=queue, timeout=timeout))
 
-    async def send_soon(
+    async def submit(
         self,
         message: Message,
         *,
@@ -226,7 +226,7 @@ class BatchingProducer(Lifespan):
         outcomes: list[PendingSend | RocketMQError] = []
         for message, queue in zip(messages, destinations, strict=True):
             try:
-                outcomes.append(await self.send_soon(message, queue=queue))
+                outcomes.append(await self.submit(message, queue=queue))
             except RocketMQError as error:
                 outcomes.append(error)
         self._accumulator.send_all()  # nothing more comes that would be worth waiting for

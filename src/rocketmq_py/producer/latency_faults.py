@@ -8,7 +8,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 
@@ -73,6 +73,12 @@ class LatencyFaultPolicy:
         ConfigurationError: a field is not what is allowed.
     """
 
+    JAVA_4: ClassVar[LatencyFaultPolicy]
+    """The table of the Java client 4.x. Avoids a broker that failed for ten minutes, or until it answers."""
+    JAVA_5: ClassVar[LatencyFaultPolicy]
+    """The table of the Java client 5.x with its detector. Avoids a broker that failed for ten seconds, and
+    until a probe reaches it."""
+
     latencies: tuple[float, ...] = attrs.field(converter=_latencies, validator=_rising_latencies)
     unavailable: tuple[float, ...] = attrs.field(converter=_unavailable, validator=_no_falling_times)
     error_latency: float = attrs.field(validator=positive)
@@ -91,24 +97,21 @@ class LatencyFaultPolicy:
         return next((latency for latency, seconds in rows if seconds > 0), math.inf)
 
 
-JAVA_4 = LatencyFaultPolicy(
+LatencyFaultPolicy.JAVA_4 = LatencyFaultPolicy(
     latencies=(0.05, 0.1, 0.55, 1.0, 2.0, 3.0, 15.0),
     unavailable=(0.0, 0.0, 30.0, 60.0, 120.0, 180.0, 600.0),
     error_latency=30.0,
 )
-"""The table of the Java client 4.x: a broker that failed is out for ten minutes, or until it answers."""
 
-JAVA_5 = LatencyFaultPolicy(
+LatencyFaultPolicy.JAVA_5 = LatencyFaultPolicy(
     latencies=(0.05, 0.1, 0.55, 1.8, 3.0, 5.0, 15.0),
     unavailable=(0.0, 0.0, 2.0, 5.0, 6.0, 10.0, 30.0),
     error_latency=10.0,
     detect=True,
     latest_decides=False,
 )
-"""The table of the Java client 5.x with its detector: a broker that failed is out for ten seconds, and
-until it can be reached."""
 
-_BY_NAME = {"4.x": JAVA_4, "5.x": JAVA_5}
+_BY_NAME = {"4.x": LatencyFaultPolicy.JAVA_4, "5.x": LatencyFaultPolicy.JAVA_5}
 
 
 def latency_fault_policy(value: LatencyFaultPolicy | str | bool | None) -> LatencyFaultPolicy | None:
@@ -120,7 +123,7 @@ def latency_fault_policy(value: LatencyFaultPolicy | str | bool | None) -> Laten
     if value is None or value is False:
         return None
     if value is True:
-        return JAVA_4
+        return LatencyFaultPolicy.JAVA_4
     if isinstance(value, LatencyFaultPolicy):
         return value
     if isinstance(value, str) and value in _BY_NAME:
@@ -131,7 +134,7 @@ def latency_fault_policy(value: LatencyFaultPolicy | str | bool | None) -> Laten
 
 
 @attrs.frozen
-class BrokerFaultState:
+class BrokerHealth:
     """What is held against a broker.
 
     Attributes:
@@ -240,11 +243,11 @@ class LatencyFaults:
             del self._faults[name]
         self.all_clear = not self._faults
 
-    def states(self) -> Mapping[str, BrokerFaultState]:
+    def states(self) -> Mapping[str, BrokerHealth]:
         """Return what is held against which broker, by name; brokers in good order are not in it."""
         now = self._now()
         return {
-            name: BrokerFaultState(name, fault.latency, max(fault.until - now, 0.0), fault.reachable)
+            name: BrokerHealth(name, fault.latency, max(fault.until - now, 0.0), fault.reachable)
             for name, fault in self._faults.items()
         }
 

@@ -119,7 +119,7 @@ class Producer(Member):
             context.results = (result := await self._sender.deliver(request),)
         return result
 
-    async def send_soon(
+    async def submit(
         self,
         message: Message,
         *,
@@ -273,13 +273,13 @@ class Producer(Member):
 
         When cancelled, nobody waits for the reply any more; one that still comes is dropped.
         """
-        pending = await self.request_soon(message, queue=queue, timeout=timeout)
+        pending = await self.submit_request(message, queue=queue, timeout=timeout)
         try:
             return await pending
         finally:
             self._requests.forget(pending)
 
-    async def request_soon(
+    async def submit_request(
         self,
         message: Message,
         *,
@@ -394,13 +394,13 @@ class Producer(Member):
     def _submit(
         self, pending: Outstanding, message: Message, queue: Destination | None, timeout: float | None
     ) -> Coroutine[Any, Any, object] | None:
-        """Do what :meth:`send_soon` does, with ``pending`` instead of a new PendingSend.
+        """Do what :meth:`submit` does, with ``pending`` instead of a new PendingSend.
 
-        Await the coroutine that is returned, if any. This and the coroutine raise as :meth:`send_soon`.
+        Await the coroutine that is returned, if any. This and the coroutine raise as :meth:`submit`.
         """
         if self._hooks.all or self._delay_relay is not None:
             on_done = partial(_forward_outcome, pending)
-            return self.send_soon(message, queue=queue, timeout=timeout, on_done=on_done)
+            return self.submit(message, queue=queue, timeout=timeout, on_done=on_done)
         request = self._builder.build(message, queue, timeout, self.config.retries_pipelined)
         request.pending, request.on_done = pending, self._pipeline.on_done
         return self._pipeline.submit(request)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from rocketmq_py.producer.latency_faults import BrokerFaultState
+from rocketmq_py.producer.latency_faults import BrokerHealth
 
 _STEPS = 4  # buckets for each doubling: a quantile is right to about a fifth
 _BUCKETS = 40 * _STEPS
@@ -18,7 +18,7 @@ _AT_ONCE = 256
 
 
 @attrs.frozen
-class Latency:
+class LatencyHistogram:
     """How long brokers took to answer successful tries, in seconds.
 
     Attributes:
@@ -66,8 +66,8 @@ class ProducerStatistics:
     late_replies: int
     in_flight: int
     in_flight_bytes: int
-    latency: Latency
-    brokers: Mapping[str, BrokerFaultState]
+    latency: LatencyHistogram
+    brokers: Mapping[str, BrokerHealth]
 
 
 class Counters:
@@ -107,9 +107,9 @@ class Counters:
         self._total += sum(latest)
         self._longest = max(self._longest, latest[-1])
 
-    def latency(self) -> Latency:
+    def latency(self) -> LatencyHistogram:
         """Return a snapshot of the latencies."""
         self._sort_in()
         buckets = {bound: count for bound, count in zip(_BOUNDS, self._buckets, strict=True) if count}
         mean = self._total / self._count if self._count else 0.0
-        return Latency(self._count, mean, self._longest, buckets)
+        return LatencyHistogram(self._count, mean, self._longest, buckets)

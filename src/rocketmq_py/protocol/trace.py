@@ -132,7 +132,7 @@ class ConsumeStartTrace:
         )  # fmt: skip
 
 
-class ConsumeReturn(enum.IntEnum):
+class ConsumeReturnType(enum.IntEnum):
     """The outcome of a consumer's call. Java: ``ConsumeReturnType``."""
 
     SUCCESS = 0
@@ -162,7 +162,7 @@ class ConsumeEndTrace:
     cost_ms: int
     success: bool
     keys: str
-    returned: ConsumeReturn
+    returned: ConsumeReturnType
     timestamp_ms: int
     group: str
 
@@ -257,11 +257,11 @@ def _read_consume_start(fields: Sequence[str]) -> ConsumeStartTrace:
 
 def _read_consume_end(fields: Sequence[str]) -> ConsumeEndTrace:
     success = fields[4] == "true"
-    returned = ConsumeReturn.SUCCESS if success else ConsumeReturn.FAILED
+    returned = ConsumeReturnType.SUCCESS if success else ConsumeReturnType.FAILED
     return ConsumeEndTrace(
         request_id=fields[1], message_id=fields[2], cost_ms=int(fields[3]), success=success,
         keys=_keys_of(fields, 5),
-        returned=ConsumeReturn(int(fields[6])) if len(fields) > 6 else returned,
+        returned=ConsumeReturnType(int(fields[6])) if len(fields) > 6 else returned,
         timestamp_ms=int(fields[7]) if len(fields) > 8 else 0,
         group=fields[8] if len(fields) > 8 else "",
     )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 from pyspark.sql.datasource import InputPartition
 
-from rocketmq_py.consumer.read.raw import Span
+from rocketmq_py.consumer.read.raw import OffsetRange
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.offsets import Offsets, StreamOffset
@@ -204,7 +204,7 @@ class SpansPartition(InputPartition):
     """
 
     def __init__(
-        self, spans: Sequence[Span], final_offsets: Mapping[MessageQueue, int] | None = None
+        self, spans: Sequence[OffsetRange], final_offsets: Mapping[MessageQueue, int] | None = None
     ) -> None:
         super().__init__(None)
         self.spans: Final = tuple(spans)
@@ -231,16 +231,18 @@ def plan_partitions(
     ]
 
 
-def spans_between(starts: Offsets, ends: Offsets) -> list[Span]:
+def spans_between(starts: Offsets, ends: Offsets) -> list[OffsetRange]:
     """Return the offset ranges that are not empty, sorted by queue."""
     return [
-        Span(queue, starts[queue], end) for queue, end in sorted(ends.items()) if end > starts.get(queue, end)
+        OffsetRange(queue, starts[queue], end)
+        for queue, end in sorted(ends.items())
+        if end > starts.get(queue, end)
     ]
 
 
 def plan_tasks(
-    spans: Sequence[Span], *, min_partitions: int | None = None, max_records: int | None = None
-) -> list[tuple[Span, ...]]:
+    spans: Sequence[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
+) -> list[tuple[OffsetRange, ...]]:
     """Divide spans into tasks.
 
     Each queue has a task of its own. Only in plans of more than SMALL_PLAN_TASKS tasks without
@@ -261,12 +263,12 @@ def plan_tasks(
     return _pack(pieces, max(SMALL_PLAN_TASKS, -(-total // SHARED_TASK_OFFSETS)), max_records)
 
 
-def span_length(span: Span) -> int:
+def span_length(span: OffsetRange) -> int:
     """Return the number of offsets of a span."""
     return span.end - span.start
 
 
-def _add_parts(spans: Sequence[Span], parts: list[int], wanted: int) -> None:
+def _add_parts(spans: Sequence[OffsetRange], parts: list[int], wanted: int) -> None:
     """Increase the numbers of parts, largest parts first, until there are enough or no offsets to split."""
     largest = [
         (-span_length(span) / number, index)
@@ -281,15 +283,17 @@ def _add_parts(spans: Sequence[Span], parts: list[int], wanted: int) -> None:
         heapq.heapreplace(largest, (-span_length(spans[index]) / parts[index], index))
 
 
-def _split(span: Span, parts: int) -> list[Span]:
+def _split(span: OffsetRange, parts: int) -> list[OffsetRange]:
     """Split a span into parts of almost equal length."""
     edges = [span.start + span_length(span) * part // parts for part in range(parts + 1)]
-    return [Span(span.queue, start, end) for start, end in itertools.pairwise(edges)]
+    return [OffsetRange(span.queue, start, end) for start, end in itertools.pairwise(edges)]
 
 
-def _pack(pieces: Sequence[Span], tasks: int, max_records: int | None) -> list[tuple[Span, ...]]:
+def _pack(
+    pieces: Sequence[OffsetRange], tasks: int, max_records: int | None
+) -> list[tuple[OffsetRange, ...]]:
     """Pack spans into tasks of about equal size, with extra tasks where ``max_records`` requires them."""
-    packed: list[list[Span]] = []
+    packed: list[list[OffsetRange]] = []
     smallest: list[tuple[int, int]] = []  # a heap of each task's size and index
     for piece in sorted(pieces, key=lambda piece: (-span_length(piece), piece.queue, piece.start)):
         if len(packed) < tasks or (max_records and smallest[0][0] + span_length(piece) > max_records):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import attrs
 import numpy as np
 
-from rocketmq_py.consumer.read.raw import PulledChunk
+from rocketmq_py.consumer.read.raw import PullResult
 from rocketmq_py.errors import InvalidMessageError, ProtocolError, UnreadableBodyError
 from rocketmq_py.message import ReceivedMessage, queue_name
 from rocketmq_py.protocol.stored_message import (
@@ -95,12 +95,12 @@ class PlainMessages:
         indexes: the start of each message in ``data``.
     """
 
-    chunk: PulledChunk
+    chunk: PullResult
     data: bytes
     indexes: list[int]
 
 
-def split_chunk(chunk: PulledChunk) -> Iterator[PlainMessages]:
+def split_chunk(chunk: PullResult) -> Iterator[PlainMessages]:
     """Split a chunk into plain messages, in order. Each compressed body or batch is yielded by itself.
 
     Raises:
@@ -131,14 +131,14 @@ def split_chunk(chunk: PulledChunk) -> Iterator[PlainMessages]:
         yield PlainMessages(chunk, data[start:] if start else data, indexes)
 
 
-def _is_wanted(chunk: PulledChunk, offset: int, system_flag: int) -> bool:
+def _is_wanted(chunk: PullResult, offset: int, system_flag: int) -> bool:
     """Return whether the chunk's range has a message at ``offset``, or one of the batch that starts there."""
     offset += chunk.offset_delta
     is_batch = system_flag & _BATCH_FLAGS == _BATCH_FLAGS
     return offset < chunk.next and (offset >= chunk.first or is_batch)
 
 
-def _unpack(chunk: PulledChunk, stored: bytes) -> PlainMessages:
+def _unpack(chunk: PullResult, stored: bytes) -> PlainMessages:
     """Decompress a stored message, or unwrap a batch, into the stored form of plain messages."""
     pieces, indexes, index = [], [], 0
     for message in decode_messages(stored, chunk.span.queue.broker_name):
@@ -175,7 +175,7 @@ def _encode(message: ReceivedMessage) -> bytes:
     )
 
 
-def _malformed(chunk: PulledChunk, index: int) -> ProtocolError:
+def _malformed(chunk: PullResult, index: int) -> ProtocolError:
     return ProtocolError(
         f"malformed pull response for {queue_name(chunk.span.queue)} from offset {chunk.first} on: no stored "
         f"message at byte {index} of {len(chunk.body)}"

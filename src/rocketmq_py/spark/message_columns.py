@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rocketmq_py import properties as names
-from rocketmq_py.consumer.read.raw import PulledChunk
+from rocketmq_py.consumer.read.raw import PullResult
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.properties import decode_properties
@@ -66,7 +66,7 @@ def record_batch(parts: Sequence[PlainMessages], tags: Collection[str] = ()) -> 
     return _record_batch(_Messages.at(buffer, indexes, counts), [part.chunk for part in parts], tags)
 
 
-def plain_record_batch(chunks: Sequence[PulledChunk], tags: Collection[str] = ()) -> pa.RecordBatch | None:
+def plain_record_batch(chunks: Sequence[PullResult], tags: Collection[str] = ()) -> pa.RecordBatch | None:
     """Return the messages of chunks as rows, or None if some are packed or malformed.
 
     Args:
@@ -129,9 +129,7 @@ class _Messages:
         return stored.astype(stored.dtype.newbyteorder("="))
 
 
-def _record_batch(
-    messages: _Messages, chunks: Sequence[PulledChunk], tags: Collection[str]
-) -> pa.RecordBatch:
+def _record_batch(messages: _Messages, chunks: Sequence[PullResult], tags: Collection[str]) -> pa.RecordBatch:
     messages, offsets = _in_range(messages, chunks)
     if not len(offsets):
         return pa.RecordBatch.from_pylist([], SOURCE_ARROW_SCHEMA)
@@ -156,7 +154,7 @@ def _record_batch(
     return _with_tags(batch, tags) if tags else batch
 
 
-def _in_range(messages: _Messages, chunks: Sequence[PulledChunk]) -> tuple[_Messages, Indexes]:
+def _in_range(messages: _Messages, chunks: Sequence[PullResult]) -> tuple[_Messages, Indexes]:
     """Return the messages within their chunk's offset range, and their logical queue offsets."""
     offsets = messages.field("queue_offset")
     ranges = np.array([(chunk.offset_delta, chunk.first, chunk.next) for chunk in chunks], np.int64)
@@ -181,7 +179,7 @@ class _Sections:
     properties_end: Indexes
 
 
-def _find_sections(messages: _Messages, chunks: Sequence[PulledChunk]) -> _Sections:
+def _find_sections(messages: _Messages, chunks: Sequence[PullResult]) -> _Sections:
     """Locate the sections of all messages. Raises ProtocolError if one reaches beyond its message."""
     buffer, indexes = messages.buffer, messages.indexes
     ends = indexes + messages.headers["size"]

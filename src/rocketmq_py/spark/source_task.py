@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from rocketmq_py.consumer.read.raw import DEFAULT_BUFFER, DEFAULT_PARALLEL, PulledChunk, Span
+from rocketmq_py.consumer.read.raw import DEFAULT_BUFFER, DEFAULT_PARALLEL, OffsetRange, PullResult
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.protocol.subscription import ALL, make_subscription
 from rocketmq_py.spark.batch_plan import LOSS_ADVICE
@@ -32,7 +32,7 @@ logger: Final = logging.getLogger("rocketmq_py.spark")
 
 def read_spans(
     connection: ConnectionOptions,
-    spans: Sequence[Span],
+    spans: Sequence[OffsetRange],
     *,
     tags: str = ALL,
     sql: str | None = None,
@@ -79,7 +79,7 @@ def read_spans(
         yield from record_batches(without_losses(chunks, fail=fail_on_data_loss), wanted_tags)
 
 
-def without_losses(chunks: Iterable[PulledChunk], *, fail: bool) -> Iterator[PulledChunk]:
+def without_losses(chunks: Iterable[PullResult], *, fail: bool) -> Iterator[PullResult]:
     """Drop the chunks that report lost offsets. Raise their DataLossError if ``fail`` is set, else log it."""
     for chunk in chunks:
         if chunk.lost is None:
@@ -92,7 +92,7 @@ def without_losses(chunks: Iterable[PulledChunk], *, fail: bool) -> Iterator[Pul
 
 
 def record_batches(
-    chunks: Iterable[PulledChunk],
+    chunks: Iterable[PullResult],
     tags: Collection[str] = (),
     *,
     max_rows: int = MAX_BATCH_ROWS,
@@ -110,7 +110,7 @@ def record_batches(
         UnreadableBodyError: a body cannot be decompressed.
         ProtocolError: a broker sent malformed messages.
     """
-    gathered: list[PulledChunk] = []
+    gathered: list[PullResult] = []
     rows = size = 0
     for chunk in chunks:
         # Two upper bounds of its messages. With a filter, the offset range counts skipped messages too.
@@ -125,7 +125,7 @@ def record_batches(
 
 
 def _batches_of(
-    chunks: Sequence[PulledChunk], tags: Collection[str], max_rows: int, max_bytes: int
+    chunks: Sequence[PullResult], tags: Collection[str], max_rows: int, max_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield one batch of chunks within the limits, or several if decompressed bodies exceed them."""
     batch = plain_record_batch(chunks, tags)
@@ -136,7 +136,7 @@ def _batches_of(
 
 
 def _unpacked_batches(
-    chunks: Sequence[PulledChunk], tags: Collection[str], max_rows: int, max_bytes: int
+    chunks: Sequence[PullResult], tags: Collection[str], max_rows: int, max_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """Decompress bodies and unwrap batches, and yield batches within the limits."""
     parts: list[PlainMessages] = []

@@ -14,13 +14,13 @@ from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import (
-    Commit,
+    CommitOffset,
     ConsumeFrom,
     ConsumeLater,
     LitePullConsumer,
     PopConsumer,
     PushConsumer,
-    Rollback,
+    RollbackOffset,
     Suspend,
 )
 from rocketmq_py.consumer.group.counters import RATE_SECONDS, Statistics
@@ -388,8 +388,8 @@ async def message_id(client: Client, offset: int) -> str:
         (ConsumeLater(), "CR_LATER", {}),
         (None, "CR_SUCCESS", {"batch_size": 4}),
         (Suspend(), "CR_LATER", {"orderly": True}),
-        (Commit(), "CR_COMMIT", {"orderly": True, "auto_commit": False}),
-        (Rollback(), "CR_ROLLBACK", {"orderly": True, "auto_commit": False}),
+        (CommitOffset(), "CR_COMMIT", {"orderly": True, "auto_commit": False}),
+        (RollbackOffset(), "CR_ROLLBACK", {"orderly": True, "auto_commit": False}),
     ],
 )
 async def test_an_operator_has_one_message_handled(

@@ -14,10 +14,10 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.consumer import (
-    Commit,
+    CommitOffset,
     ConsumeContext,
     ConsumeLater,
-    ConsumeMode,
+    ConsumeOperation,
     ConsumerHook,
     LitePullConsumer,
     Suspend,
@@ -29,7 +29,7 @@ from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.consumer.push.orderly import OrderlyDispatch
 from rocketmq_py.message import MessageQueue, ReceivedMessage
-from rocketmq_py.protocol.trace import ConsumeReturn
+from rocketmq_py.protocol.trace import ConsumeReturnType
 from tests.consumer.conftest import Fill
 from tests.consumer.handing import Backs, holding, settled
 from tests.consumer.lite_pull.test_consumer import consumer_of as lite_pull_consumer_of
@@ -122,10 +122,10 @@ async def test_hooks_are_called_around_a_call(
     assert hook.calls == ["before", "handle", "after"]
     (context,) = hook.contexts
     assert (context.consumer_group, context.client_id) == ("g", "client")
-    assert (context.mode, context.queue, context.started_ms) == (ConsumeMode.HANDLED, QUEUE, 7)
+    assert (context.operation, context.queue, context.started_ms) == (ConsumeOperation.PROCESS, QUEUE, 7)
     assert [one.queue_offset for one in context.messages] == [0]
     assert (context.result, context.error, context.seconds) == (None, None, 2)
-    assert (context.returned, context.success) == (ConsumeReturn.SUCCESS, True)
+    assert (context.returned, context.success) == (ConsumeReturnType.SUCCESS, True)
     assert held.safe_offset == 1
 
 
@@ -151,20 +151,20 @@ async def test_hooks_see_what_the_handler_raised(open_handling: Open) -> None:
     await settled()
     (context,) = hook.contexts
     assert context.error is failure
-    assert (context.returned, context.success) == (ConsumeReturn.EXCEPTION, False)
+    assert (context.returned, context.success) == (ConsumeReturnType.EXCEPTION, False)
 
 
 @pytest.mark.parametrize(
     ("result", "returned"),
     [
-        (ConsumeLater(), ConsumeReturn.FAILED),
-        (Suspend(), ConsumeReturn.FAILED),
-        (Commit(), ConsumeReturn.SUCCESS),
-        (None, ConsumeReturn.SUCCESS),
-        ("anything", ConsumeReturn.FAILED),
+        (ConsumeLater(), ConsumeReturnType.FAILED),
+        (Suspend(), ConsumeReturnType.FAILED),
+        (CommitOffset(), ConsumeReturnType.SUCCESS),
+        (None, ConsumeReturnType.SUCCESS),
+        ("anything", ConsumeReturnType.FAILED),
     ],
 )
-async def test_hooks_see_what_the_handler_returned(result: object, returned: ConsumeReturn) -> None:
+async def test_hooks_see_what_the_handler_returned(result: object, returned: ConsumeReturnType) -> None:
     async def handle(item: object) -> object:
         return result
 
@@ -172,7 +172,7 @@ async def test_hooks_see_what_the_handler_returned(result: object, returned: Con
     assert await hooks.call(handle, QUEUE, several([0])[0]) is result
     (context,) = hook.contexts
     assert context.result is result
-    assert (context.returned, context.success) == (returned, returned is ConsumeReturn.SUCCESS)
+    assert (context.returned, context.success) == (returned, returned is ConsumeReturnType.SUCCESS)
 
 
 async def test_a_hook_that_raises_harms_nothing(
@@ -276,7 +276,7 @@ async def test_a_call_that_takes_too_long_ends_for_the_hooks_too(
         assert each.calls == ["before", "after"]
         (context,) = each.contexts
         assert isinstance(context.error, trio.Cancelled)
-        assert (context.returned, context.success) == (ConsumeReturn.TIME_OUT, False)
+        assert (context.returned, context.success) == (ConsumeReturnType.TIME_OUT, False)
 
 
 async def test_a_call_that_is_cancelled_ends_for_the_hooks_too(
@@ -287,7 +287,7 @@ async def test_a_call_that_is_cancelled_ends_for_the_hooks_too(
         await hooks.call(lambda _: trio.sleep_forever(), QUEUE, message(0))
     (context,) = hook.contexts
     assert isinstance(context.error, trio.Cancelled)
-    assert (context.returned, context.success, context.seconds) == (ConsumeReturn.EXCEPTION, False, 1)
+    assert (context.returned, context.success, context.seconds) == (ConsumeReturnType.EXCEPTION, False, 1)
 
 
 async def test_hooks_come_and_go_while_a_consumer_runs(address: str, fill: Fill) -> None:
@@ -341,7 +341,7 @@ async def test_a_poll_is_seen_queue_by_queue(client: Client, fill: Fill, notes: 
     assert hook.calls == ["before", "after"] * len(hook.contexts)
     seen: dict[MessageQueue, list[int]] = {}
     for context in hook.contexts:
-        assert (context.mode, context.success) == (ConsumeMode.RECEIVED, True)
+        assert (context.operation, context.success) == (ConsumeOperation.RECEIVE, True)
         assert context.seconds >= 0
         seen.setdefault(context.queue, []).extend(numbers(context.messages))
     assert sorted(seen.values()) == [[0, 2, 4], [1, 3, 5]]
@@ -394,4 +394,8 @@ async def test_what_a_pop_consumer_receives_is_seen() -> None:
         assert numbers(list(received)) == [0, 1]
     (context,) = hook.contexts
     assert context.messages == received
-    assert (context.mode, context.consumer_group, context.queue.topic) == (ConsumeMode.RECEIVED, "g", "T")
+    assert (context.operation, context.consumer_group, context.queue.topic) == (
+        ConsumeOperation.RECEIVE,
+        "g",
+        "T",
+    )

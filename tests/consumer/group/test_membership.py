@@ -145,7 +145,7 @@ async def test_a_group_is_left_when_a_late_heartbeat_is_answered_that_named_it(
             await consumer.start(its_nursery)
             if isinstance(consumer, PushConsumer):
                 its_nursery.start_soon(consumer.run, setting(trio.Event()))
-            client.heartbeats.send_soon()
+            client.heartbeats.submit()
             await until_asked(server, RequestCode.HEART_BEAT)
             await consumer.aclose()
             its_nursery.cancel_scope.cancel()
@@ -165,7 +165,7 @@ async def test_who_has_joined_again_meanwhile_is_not_unregistered(
         await client.routes.get("T")
         (server,) = cluster.brokers.values()
         async with consumer_of(PopConsumer, client):
-            client.heartbeats.send_soon()
+            client.heartbeats.submit()
             await until_asked(server, RequestCode.HEART_BEAT)
             with trio.move_on_after(0) as scope:
                 await client.heartbeats.remove_consumer("g")

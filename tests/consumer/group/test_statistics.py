@@ -11,8 +11,8 @@ from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.consumer import (
     ConsumerStatistics,
-    Flow,
     LitePullConsumer,
+    PullState,
     PushConsumer,
     QueueStatistics,
     TopicStatistics,
@@ -91,7 +91,7 @@ async def test_a_push_consumer_says_how_far_it_is(
         queue = statistics.queues[QUEUE]
         assert (queue.handled_to, queue.pulled_to, queue.end) == (3, 5, 5)
         assert (queue.cached, queue.cached_bytes, queue.in_flight) == (2, 2, 1)
-        assert queue.state is Flow.FULL_BY_COUNT
+        assert queue.state is PullState.FULL_BY_COUNT
         assert queue.locked is (True if orderly else None)
         assert queue.pulled_ms is not None
         assert queue.handled_ms is not None
@@ -139,11 +139,11 @@ async def test_a_queue_says_why_it_is_not_pulled(client: Client, fill: Fill) -> 
     async with consumer_of(client) as consumer, trio.open_nursery() as nursery:
         nursery.start_soon(consumer.run, kept)
         await kept.until(1)
-        assert consumer.statistics.queues[QUEUE].state is Flow.PULLING
+        assert consumer.statistics.queues[QUEUE].state is PullState.PULLING
         consumer.pause()
-        assert consumer.statistics.queues[QUEUE].state is Flow.PAUSED
+        assert consumer.statistics.queues[QUEUE].state is PullState.PAUSED
         consumer.resume()
-        assert consumer.statistics.queues[QUEUE].state is Flow.PULLING
+        assert consumer.statistics.queues[QUEUE].state is PullState.PULLING
         nursery.cancel_scope.cancel()
 
 
@@ -203,7 +203,7 @@ def test_statistics_can_be_printed() -> None:
         handle_seconds=0.1,
     )  # fmt: skip
     queue = QueueStatistics(
-        state=Flow.PAUSED, committed=None, handled_to=3, pulled_to=5, end=9, cached=2, cached_bytes=20,
+        state=PullState.PAUSED, committed=None, handled_to=3, pulled_to=5, end=9, cached=2, cached_bytes=20,
         in_flight=1, locked=True, pulled_ms=None, handled_ms=None,
     )  # fmt: skip
     statistics = ConsumerStatistics(topics={"T": topic}, queues={QUEUE: queue})

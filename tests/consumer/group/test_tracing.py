@@ -9,11 +9,11 @@ import trio.testing
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client.tracing import TraceDispatcher
-from rocketmq_py.consumer import ConsumeContext, ConsumeLater, ConsumeMode, Reader, Start
+from rocketmq_py.consumer import ConsumeContext, ConsumeLater, ConsumeOperation, Reader, StartPosition
 from rocketmq_py.consumer.group.tracing import ConsumeTraceHook
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer import Producer
-from rocketmq_py.protocol.trace import ConsumeReturn, TraceRecord, read_records
+from rocketmq_py.protocol.trace import ConsumeReturnType, TraceRecord, read_records
 from tests.consumer.conftest import Fill
 from tests.consumer.lite_pull.test_consumer import consumer_of as lite_pull_consumer_of
 from tests.consumer.pop.test_consumer import consumer_of as pop_consumer_of
@@ -36,9 +36,16 @@ class Records(TraceDispatcher):
         return [[str(field) for field in record.fields()] for record in self.records]
 
 
-def context_of(*messages: ReceivedMessage, mode: ConsumeMode = ConsumeMode.HANDLED) -> ConsumeContext:
+def context_of(
+    *messages: ReceivedMessage, operation: ConsumeOperation = ConsumeOperation.PROCESS
+) -> ConsumeContext:
     return ConsumeContext(
-        consumer_group="g", client_id="c", mode=mode, queue=QUEUE, messages=list(messages), started_ms=1
+        consumer_group="g",
+        client_id="c",
+        operation=operation,
+        queue=QUEUE,
+        messages=list(messages),
+        started_ms=1,
     )
 
 
@@ -70,7 +77,7 @@ async def test_how_a_call_failed_is_in_its_record(client: Client) -> None:
     hook, records = hook_of(client)
     context = context_of(received(0))
     hook.before_consume(context)
-    context.result, context.returned = ConsumeLater(), ConsumeReturn.FAILED
+    context.result, context.returned = ConsumeLater(), ConsumeReturnType.FAILED
     hook.after_consume(context)
     assert records.fields()[1][4:7] == ["false", "null", "4"]
 
@@ -85,7 +92,7 @@ async def test_what_its_broker_wants_not_traced_is_not(client: Client) -> None:
 
 async def test_what_was_polled_took_no_time(client: Client) -> None:
     hook, records = hook_of(client)
-    context = context_of(received(0), mode=ConsumeMode.RECEIVED)
+    context = context_of(received(0), operation=ConsumeOperation.RECEIVE)
     context.seconds = 3
     hook.before_consume(context)
     hook.after_consume(context)
@@ -95,7 +102,7 @@ async def test_what_was_polled_took_no_time(client: Client) -> None:
 async def read_traces(client: Client, topic: str) -> list[list[str]]:
     async with (
         Reader(client) as reader,
-        reader.open(topic, start=Start.BEGINNING, stop_at_end=True) as traces,
+        reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=True) as traces,
     ):
         return [fields async for trace in traces for fields in read_records(trace.body)]
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
-from rocketmq_py.consumer.group.statistics import Flow
+from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, flow_of
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from tests.consumer.received import QUEUE, received, several
@@ -22,46 +22,46 @@ def holding(*offsets: int, size: int = 1) -> ProcessQueue:
 @pytest.mark.parametrize(
     ("process_queue", "flow"),
     [
-        (holding(), Flow.PULLING),
-        (holding(0, 1, 2), Flow.PULLING),
-        (holding(0, 1, 2, 3), Flow.FULL_BY_COUNT),
-        (holding(0, 1, size=50), Flow.PULLING),
-        (holding(0, 1, size=51), Flow.FULL_BY_SIZE),
-        (holding(0, 10), Flow.PULLING),
-        (holding(0, 11), Flow.SPAN_TOO_WIDE),
-        (holding(0, 1, 2, 30, size=60), Flow.FULL_BY_COUNT),
+        (holding(), PullState.PULLING),
+        (holding(0, 1, 2), PullState.PULLING),
+        (holding(0, 1, 2, 3), PullState.FULL_BY_COUNT),
+        (holding(0, 1, size=50), PullState.PULLING),
+        (holding(0, 1, size=51), PullState.FULL_BY_SIZE),
+        (holding(0, 10), PullState.PULLING),
+        (holding(0, 11), PullState.SPAN_TOO_WIDE),
+        (holding(0, 1, 2, 30, size=60), PullState.FULL_BY_COUNT),
     ],
 )
-def test_a_limit_may_be_reached_and_not_passed(process_queue: ProcessQueue, flow: Flow) -> None:
+def test_a_limit_may_be_reached_and_not_passed(process_queue: ProcessQueue, flow: PullState) -> None:
     assert flow_of(process_queue, LIMITS) is flow
 
 
 def test_paused_and_dropped_come_first() -> None:
     process_queue = holding(0, 1, 2, 3)
     process_queue.paused = True
-    assert flow_of(process_queue, LIMITS) is Flow.PAUSED
+    assert flow_of(process_queue, LIMITS) is PullState.PAUSED
     process_queue.dropped = True
-    assert flow_of(process_queue, LIMITS) is Flow.DROPPED
+    assert flow_of(process_queue, LIMITS) is PullState.DROPPED
 
 
 def test_room_comes_back() -> None:
     process_queue = holding(0, 1, 2, 3)
     process_queue.remove(received(3))
-    assert flow_of(process_queue, LIMITS) is Flow.PULLING
+    assert flow_of(process_queue, LIMITS) is PullState.PULLING
     process_queue.put(several([15]), 16)
     process_queue.remove(received(1))
-    assert flow_of(process_queue, LIMITS) is Flow.SPAN_TOO_WIDE
+    assert flow_of(process_queue, LIMITS) is PullState.SPAN_TOO_WIDE
     process_queue.remove(received(0))
-    assert flow_of(process_queue, LIMITS) is Flow.SPAN_TOO_WIDE
+    assert flow_of(process_queue, LIMITS) is PullState.SPAN_TOO_WIDE
     process_queue.remove(received(2))
-    assert flow_of(process_queue, LIMITS) is Flow.PULLING
+    assert flow_of(process_queue, LIMITS) is PullState.PULLING
 
 
 def test_the_limits_and_waits_of_java() -> None:
     assert PushConsumerConfig(group="g").flow_limits(7) == FlowLimits(
         count=1000, size=100 * 1024 * 1024, span=2000
     )
-    assert WAIT_SECONDS == {Flow.STALLED: 0.05, Flow.BUSY: 0.02, Flow.FAILED: 3.0}
+    assert WAIT_SECONDS == {PullState.STALLED: 0.05, PullState.BUSY: 0.02, PullState.FAILED: 3.0}
 
 
 @pytest.mark.parametrize(("queues", "count", "size"), [(1, 900, 90_000), (4, 225, 22_500), (10_000, 1, 9)])

@@ -16,7 +16,7 @@ from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.queue_locks import Lock
-from rocketmq_py.consumer.group.statistics import Flow
+from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller
@@ -166,13 +166,17 @@ async def test_what_is_safe_to_commit_goes_with_each_pull(looping: Looping) -> N
 @pytest.mark.parametrize(
     ("answer", "flow", "removed"),
     [
-        (found(0, 1, 2, 3), Flow.FULL_BY_COUNT, [3]),
-        (found(0, 1, size=60), Flow.FULL_BY_SIZE, [1]),
-        (found(0, 11), Flow.SPAN_TOO_WIDE, [0]),
+        (found(0, 1, 2, 3), PullState.FULL_BY_COUNT, [3]),
+        (found(0, 1, size=60), PullState.FULL_BY_SIZE, [1]),
+        (found(0, 11), PullState.SPAN_TOO_WIDE, [0]),
     ],
 )
 async def test_a_full_queue_is_pulled_from_as_soon_as_there_is_space(
-    looping: Looping, answer: Pulled, flow: Flow, removed: list[int], autojump_clock: trio.testing.MockClock
+    looping: Looping,
+    answer: Pulled,
+    flow: PullState,
+    removed: list[int],
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     looping.puller.answer(answer)
     await trio.sleep(100)
@@ -211,13 +215,13 @@ async def test_its_state_is_what_it_waits_for_and_else_what_comes_after_the_pull
     looping.loop.drop()
     states.append(looping.loop.state)
     assert states == [
-        Flow.STARTING,
-        Flow.FAILED,
-        Flow.FAILED,
-        Flow.PULLING,
-        Flow.PAUSED,
-        Flow.FULL_BY_COUNT,
-        Flow.DROPPED,
+        PullState.STARTING,
+        PullState.FAILED,
+        PullState.FAILED,
+        PullState.PULLING,
+        PullState.PAUSED,
+        PullState.FULL_BY_COUNT,
+        PullState.DROPPED,
     ]
 
 
@@ -250,7 +254,7 @@ async def test_pause_and_resume(looping: Looping, autojump_clock: trio.testing.M
     looping.puller.answer(found(0))
     await trio.sleep(100)
     assert looping.puller.offsets == [0], "the pull that was under way is the last"
-    assert looping.loop.flow is Flow.PAUSED
+    assert looping.loop.flow is PullState.PAUSED
     assert looping.delivered, "what it brought is handled"
     looping.loop.pause(False)
     await settled()
@@ -520,7 +524,7 @@ async def test_a_dropped_loop_ends_and_knows_what_to_commit(looping: Looping) ->
     await settled()
     assert len(looping.puller.pulls) == 2
     assert len(looping.delivered) == 1
-    assert looping.loop.flow is Flow.DROPPED
+    assert looping.loop.flow is PullState.DROPPED
 
 
 async def test_a_loop_that_is_dropped_before_it_begins_has_nothing_to_commit(nursery: trio.Nursery) -> None:

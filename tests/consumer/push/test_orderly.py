@@ -11,7 +11,13 @@ import trio.testing
 
 from rocketmq_py.consumer.config import LOCK_LIFE
 from rocketmq_py.consumer.group.queue_locks import Lock
-from rocketmq_py.consumer.group.results import Commit, ConsumeLater, ConsumeResult, Rollback, Suspend
+from rocketmq_py.consumer.group.results import (
+    CommitOffset,
+    ConsumeLater,
+    ConsumeResult,
+    RollbackOffset,
+    Suspend,
+)
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY
 from rocketmq_py.consumer.push.invoker import Invoker
@@ -216,7 +222,7 @@ async def test_a_body_that_cannot_be_read_holds_up_its_queue_for_no_more_than_si
     assert process_queue.safe_offset == 2
 
 
-@pytest.mark.parametrize("result", [ConsumeLater(), Rollback()])
+@pytest.mark.parametrize("result", [ConsumeLater(), RollbackOffset()])
 async def test_a_result_that_belongs_to_other_consumers_is_a_failure(
     nursery: trio.Nursery,
     result: ConsumeResult,
@@ -277,7 +283,7 @@ async def test_without_auto_commit_only_a_commit_moves_the_offset(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     log = Log()
-    log.results = {2: [Commit()]}
+    log.results = {2: [CommitOffset()]}
     process_queue = holding(5)
     orderly_in(nursery, log, auto_commit=False).offer(process_queue)
     await settled()
@@ -290,7 +296,7 @@ async def test_a_rollback_hands_out_again_what_was_not_committed(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     log = Log()
-    log.results = {1: [Commit()], 4: [Rollback(), Rollback(7), Commit()]}
+    log.results = {1: [CommitOffset()], 4: [RollbackOffset(), RollbackOffset(7), CommitOffset()]}
     process_queue = holding(6)
     orderly_in(nursery, log, auto_commit=False).offer(process_queue)
     await trio.sleep(100)
@@ -304,7 +310,7 @@ async def test_a_failure_between_commits_is_tried_again_alone(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     log, given_up = Log(), GivenUp()
-    log.results = {1: [ValueError("no")] * 3, 2: [Commit()]}
+    log.results = {1: [ValueError("no")] * 3, 2: [CommitOffset()]}
     process_queue = holding(4)
     orderly_in(nursery, log, auto_commit=False, max_reconsume_times=2, send_to_dead_letters=given_up).offer(
         process_queue
@@ -317,7 +323,7 @@ async def test_a_failure_between_commits_is_tried_again_alone(
 
 async def test_a_commit_is_allowed_where_it_is_not_needed(nursery: trio.Nursery) -> None:
     log = Log()
-    log.results = {0: [Commit()]}
+    log.results = {0: [CommitOffset()]}
     process_queue = holding(2)
     orderly_in(nursery, log).offer(process_queue)
     await settled()
@@ -370,7 +376,7 @@ async def test_a_queue_that_is_consumed_anew_waits_for_the_call_that_is_under_wa
     assert anew.safe_offset == 5
 
 
-@pytest.mark.parametrize("result", [Suspend(), Rollback(), ValueError("no"), None])
+@pytest.mark.parametrize("result", [Suspend(), RollbackOffset(), ValueError("no"), None])
 @pytest.mark.parametrize("auto_commit", [True, False])
 async def test_whatever_a_lost_call_comes_to_the_queue_goes_on(
     nursery: trio.Nursery,

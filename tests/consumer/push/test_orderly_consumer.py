@@ -16,7 +16,7 @@ import trio.testing
 from rocketmq_py import Client
 from rocketmq_py.consumer import PushConsumer
 from rocketmq_py.consumer.config import LOCK_INTERVAL
-from rocketmq_py.consumer.group.results import Commit, Suspend
+from rocketmq_py.consumer.group.results import CommitOffset, Suspend
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
@@ -262,9 +262,9 @@ async def test_what_is_not_committed_comes_again_to_the_next_owner(
     await fill("T", 10)
     seen: list[int] = []
 
-    async def handle(message: ReceivedMessage) -> Commit | None:
+    async def handle(message: ReceivedMessage) -> CommitOffset | None:
         seen.append(message.queue_offset)
-        return Commit() if message.queue_offset == 6 else None
+        return CommitOffset() if message.queue_offset == 6 else None
 
     async with consumer_of(address, orderly=True, auto_commit=False) as consumer:
         for _ in range(2):

@@ -8,15 +8,15 @@ import trio
 import trio.testing
 
 from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer, ChunkQueue
-from rocketmq_py.consumer.read.raw import AT_ONCE, Span
+from rocketmq_py.consumer.read.offset_ranges import PullResult
+from rocketmq_py.consumer.read.raw import AT_ONCE, OffsetRange
 from rocketmq_py.consumer.read.reader import Reader
-from rocketmq_py.consumer.read.spans import PulledChunk
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue
 from tests.consumer.read.test_read_ahead import Broker
 from tests.scripted import scripted_cluster
 
-SPAN = Span(MessageQueue("T", "broker-a", 0), 0, 1000)
+SPAN = OffsetRange(MessageQueue("T", "broker-a", 0), 0, 1000)
 
 
 @attrs.define(eq=False)
@@ -31,7 +31,7 @@ class Taking:
 
 
 def put(buffer: ChunkBuffer, queue: ChunkQueue, size: int) -> None:
-    buffer.put(PulledChunk(SPAN, b"x" * size, 0, 1), 0, queue)
+    buffer.put(PullResult(SPAN, b"x" * size, 0, 1), 0, queue)
 
 
 @pytest.fixture(name="buffer")
@@ -103,7 +103,7 @@ async def test_much_is_handed_over_at_once() -> None:
     async with (
         scripted_cluster(Broker(end)) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([Span(SPAN.queue, 0, end)], in_order=True) as chunks,
+        reader.pull([OffsetRange(SPAN.queue, 0, end)], in_order=True) as chunks,
     ):
         sizes = []
         while some := await chunks.some():

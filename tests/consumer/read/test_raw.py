@@ -11,7 +11,7 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.read.raw import PulledChunk, Span
+from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
 from rocketmq_py.consumer.read.reader import Reader
 from rocketmq_py.consumer.read.span_pull import RAW_BATCH_SIZE
 from rocketmq_py.errors import (
@@ -41,7 +41,7 @@ NO_MATCHED = ResponseCode.PULL_RETRY_IMMEDIATELY
 MOVED = ResponseCode.PULL_OFFSET_MOVED
 
 
-def bodies_of(chunks: list[PulledChunk]) -> list[bytes]:
+def bodies_of(chunks: list[PullResult]) -> list[bytes]:
     """Return the bodies of what lies in the spans."""
     return [
         message.body
@@ -51,7 +51,7 @@ def bodies_of(chunks: list[PulledChunk]) -> list[bytes]:
     ]
 
 
-async def pulled(reader: Reader, *spans: Span, **options: Any) -> list[PulledChunk]:
+async def pulled(reader: Reader, *spans: OffsetRange, **options: Any) -> list[PullResult]:
     async with reader.pull(spans, **options) as chunks:
         return [chunk async for chunk in chunks]
 
@@ -62,7 +62,12 @@ async def pulled(reader: Reader, *spans: Span, **options: Any) -> list[PulledChu
 async def test_spans_of_several_queues(client: Client, fill: Fill) -> None:
     await fill("T", 300, queues=3)
     queues = (await client.routes.get("T")).read_queues
-    spans = [Span(queues[0], 0, 100), Span(queues[1], 10, 90), Span(queues[1], 90, 91), Span(queues[2], 5, 5)]
+    spans = [
+        OffsetRange(queues[0], 0, 100),
+        OffsetRange(queues[1], 10, 90),
+        OffsetRange(queues[1], 90, 91),
+        OffsetRange(queues[2], 5, 5),
+    ]
     async with Reader(client) as reader:
         chunks = await pulled(reader, *spans)
         for span in spans:
@@ -82,8 +87,8 @@ async def test_spans_one_behind_the_other(
 ) -> None:
     await fill("T", 600, queues=4)
     queues = (await client.routes.get("T")).read_queues
-    spans = [Span(queue, start, start + 50) for start in (0, 100, 50) for queue in reversed(queues)]
-    spans.insert(3, Span(queues[0], 7, 7))
+    spans = [OffsetRange(queue, start, start + 50) for start in (0, 100, 50) for queue in reversed(queues)]
+    spans.insert(3, OffsetRange(queues[0], 7, 7))
     async with Reader(client) as reader:
         chunks = await pulled(
             reader, *spans, in_order=True, parallel=parallel, max_buffered_bytes=max_buffered_bytes
@@ -100,8 +105,8 @@ async def test_a_span_that_fails_is_told_in_its_turn(client: Client, fill: Fill)
     await fill("T", 100, queues=2)
     queues = (await client.routes.get("T")).read_queues
     absent = MessageQueue("T", "broker-z", 0)
-    spans = [Span(queues[0], 0, 50), Span(absent, 0, 9), Span(queues[1], 0, 50)]
-    got: list[PulledChunk] = []
+    spans = [OffsetRange(queues[0], 0, 50), OffsetRange(absent, 0, 9), OffsetRange(queues[1], 0, 50)]
+    got: list[PullResult] = []
     async with Reader(client) as reader:
 
         async def read() -> None:
@@ -118,31 +123,31 @@ async def test_tags_leave_gaps(client: Client, fill: Fill) -> None:
     for number in range(6):
         await fill("T", 20, tags="AB"[number % 2], first=20 * number)
     async with Reader(client) as reader:
-        chunks = await pulled(reader, Span(QUEUE, 0, 120), tags="B")
+        chunks = await pulled(reader, OffsetRange(QUEUE, 0, 120), tags="B")
         wanted = [b"%d" % at for at in range(120) if at // 20 % 2]
         assert bodies_of(chunks) == wanted
-        assert bodies_of(await pulled(reader, Span(QUEUE, 0, 20), tags="B")) == []
-        assert bodies_of(await pulled(reader, Span(QUEUE, 0, 120), sql="TAGS = 'B'")) == wanted
+        assert bodies_of(await pulled(reader, OffsetRange(QUEUE, 0, 20), tags="B")) == []
+        assert bodies_of(await pulled(reader, OffsetRange(QUEUE, 0, 120), sql="TAGS = 'B'")) == wanted
 
 
 async def test_a_condition_that_is_refused(client: Client, fill: Fill) -> None:
     await fill("T", 1)
     async with Reader(client) as reader:
         with pytest.raises(SqlFilterRefusedError):
-            await pulled(reader, Span(QUEUE, 0, 1), sql="a = = 1")
+            await pulled(reader, OffsetRange(QUEUE, 0, 1), sql="a = = 1")
 
 
 async def test_pull_refuses_wrong_arguments_and_a_closed_reader(client: Client) -> None:
     for start, end in ((-1, 3), (3, 2)):
         with pytest.raises(ConfigurationError, match=f"T/broker-a/0 from {start} to {end}"):
-            Span(QUEUE, start, end)
+            OffsetRange(QUEUE, start, end)
     async with Reader(client) as reader:
         for name, bound in (
             ("parallel", "1 or more"), ("max_buffered_bytes", "1 or more"), ("patience", "above 0"),
         ):  # fmt: skip
             with pytest.raises(ConfigurationError, match=f"{name} is 0; it must be {bound}"):
-                reader.pull([Span(QUEUE, 0, 1)], **{name: 0})  # type: ignore[arg-type]
-        chunks = reader.pull([Span(QUEUE, 0, 1)])
+                reader.pull([OffsetRange(QUEUE, 0, 1)], **{name: 0})  # type: ignore[arg-type]
+        chunks = reader.pull([OffsetRange(QUEUE, 0, 1)])
         with pytest.raises(ClosedError, match=r"async with reader.pull\(...\)"):
             await anext(chunks)
     with pytest.raises(ClosedError):
@@ -153,8 +158,8 @@ async def test_a_cancelled_next_loses_no_chunk(client: Client, fill: Fill) -> No
     await fill("T", 400, queues=2)
     queues = (await client.routes.get("T")).read_queues
     async with Reader(client) as reader:
-        chunks: list[PulledChunk] = []
-        async with reader.pull([Span(queue, 0, 200) for queue in queues], parallel=1) as pulling:
+        chunks: list[PullResult] = []
+        async with reader.pull([OffsetRange(queue, 0, 200) for queue in queues], parallel=1) as pulling:
 
             async def take() -> None:
                 chunks.append(await anext(pulling))
@@ -172,7 +177,7 @@ async def test_buffers_are_bounded(client: Client, fill: Fill) -> None:
     """What nobody takes is not pulled; a chunk larger than the buffer passes alone."""
     await fill("T", 800, queues=4)
     queues = (await client.routes.get("T")).read_queues
-    spans = [Span(queue, 0, 200) for queue in queues]
+    spans = [OffsetRange(queue, 0, 200) for queue in queues]
     async with Reader(client) as reader:
         whole = sum(len(chunk.body) for chunk in await pulled(reader, *spans))
         for size in (1, whole // 4):
@@ -186,7 +191,7 @@ async def test_buffers_are_bounded(client: Client, fill: Fill) -> None:
                 assert sum(len(chunk.body) for chunk in [*taken, *held]) <= max(size, largest) + largest
                 rest = [chunk async for chunk in pulling]
             assert len(bodies_of([*taken, *held, *rest])) == 800
-            assert list(await pulled(reader, Span(queues[0], 0, 1))) != []
+            assert list(await pulled(reader, OffsetRange(queues[0], 0, 1))) != []
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -194,11 +199,11 @@ async def test_nothing_that_was_taken_holds_up_what_comes(in_order: bool, client
     """What has been taken counts until more is asked for, and no longer."""
     await fill("T", 800, queues=4)
     queues = (await client.routes.get("T")).read_queues
-    spans = [Span(queue, start, start + 100) for queue in queues for start in (0, 100)]
+    spans = [OffsetRange(queue, start, start + 100) for queue in queues for start in (0, 100)]
     async with Reader(client) as reader:
         whole = sum(len(chunk.body) for chunk in await pulled(reader, *spans))
         for part in (3, 5, 8, 20):
-            chunks: list[PulledChunk] = []
+            chunks: list[PullResult] = []
             async with reader.pull(
                 spans, max_buffered_bytes=whole // part, parallel=3, in_order=in_order
             ) as pulling:
@@ -238,7 +243,7 @@ class Broker:
 
 async def pulled_from(broker: Broker, start: int, end: int, **options: Any) -> list[tuple[int, int, Any]]:
     async with scripted_cluster(broker, queues=1) as cluster, Reader(cluster.address) as reader:
-        chunks = await pulled(reader, Span(QUEUE, start, end), parallel=1, **options)
+        chunks = await pulled(reader, OffsetRange(QUEUE, start, end), parallel=1, **options)
     assert not broker.answers
     return [(chunk.first, chunk.next, chunk.lost or len(bodies_of([chunk]))) for chunk in chunks]
 
@@ -319,7 +324,7 @@ async def test_what_cannot_be_mended_is_raised_after_what_came_before() -> None:
             queues=1,
         ) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([Span(QUEUE, 2, 8), Span(QUEUE, 8, 9)], parallel=1) as chunks,
+        reader.pull([OffsetRange(QUEUE, 2, 8), OffsetRange(QUEUE, 8, 9)], parallel=1) as chunks,
     ):
         assert (await anext(chunks)).next == 4
         with pytest.raises(SubscriptionError):
@@ -333,7 +338,7 @@ async def test_a_failure_waits_until_what_came_before_it_was_taken() -> None:
     async with (
         scripted_cluster(broker, queues=1) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([Span(QUEUE, 2, 8)], parallel=1) as chunks,
+        reader.pull([OffsetRange(QUEUE, 2, 8)], parallel=1) as chunks,
     ):
         while broker.answers:
             await trio.testing.wait_all_tasks_blocked(0.01)
@@ -349,7 +354,7 @@ async def test_a_broker_that_stays_away_is_an_error_after_a_while(jumping_clock:
     async with (
         scripted_cluster(broker, queues=1) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([Span(QUEUE, 2, 8)], patience=20) as chunks,
+        reader.pull([OffsetRange(QUEUE, 2, 8)], patience=20) as chunks,
     ):
         assert (await anext(chunks)).next == 4
         cluster.brokers["broker-a"].stop()
@@ -402,11 +407,11 @@ async def test_a_queue_without_a_route(
     async with scripted_cluster(Broker()) as cluster, Reader(cluster.address) as reader:
         await what(cluster)
         if is_lost:
-            (chunk,) = await pulled(reader, Span(QUEUE, 2, 8))
+            (chunk,) = await pulled(reader, OffsetRange(QUEUE, 2, 8))
             assert chunk.lost == (2, 8)
         else:
             with pytest.raises((NoQueueError, NameServerError)):
-                await pulled(reader, Span(QUEUE, 2, 8))
+                await pulled(reader, OffsetRange(QUEUE, 2, 8))
 
 
 async def test_a_broker_that_comes_back(jumping_clock: object) -> None:
@@ -414,7 +419,7 @@ async def test_a_broker_that_comes_back(jumping_clock: object) -> None:
     async with scripted_cluster(broker, queues=1) as cluster, Reader(cluster.address) as reader:
         queues = cluster.topics.pop("T")
         cluster.name_server.answer = knows(cluster)
-        async with reader.pull([Span(QUEUE, 2, 8)]) as chunks, trio.open_nursery() as nursery:
+        async with reader.pull([OffsetRange(QUEUE, 2, 8)]) as chunks, trio.open_nursery() as nursery:
 
             async def come_back() -> None:
                 await trio.sleep(15)

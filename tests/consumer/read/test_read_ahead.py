@@ -16,7 +16,7 @@ from rocketmq_py import Client, RpcContext, RpcHook
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.pull.queue_puller import PullStatus, RawPulled
 from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer
-from rocketmq_py.consumer.read.raw import PulledChunk, Span
+from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
 from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER, Begin, OnEnd, ReadAhead
 from rocketmq_py.consumer.read.reader import Reader
 from rocketmq_py.consumer.read.span_pull import RAW_BATCH_SIZE
@@ -82,7 +82,7 @@ class Broker:
         connection.respond(request, code, fields, body)
 
 
-def offsets_of(chunks: list[PulledChunk]) -> list[int]:
+def offsets_of(chunks: list[PullResult]) -> list[int]:
     """Return the offsets of the messages that count, and of what is lost, in the order of the chunks."""
     offsets: list[int] = []
     for chunk in chunks:
@@ -95,7 +95,7 @@ def offsets_of(chunks: list[PulledChunk]) -> list[int]:
 
 
 async def read(
-    broker: Broker, *spans: Span, parallel: int = 8, in_order: bool = True, size: int = ENOUGH
+    broker: Broker, *spans: OffsetRange, parallel: int = 8, in_order: bool = True, size: int = ENOUGH
 ) -> list[int]:
     async with (
         scripted_cluster(broker) as cluster,
@@ -111,7 +111,7 @@ async def test_as_many_are_under_way_as_may_be() -> None:
     async with (
         scripted_cluster(broker) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([Span(QUEUES[0], 0, 100)], parallel=4, in_order=True) as pulling,
+        reader.pull([OffsetRange(QUEUES[0], 0, 100)], parallel=4, in_order=True) as pulling,
     ):
         while not broker.held:
             await trio.testing.wait_all_tasks_blocked()
@@ -136,7 +136,7 @@ async def test_whatever_brokers_give_each_message_comes_once(
     counts = [rng.choice((1, 3, 8, 8, 8, 20)) for _ in range(300)]
     broker = Broker(300, gives=counts.__getitem__)
     assert await read(
-        broker, Span(QUEUES[0], 2, 290), parallel=parallel, size=size, in_order=in_order
+        broker, OffsetRange(QUEUES[0], 2, 290), parallel=parallel, size=size, in_order=in_order
     ) == list(range(2, 290))
     if size == ENOUGH:
         assert len(set(broker.asked)) == len(broker.asked), "nothing is asked for twice"
@@ -145,7 +145,7 @@ async def test_whatever_brokers_give_each_message_comes_once(
 async def test_what_fails_ahead_is_asked_for_again_in_its_turn(jumping_clock: object) -> None:
     rng = random.Random(1)
     broker = Broker(400, fails=lambda _: rng.random() < 0.2)
-    assert await read(broker, Span(QUEUES[0], 0, 400)) == list(range(400))
+    assert await read(broker, OffsetRange(QUEUES[0], 0, 400)) == list(range(400))
 
 
 async def test_what_is_lost_is_told_once_and_pulled_no_further(jumping_clock: object) -> None:
@@ -161,7 +161,7 @@ async def test_what_is_lost_is_told_once_and_pulled_no_further(jumping_clock: ob
     async with (
         scripted_cluster(broker) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([Span(QUEUES[0], 0, 3100)], parallel=4, in_order=True) as pulling,
+        reader.pull([OffsetRange(QUEUES[0], 0, 3100)], parallel=4, in_order=True) as pulling,
     ):
         chunks = [chunk async for chunk in pulling]
     assert offsets_of(chunks) == list(range(3100))
@@ -172,7 +172,7 @@ async def test_what_is_lost_is_told_once_and_pulled_no_further(jumping_clock: ob
 
 async def test_the_queue_that_comes_first_is_read_ahead(jumping_clock: object) -> None:
     broker = Broker(200)
-    spans = [Span(queue, 0, 200) for queue in QUEUES]
+    spans = [OffsetRange(queue, 0, 200) for queue in QUEUES]
     assert await read(broker, *spans) == [*range(200), *range(200)]
 
 
@@ -180,7 +180,7 @@ async def test_brokers_may_come_to_give_more() -> None:
     """As when what is read is in memory again."""
     end = 8 * RELEARN_AFTER + 5000
     broker = Broker(end, gives=lambda offset: 8 if offset < 100 else 32)
-    assert await read(broker, Span(QUEUES[0], 0, end)) == list(range(end))
+    assert await read(broker, OffsetRange(QUEUES[0], 0, end)) == list(range(end))
     asked = [most for _, most in sorted(broker.asked)]
     assert asked[: RELEARN_AFTER + 2] == [RAW_BATCH_SIZE, *[8] * RELEARN_AFTER, RAW_BATCH_SIZE]
     assert asked[RELEARN_AFTER + 2] == 32
@@ -191,7 +191,7 @@ async def test_half_of_them_is_taken_and_asked_for_together(jumping_clock: objec
     async with (
         scripted_cluster(broker) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([Span(QUEUES[0], 0, 200)], parallel=4, in_order=True) as pulling,
+        reader.pull([OffsetRange(QUEUES[0], 0, 200)], parallel=4, in_order=True) as pulling,
     ):
         await trio.sleep(1)
         broker.answer()
@@ -227,7 +227,7 @@ async def test_no_answer_while_several_are_under_way(closes: bool, jumping_clock
     async with (
         scripted_cluster(handle) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([Span(QUEUES[0], 0, 400)], in_order=True) as chunks,
+        reader.pull([OffsetRange(QUEUES[0], 0, 400)], in_order=True) as chunks,
     ):
         assert offsets_of([chunk async for chunk in chunks]) == list(range(400))
     assert not odd
@@ -246,7 +246,7 @@ async def test_hooks_see_what_is_pulled_ahead() -> None:
     broker = Broker(100)
     async with scripted_cluster(broker) as cluster, Client(cluster.address) as client:
         client.add_rpc_hook(hook)
-        async with client.reader() as reader, reader.pull([Span(QUEUES[0], 0, 100)]) as chunks:
+        async with client.reader() as reader, reader.pull([OffsetRange(QUEUES[0], 0, 100)]) as chunks:
             assert offsets_of([chunk async for chunk in chunks]) == list(range(100))
     assert sorted(hook.asked) == list(range(0, 100, 8))
 
@@ -350,7 +350,7 @@ async def test_nothing_is_read_ahead_where_offsets_may_be_passed_over() -> None:
     async with (
         scripted_cluster(broker) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([Span(QUEUES[0], 0, 40)], tags="A") as chunks,
+        reader.pull([OffsetRange(QUEUES[0], 0, 40)], tags="A") as chunks,
     ):
         assert offsets_of([chunk async for chunk in chunks]) == list(range(40))
     assert broker.asked == [(offset, 40 - offset) for offset in range(0, 40, 8)]

@@ -11,7 +11,7 @@ from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client import Route
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer import Reader, Start
+from rocketmq_py.consumer import Reader, StartPosition
 from rocketmq_py.consumer.read.stream import BUFFERED_ANSWERS, MessageStream
 from rocketmq_py.errors import (
     BrokerError,
@@ -52,36 +52,38 @@ async def some_of(reading: MessageStream, count: int) -> list[int]:
 @pytest.mark.parametrize(
     ("start", "expected"),
     [
-        (Start.BEGINNING, range(100)),
-        (Start.END, range(0)),
-        (Start.last(10), range(90, 100)),
-        (Start.last(0), range(0)),
-        (Start.last(1000), range(100)),
-        (Start.offset(0), range(100)),
-        (Start.offset(95), range(95, 100)),
-        (Start.offset(1000), range(0)),
-        (Start.at(0), range(100)),
-        (Start.at(2**60), range(0)),
+        (StartPosition.BEGINNING, range(100)),
+        (StartPosition.END, range(0)),
+        (StartPosition.last(10), range(90, 100)),
+        (StartPosition.last(0), range(0)),
+        (StartPosition.last(1000), range(100)),
+        (StartPosition.offset(0), range(100)),
+        (StartPosition.offset(95), range(95, 100)),
+        (StartPosition.offset(1000), range(0)),
+        (StartPosition.at(0), range(100)),
+        (StartPosition.at(2**60), range(0)),
     ],
 )
-async def test_from_a_start_to_the_end(reader: Reader, fill: Fill, start: Start, expected: range) -> None:
+async def test_from_a_start_to_the_end(
+    reader: Reader, fill: Fill, start: StartPosition, expected: range
+) -> None:
     await fill("T", 100)
     assert await numbers_of(reader.open("T", start=start, stop_at_end=True)) == list(expected)
 
 
 async def test_from_a_time(reader: Reader, fill: Fill, jumping_clock: trio.testing.MockClock) -> None:
     await fill("T", 10)
-    async with reader.open("T", start=Start.BEGINNING, stop_at_end=True) as messages:
+    async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
         last = [message async for message in messages][-1]
     await trio.sleep(10)
     await fill("T", 10, first=10)
-    start = Start.at(last.store_time_ms + 1)
+    start = StartPosition.at(last.store_time_ms + 1)
     assert await numbers_of(reader.open("T", start=start, stop_at_end=True)) == list(range(10, 20))
 
 
 async def test_all_queues_each_in_its_order(reader: Reader, fill: Fill) -> None:
     await fill("T", 500, queues=8)
-    async with reader.open("T", start=Start.BEGINNING, stop_at_end=True) as messages:
+    async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
         received = [message async for message in messages]
     assert sorted(int(message.body) for message in received) == list(range(500))
     for queue_id in range(8):
@@ -91,13 +93,13 @@ async def test_all_queues_each_in_its_order(reader: Reader, fill: Fill) -> None:
 
 async def test_the_last_of_each_queue(reader: Reader, fill: Fill) -> None:
     await fill("T", 40, queues=4)
-    numbers = await numbers_of(reader.open("T", start=Start.last(2), stop_at_end=True))
+    numbers = await numbers_of(reader.open("T", start=StartPosition.last(2), stop_at_end=True))
     assert sorted(numbers) == list(range(32, 40))
 
 
 async def test_what_comes_after_the_beginning_is_not_waited_for(reader: Reader, fill: Fill) -> None:
     await fill("T", 50)
-    async with reader.open("T", start=Start.BEGINNING, stop_at_end=True) as messages:
+    async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
         await fill("T", 50, first=50)
         assert [int(message.body) async for message in messages] == list(range(50))
 
@@ -106,10 +108,10 @@ async def test_tags(reader: Reader, fill: Fill) -> None:
     await fill("T", 10, tags="Aa")
     await fill("T", 10, tags="BB", first=10)
     await fill("T", 10, first=20)
-    assert await numbers_of(reader.open("T", start=Start.BEGINNING, stop_at_end=True, tags="BB")) == list(
-        range(10, 20)
-    )
-    assert await numbers_of(reader.open("T", start=Start.BEGINNING, stop_at_end=True, tags="C")) == []
+    assert await numbers_of(
+        reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True, tags="BB")
+    ) == list(range(10, 20))
+    assert await numbers_of(reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True, tags="C")) == []
 
 
 async def test_live_from_the_end(reader: Reader, fill: Fill, jumping_clock: trio.testing.MockClock) -> None:
@@ -124,13 +126,13 @@ async def test_live_from_the_end(reader: Reader, fill: Fill, jumping_clock: trio
         assert sorted(await some_of(messages, 2)) == [20, 21]
 
 
-@pytest.mark.parametrize("start", [Start.END, Start.BEGINNING, Start.last(1)])
+@pytest.mark.parametrize("start", [StartPosition.END, StartPosition.BEGINNING, StartPosition.last(1)])
 async def test_a_queue_that_appears_is_read_from_its_first_message(
-    reader: Reader, broker: EmbeddedBroker, client: Client, fill: Fill, start: Start
+    reader: Reader, broker: EmbeddedBroker, client: Client, fill: Fill, start: StartPosition
 ) -> None:
     await fill("T", 1)
     async with reader.open("T", start=start) as messages:
-        if start != Start.END:
+        if start != StartPosition.END:
             assert await some_of(messages, 1) == [0]
         await client.brokers.create_topic(broker.broker_address, "T", queues=4)
         await client.routes.refresh("T")
@@ -195,7 +197,7 @@ async def test_a_queue_that_vanishes_is_not_read_any_more(
     stop_at_end: bool,
 ) -> None:
     await fill("T", 2000, queues=2)
-    async with reader.open("T", start=Start.BEGINNING, stop_at_end=stop_at_end) as messages:
+    async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=stop_at_end) as messages:
         await trio.sleep(1)
         await client.brokers.create_topic(broker.broker_address, "T", queues=1)
         received = await some_of(messages, 1000)
@@ -234,7 +236,7 @@ async def test_a_topic_that_may_not_be_read(reader: Reader, broker: EmbeddedBrok
 
 def test_a_wrong_start_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="value is -1; it must be 0 or more"):
-        Start.last(-1)
+        StartPosition.last(-1)
 
 
 async def test_it_is_used_inside_of_its_blocks(address: str, fill: Fill) -> None:
@@ -245,7 +247,7 @@ async def test_it_is_used_inside_of_its_blocks(address: str, fill: Fill) -> None
     async with reader:
         with pytest.raises(ConfigurationError, match="names no tag"):
             reader.open("T", tags="||")
-        reading = reader.open("T", start=Start.BEGINNING)
+        reading = reader.open("T", start=StartPosition.BEGINNING)
         with pytest.raises(ClosedError, match=r"async with reader.open"):
             await anext(reading)
         async with reading as messages:
@@ -267,7 +269,7 @@ async def test_no_group_is_joined_and_nothing_is_committed(
     reader: Reader, client: Client, fill: Fill
 ) -> None:
     await fill("T", 10)
-    await numbers_of(reader.open("T", start=Start.BEGINNING, stop_at_end=True))
+    await numbers_of(reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True))
     with pytest.raises(BrokerError, match="no consumer for this group"):
         await client.brokers.consumer_ids("TOOLS_CONSUMER", "broker-a")
     queue = MessageQueue("T", "broker-a", 0)
@@ -313,7 +315,7 @@ def body_of(offsets: Iterable[int]) -> bytes:
 
 @asynccontextmanager
 async def scripted_reading(
-    queue: ScriptedQueue, *, stop_at_end: bool = True, start: Start = Start.BEGINNING
+    queue: ScriptedQueue, *, stop_at_end: bool = True, start: StartPosition = StartPosition.BEGINNING
 ) -> AsyncIterator[MessageStream]:
     async with (
         scripted_cluster(queue, queues=1) as cluster,
@@ -359,7 +361,7 @@ async def test_a_live_reading_follows_a_broker_that_lost_messages(
     queue = ScriptedQueue(
         50, (FOUND, 52, body_of([50, 51])), (MOVED, 3, b""), (NO_NEW, 3, b""), (FOUND, 4, body_of([3]))
     )
-    async with scripted_reading(queue, stop_at_end=False, start=Start.END) as messages:
+    async with scripted_reading(queue, stop_at_end=False, start=StartPosition.END) as messages:
         assert await some_of(messages, 3) == [50, 51, 3]
     assert queue.pulled[:4] == [50, 52, 3, 3]
 
@@ -379,7 +381,7 @@ async def test_a_broker_that_goes_back_and_back_is_not_followed_without_pause(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = ScriptedQueue(5, *[(NO_NEW, place, b"") for place in range(4, -20, -1)])
-    async with scripted_reading(queue, stop_at_end=False, start=Start.END) as messages:
+    async with scripted_reading(queue, stop_at_end=False, start=StartPosition.END) as messages:
         with trio.move_on_after(29):
             await anext(messages)
         assert queue.pulled[:7] == [5, 4, 3, 2, 1, 0, 0]
@@ -407,7 +409,7 @@ async def test_a_queue_that_leaves_the_route_and_comes_back_is_read_on(
         scripted_cluster(queue, queues=1) as cluster,
         Client(cluster.address) as client,
         Reader(client) as reader,
-        reader.open("T", start=Start.BEGINNING, stop_at_end=stop_at_end) as messages,
+        reader.open("T", start=StartPosition.BEGINNING, stop_at_end=stop_at_end) as messages,
     ):
         assert await some_of(messages, 2) == [0, 1]
         cluster.topics["T"] = (0, 0, 6)
@@ -446,7 +448,7 @@ async def test_a_live_reading_raises_a_refusal_too_and_reads_no_other_topic(
         scripted_cluster(queue, queues=1) as cluster,
         Client(cluster.address) as client,
         Reader(client) as reader,
-        reader.open("T", start=Start.BEGINNING) as messages,
+        reader.open("T", start=StartPosition.BEGINNING) as messages,
     ):
         assert await some_of(messages, 1) == [0]
         cluster.topics["Another"] = (4, 4, 6)
@@ -494,7 +496,9 @@ async def test_cancelled_at_any_of_its_awaits(address: str, client: Client, fill
         received.clear()
         async with Reader(client) as reader:
             await reader.offsets("T")
-            received.extend(await numbers_of(reader.open("T", start=Start.BEGINNING, stop_at_end=True)))
+            received.extend(
+                await numbers_of(reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True))
+            )
 
     async def check() -> None:
         await trio.testing.wait_all_tasks_blocked()
@@ -534,6 +538,6 @@ async def test_a_reader_that_never_waits_lets_others_run(
             await trio.lowlevel.checkpoint()
 
     nursery.start_soon(other)
-    assert len(await numbers_of(reader.open("T", start=Start.BEGINNING, stop_at_end=True))) == 1000
+    assert len(await numbers_of(reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True))) == 1000
     assert turns > 1000 / 64
     nursery.cancel_scope.cancel()

@@ -13,9 +13,9 @@ import attrs
 import trio
 
 from rocketmq_py.callables import check_methods
-from rocketmq_py.consumer.group.results import Commit
+from rocketmq_py.consumer.group.results import CommitOffset
 from rocketmq_py.message import MessageQueue, ReceivedMessage
-from rocketmq_py.protocol.trace import ConsumeReturn
+from rocketmq_py.protocol.trace import ConsumeReturnType
 from rocketmq_py.remoting.rpc_hooks import call_hook
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
@@ -23,13 +23,13 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 Received = TypeVar("Received", bound=ReceivedMessage)
 
 
-class ConsumeMode(enum.Enum):
-    """How messages come to who consumes them."""
+class ConsumeOperation(enum.Enum):
+    """How a consumer gets messages, in OpenTelemetry's words."""
 
-    HANDLED = "handled"
-    """A push consumer's handler is called with them."""
-    RECEIVED = "received"
-    """A poll or receive returns them; what becomes of them then is not known."""
+    PROCESS = "process"
+    """A push consumer calls its handler with them."""
+    RECEIVE = "receive"
+    """A poll or receive returns them. The consumer does not know how the program processes them."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -41,7 +41,7 @@ class ConsumeContext:
     Attributes:
         consumer_group: the group.
         client_id: what brokers know the consumer by.
-        mode: how the messages come.
+        operation: how the consumer got the messages.
         queue: the queue on the broker; for retried messages that of the group's retry topic, if the broker
             said so.
         messages: the messages: one, or all of a list. ``before_consume`` may put others of the same class
@@ -57,13 +57,13 @@ class ConsumeContext:
 
     consumer_group: str
     client_id: str
-    mode: ConsumeMode
+    operation: ConsumeOperation
     queue: MessageQueue
     messages: list[ReceivedMessage]
     started_ms: int
     result: object = None
     error: BaseException | None = None
-    returned: ConsumeReturn = ConsumeReturn.SUCCESS
+    returned: ConsumeReturnType = ConsumeReturnType.SUCCESS
     seconds: float = 0.0
     state: dict[object, Any] = attrs.Factory(dict)
 
@@ -135,7 +135,7 @@ class ConsumerHooks:
             item: the message, or the sequence.
         """
         is_one = isinstance(item, ReceivedMessage)
-        context = self._context(ConsumeMode.HANDLED, queue, [item] if is_one else list(item))
+        context = self._context(ConsumeOperation.PROCESS, queue, [item] if is_one else list(item))
         hooks = tuple(self.all)
         called: list[ConsumerHook] = []
         began = trio.current_time()
@@ -166,7 +166,7 @@ class ConsumerHooks:
         """
         changed: list[Received] = []
         for queue, pairs in groupby(zip(queues, messages, strict=True), key=lambda pair: pair[0]):
-            context = self._context(ConsumeMode.RECEIVED, queue, [message for _, message in pairs])
+            context = self._context(ConsumeOperation.RECEIVE, queue, [message for _, message in pairs])
             context.started_ms -= round(seconds * 1000)
             context.seconds = seconds
             called: list[ConsumerHook] = []
@@ -183,25 +183,25 @@ class ConsumerHooks:
         return changed
 
     def _context(
-        self, mode: ConsumeMode, queue: MessageQueue, messages: list[ReceivedMessage]
+        self, operation: ConsumeOperation, queue: MessageQueue, messages: list[ReceivedMessage]
     ) -> ConsumeContext:
         return ConsumeContext(
             consumer_group=self._group,
             client_id=self._client_id,
-            mode=mode,
+            operation=operation,
             queue=queue,
             messages=messages,
             started_ms=self._now_ms(),
         )
 
-    def _how_it_ended(self, context: ConsumeContext) -> ConsumeReturn:
+    def _how_it_ended(self, context: ConsumeContext) -> ConsumeReturnType:
         if isinstance(context.error, Exception):
-            return ConsumeReturn.EXCEPTION
+            return ConsumeReturnType.EXCEPTION
         if context.seconds >= self._timeout:
-            return ConsumeReturn.TIME_OUT
+            return ConsumeReturnType.TIME_OUT
         if context.error is not None:
-            return ConsumeReturn.EXCEPTION
-        return ConsumeReturn.FAILED if _is_failure(context.result) else ConsumeReturn.SUCCESS
+            return ConsumeReturnType.EXCEPTION
+        return ConsumeReturnType.FAILED if _is_failure(context.result) else ConsumeReturnType.SUCCESS
 
 
 async def _after(hooks: list[ConsumerHook], context: ConsumeContext) -> None:
@@ -215,4 +215,4 @@ async def _after(hooks: list[ConsumerHook], context: ConsumeContext) -> None:
 
 
 def _is_failure(result: object) -> bool:
-    return result is not None and not isinstance(result, Commit)
+    return result is not None and not isinstance(result, CommitOffset)

@@ -73,7 +73,7 @@ class Suspend(ConsumeResult):
 
 
 @attrs.frozen
-class Commit(ConsumeResult):
+class CommitOffset(ConsumeResult):
     """Be done with all that was handed out of the queue so far. Java: ``ConsumeOrderlyStatus.COMMIT``.
 
     For consumers in order with ``auto_commit=False``; with auto_commit it says nothing new.
@@ -81,7 +81,7 @@ class Commit(ConsumeResult):
 
 
 @attrs.frozen
-class Rollback(ConsumeResult):
+class RollbackOffset(ConsumeResult):
     """Hand out again all that was handed out of the queue since the last Commit, after it has rested.
 
     For consumers in order with ``auto_commit=False``. Java: ``ConsumeOrderlyStatus.ROLLBACK``.

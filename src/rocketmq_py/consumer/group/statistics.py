@@ -13,7 +13,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumeStatus
 
 
-class Flow(enum.Enum):
+class PullState(enum.Enum):
     """What a pull loop does."""
 
     STARTING = "looking up where to begin"
@@ -105,7 +105,7 @@ class QueueStatistics:
             milliseconds; it is looked every 10 s.
     """
 
-    state: Flow
+    state: PullState
     committed: int | None
     handled_to: int | None
     pulled_to: int | None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rocketmq_py import properties as names
 from rocketmq_py.client.tracing import TraceDispatcher
-from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeMode, ConsumerHook
+from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeOperation, ConsumerHook
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.protocol.trace import ConsumeEndTrace, ConsumeStartTrace
@@ -60,7 +60,7 @@ class ConsumeTraceHook(ConsumerHook):
     def after_consume(self, context: ConsumeContext) -> None:
         """Write the records that say how it ended."""
         request_id, traced = context.state.pop(self)
-        seconds = context.seconds if context.mode is ConsumeMode.HANDLED else 0.0
+        seconds = context.seconds if context.operation is ConsumeOperation.PROCESS else 0.0
         cost_ms = int(seconds * 1000) // max(len(context.messages), 1)
         now_ms = self._now_ms()
         for message in traced:

@@ -20,7 +20,7 @@ from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.lag import ask_lag
 from rocketmq_py.consumer.group.membership import Membership
-from rocketmq_py.consumer.group.statistics import Flow
+from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pop.brokers import TURN_SECONDS, PopTargets
 from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
 from rocketmq_py.consumer.pop.messages import PoppedMessage, Triage, count_popped, triage
@@ -162,7 +162,7 @@ class PopConsumer(GroupConsumer):
             if messages or deadline - now < LAST_MOMENT_SECONDS:
                 return messages
             if hold:  # a broker that does not hold pops answers at once, and shall not be asked without end
-                await trio.sleep_until(round_began + WAIT_SECONDS[Flow.STALLED])
+                await trio.sleep_until(round_began + WAIT_SECONDS[PullState.STALLED])
                 now = trio.current_time()
             hold = TURN_SECONDS
 
@@ -361,7 +361,7 @@ class PopConsumer(GroupConsumer):
 
     def _subscription_changed(self, _: str) -> None:
         if self._membership.joined.is_set() and self.is_open:
-            self.client.heartbeats.send_soon()
+            self.client.heartbeats.submit()
 
 
 def _check_seconds(name: str, seconds: float | None) -> None:

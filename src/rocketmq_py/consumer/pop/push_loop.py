@@ -10,7 +10,7 @@ from typing import Final
 import trio
 
 from rocketmq_py.client.retry_log import RetryLog
-from rocketmq_py.consumer.group.statistics import Flow
+from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pop.messages import PoppedMessage, count_popped, triage
 from rocketmq_py.consumer.pop.popped_queue import PoppedQueue
 from rocketmq_py.consumer.pop.push_outcomes import PopOutcomes
@@ -97,15 +97,15 @@ class PopLoop:
         self._changed.unpark_all()
 
     @property
-    def state(self) -> Flow:
+    def state(self) -> PullState:
         """What the loop does now, or will do when the pop under way is answered."""
         if self.popped_queue.paused:
-            return Flow.PAUSED
-        return Flow.FULL_BY_COUNT if len(self.popped_queue) > self._threshold else Flow.PULLING
+            return PullState.PAUSED
+        return PullState.FULL_BY_COUNT if len(self.popped_queue) > self._threshold else PullState.PULLING
 
     @property
     def _may_pop(self) -> bool:
-        return self.state is Flow.PULLING
+        return self.state is PullState.PULLING
 
     def _look_for_space(self) -> None:
         if self._may_pop:

@@ -16,7 +16,7 @@ from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.counters import TopicCounts
 from rocketmq_py.consumer.group.pop_retry_topics import original_topic
 from rocketmq_py.consumer.group.queue_locks import Lock
-from rocketmq_py.consumer.group.statistics import Flow
+from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, flow_of
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.queue_puller import Pulled, QueuePuller
@@ -75,7 +75,7 @@ class PullLoop:
         self.queue: MessageQueue = puller.queue
         self.lock = lock
         self.process_queue: ProcessQueue | None = None
-        self.flow: Flow = Flow.STARTING
+        self.flow: PullState = PullState.STARTING
         self.end: int | None = None
         self.carried: int | None = None
         self._on_set_back = on_set_back
@@ -114,7 +114,7 @@ class PullLoop:
         try:
             process_queue = await self._begin() if self.process_queue is None else self.process_queue
             self.flow = flow_of(process_queue, self._limits())
-            if self.flow is Flow.PULLING:
+            if self.flow is PullState.PULLING:
                 pulled = await self._pull(process_queue)
                 if process_queue is self.process_queue:
                     self.flow = self._accept(process_queue, pulled)
@@ -140,7 +140,7 @@ class PullLoop:
         """Forget what is here, and go on from ``offset``; None is where the group is said to have come."""
         self._drop_process_queue()
         self.process_queue = None
-        self.flow = Flow.STARTING
+        self.flow = PullState.STARTING
         self._begin_at = offset
         if offset is not None and self.lock is None:  # else it begins when it has the lock
             self._start_at(offset)
@@ -148,7 +148,7 @@ class PullLoop:
 
     def has_stalled(self, seconds: float) -> bool:
         """Tell whether an answer has been waited for longer than this: it should have timed out before."""
-        return self.flow is Flow.PULLING and trio.current_time() - self.asked_at > seconds
+        return self.flow is PullState.PULLING and trio.current_time() - self.asked_at > seconds
 
     def pull_anew(self) -> None:
         """Wait no more for whatever is waited for, and look again at what there is to do."""
@@ -157,7 +157,7 @@ class PullLoop:
     def drop(self) -> None:
         """Pull no more and hand out no more: the queue is another member's now."""
         self._scope.cancel()
-        self.flow = Flow.DROPPED
+        self.flow = PullState.DROPPED
         self._drop_process_queue()
 
     def _drop_process_queue(self) -> None:
@@ -179,7 +179,7 @@ class PullLoop:
         return self._begin_at if self.process_queue is None else self.process_queue.position
 
     @property
-    def state(self) -> Flow:
+    def state(self) -> PullState:
         """What the loop does now, or will do when the pull under way is answered."""
         if self.process_queue is None or self.flow in WAIT_SECONDS:
             return self.flow
@@ -218,7 +218,7 @@ class PullLoop:
             counts.pull_seconds += trio.current_time() - self.asked_at
         return pulled
 
-    def _accept(self, process_queue: ProcessQueue, pulled: Pulled) -> Flow:
+    def _accept(self, process_queue: ProcessQueue, pulled: Pulled) -> PullState:
         """Take in what a pull brought and return what the loop does next."""
         asked = process_queue.next_offset
         offset, flow = self._retry.go_on(asked, self.asked_at, pulled)
@@ -243,7 +243,10 @@ class PullLoop:
 
     def look_for_space(self) -> None:
         """Go on if the queue may be pulled from again: something was removed, or the limits have changed."""
-        if self.process_queue is not None and flow_of(self.process_queue, self._limits()) is Flow.PULLING:
+        if (
+            self.process_queue is not None
+            and flow_of(self.process_queue, self._limits()) is PullState.PULLING
+        ):
             self._changed.unpark_all()
 
     def _as_sent(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:

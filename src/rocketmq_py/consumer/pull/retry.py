@@ -14,7 +14,7 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RepeatedLog, RetryLog
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.consumer.group.statistics import Flow
+from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, after_nothing
 from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller, RawPulled
 from rocketmq_py.errors import BrokerError, NoQueueError, QueueGoneError, RocketMQError, TopicNotFoundError
@@ -47,7 +47,7 @@ class PullRetry:
         invalidate_route: Callable[[], None],
         *,
         is_quiet: bool = False,
-        pause: float = WAIT_SECONDS[Flow.FAILED],
+        pause: float = WAIT_SECONDS[PullState.FAILED],
     ) -> None:
         self._where = {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id}
         self._log = log
@@ -58,18 +58,18 @@ class PullRetry:
         self._correction_log = RepeatedLog(logger)
         self._went_back_at = -math.inf
 
-    def failed(self, error: RocketMQError) -> Flow:
+    def failed(self, error: RocketMQError) -> PullState:
         """Note a failure; return what to do next, which WAIT_SECONDS gives the time for."""
         if error.invalidates_route:
             self._invalidate_route()
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
-            return Flow.BUSY
+            return PullState.BUSY
         if self._is_quiet:
             self._log.failed_as_expected(error, **self._where, retry_in=self._pause)
         else:
             self._log.failed(error, **self._where, retry_in=self._pause)
             self._has_failed = True
-        return Flow.FAILED
+        return PullState.FAILED
 
     def succeeded(self) -> None:
         """Note that there was an answer."""
@@ -77,7 +77,7 @@ class PullRetry:
             self._has_failed = False
             self._log.succeeded(**self._where)
 
-    def go_on(self, asked: int, asked_at: float, pulled: Pulled) -> tuple[int, Flow]:
+    def go_on(self, asked: int, asked_at: float, pulled: Pulled) -> tuple[int, PullState]:
         """Return where to go on after an answer, and what to do next.
 
         It goes back where the broker says that the queue does not reach so far (it has lost messages, or an
@@ -96,16 +96,16 @@ class PullRetry:
                 *self._where.values(), asked, offset,
             )  # fmt: skip
         if offset > asked:
-            return offset, Flow.PULLING
+            return offset, PullState.PULLING
         if pulled.status is PullStatus.FOUND:  # nothing that was asked for
-            return asked, Flow.FAILED
+            return asked, PullState.FAILED
         if offset < asked:
             offset = max(offset, pulled.min_offset, 0)
             now = trio.current_time()
             was_back, self._went_back_at = self._went_back_at, now
             if offset >= asked or now - was_back < SECOND_CORRECTION_SECONDS:
-                return min(offset, asked), Flow.FAILED
-            return offset, Flow.PULLING
+                return min(offset, asked), PullState.FAILED
+            return offset, PullState.PULLING
         return asked, after_nothing(asked_at)
 
 
@@ -159,7 +159,7 @@ class LossCheck:
         self._doubted = True
         self._puller.ask_master()
         if upto <= asked:
-            await trio.sleep(WAIT_SECONDS[Flow.FAILED])
+            await trio.sleep(WAIT_SECONDS[PullState.FAILED])
         return None
 
 

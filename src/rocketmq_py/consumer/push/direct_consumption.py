@@ -10,10 +10,10 @@ import trio
 
 from rocketmq_py.consumer.config import PushConsumerConfig
 from rocketmq_py.consumer.group.results import (
-    Commit,
+    CommitOffset,
     ConsumeLater,
     ConsumeResult,
-    Rollback,
+    RollbackOffset,
     Suspend,
     check_result,
 )
@@ -26,8 +26,8 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 _CODE_OF_RESULT: Mapping[type[ConsumeResult], str] = {
     ConsumeLater: "CR_LATER",
     Suspend: "CR_LATER",
-    Commit: "CR_COMMIT",
-    Rollback: "CR_ROLLBACK",
+    CommitOffset: "CR_COMMIT",
+    RollbackOffset: "CR_ROLLBACK",
 }
 
 

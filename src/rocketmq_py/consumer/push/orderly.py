@@ -13,7 +13,7 @@ import trio
 from rocketmq_py.client.user_calls import raise_without_failures
 from rocketmq_py.consumer.config import DEFAULT_RECONSUME_TIMES
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
-from rocketmq_py.consumer.group.results import Commit, Rollback, Suspend, check_result
+from rocketmq_py.consumer.group.results import CommitOffset, RollbackOffset, Suspend, check_result
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
 from rocketmq_py.consumer.push.handler_failures import (
@@ -159,12 +159,12 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         match result:
             case Suspend():
                 return await self._failed(buffer, messages, result.seconds)
-            case Commit():
+            case CommitOffset():
                 buffer.remove_all(buffer.uncommitted)
                 buffer.remove_all(messages)
                 buffer.uncommitted = []
                 return None
-            case Rollback() if not self._auto_commit:
+            case RollbackOffset() if not self._auto_commit:
                 buffer.put_back_first([*buffer.uncommitted, *messages])
                 buffer.uncommitted = []
                 return self._suspend if result.seconds is None else result.seconds

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import attrs
 import trio
 
-from rocketmq_py.consumer.read.spans import PulledChunk
+from rocketmq_py.consumer.read.offset_ranges import PullResult
 from rocketmq_py.errors import RocketMQError
 
-_Item = PulledChunk | RocketMQError
+_Item = PullResult | RocketMQError
 
 NOTHING = 2**63
 """More bytes than anybody waits for."""
@@ -102,7 +102,7 @@ class ChunkBuffer:
 
     def put(self, item: _Item, reserved: int, chunk_queue: ChunkQueue) -> None:
         """Have something taken, in place of what was reserved for it."""
-        if isinstance(item, PulledChunk):
+        if isinstance(item, PullResult):
             self.put_all([item], reserved, chunk_queue)
             return
         self.release(reserved)
@@ -110,7 +110,7 @@ class ChunkBuffer:
         chunk_queue.items.append(item)
         self._wake()
 
-    def put_all(self, chunks: Sequence[PulledChunk], reserved: int, chunk_queue: ChunkQueue) -> None:
+    def put_all(self, chunks: Sequence[PullResult], reserved: int, chunk_queue: ChunkQueue) -> None:
         """Have chunks taken, in place of what was reserved for them."""
         self.release(reserved)
         size = sum([len(chunk.body) for chunk in chunks])
@@ -135,7 +135,7 @@ class ChunkBuffer:
         self._ended = True
         self._wake()
 
-    async def take(self, most: int | None, least: int = 0) -> list[PulledChunk]:
+    async def take(self, most: int | None, least: int = 0) -> list[PullResult]:
         """Return the next chunks, ``most`` or up to half of all bytes; none at the end. Raise a failure.
 
         They are waited for until there are ``least`` bytes of them, or nothing more can come before some are
@@ -147,7 +147,7 @@ class ChunkBuffer:
         while not self._has(least):
             self._wanted = min(self._wanted, least)
             await self._more.park()
-        taken: list[PulledChunk] = []
+        taken: list[PullResult] = []
         while (items := self._next_items()) and len(taken) != most and self._taken <= self._size // 2:
             item = items[0]
             if isinstance(item, RocketMQError):

@@ -14,14 +14,14 @@ from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
 from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer, ChunkQueue
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.consumer.read.span_pull import SpanPull
-from rocketmq_py.consumer.read.spans import PulledChunk, Span
 from rocketmq_py.errors import ClosedError, RocketMQError, SqlFilterRefusedError
 from rocketmq_py.names import check_group
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.remoting.running import open_nursery
 
-__all__ = ["DEFAULT_BUFFER", "DEFAULT_PARALLEL", "DEFAULT_PATIENCE", "PulledChunk", "RawPull", "Span"]
+__all__ = ["DEFAULT_BUFFER", "DEFAULT_PARALLEL", "DEFAULT_PATIENCE", "OffsetRange", "PullResult", "RawPull"]
 
 DEFAULT_BUFFER = 32 * 1024 * 1024
 DEFAULT_PARALLEL = 8
@@ -58,7 +58,7 @@ class RawPull(Lifespan):
     def __init__(
         self,
         client: Client,
-        spans: Sequence[Span],
+        spans: Sequence[OffsetRange],
         *,
         tags: str,
         sql: str | None,
@@ -69,7 +69,7 @@ class RawPull(Lifespan):
         group: str,
     ) -> None:
         super().__init__()
-        spans = check_instances(spans, "spans", Span)
+        spans = check_instances(spans, "spans", OffsetRange)
         max_buffered_bytes = check_integer(max_buffered_bytes, "max_buffered_bytes", lowest=1)
         parallel = check_integer(parallel, "parallel", lowest=1)
         check_above_zero(patience, "patience")
@@ -97,7 +97,7 @@ class RawPull(Lifespan):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> PulledChunk:
+    async def __anext__(self) -> PullResult:
         """Return the next chunk, waiting for it if need be. When cancelled, none is lost.
 
         Raises:
@@ -112,7 +112,7 @@ class RawPull(Lifespan):
             raise StopAsyncIteration
         return items[0]
 
-    async def some(self) -> Sequence[PulledChunk]:
+    async def some(self) -> Sequence[PullResult]:
         """Return the next chunks, at least one; none at the end. Raises as :meth:`__anext__`.
 
         They are about half a MiB or more, where so many come, and up to half of ``max_buffered_bytes``; they
@@ -159,7 +159,7 @@ class RawPull(Lifespan):
         if not self._at_work:
             self._buffer.end()
 
-    def _pull_of(self, span: Span, chunk_queue: ChunkQueue) -> SpanPull:
+    def _pull_of(self, span: OffsetRange, chunk_queue: ChunkQueue) -> SpanPull:
         return SpanPull(
             self._client,
             self._group,

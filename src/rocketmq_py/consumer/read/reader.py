@@ -28,11 +28,11 @@ from rocketmq_py.consumer.read.raw import (
     DEFAULT_BUFFER,
     DEFAULT_PARALLEL,
     DEFAULT_PATIENCE,
-    PulledChunk,
+    OffsetRange,
+    PullResult,
     RawPull,
-    Span,
 )
-from rocketmq_py.consumer.read.start import Start
+from rocketmq_py.consumer.read.start import StartPosition
 from rocketmq_py.consumer.read.stream import READER_GROUP, MessageStream
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import check_group, check_topic
@@ -40,7 +40,7 @@ from rocketmq_py.protocol.subscription import ALL
 
 MAX_FOUND = 32
 
-__all__ = ["PulledChunk", "RawPull", "Reader", "Span", "Start"]
+__all__ = ["OffsetRange", "PullResult", "RawPull", "Reader", "StartPosition"]
 
 
 class Reader(Member):
@@ -49,7 +49,7 @@ class Reader(Member):
     ::
 
         async with Reader("127.0.0.1:9876") as reader:
-            async with reader.open("TopicTest", start=Start.BEGINNING, stop_at_end=True) as messages:
+            async with reader.open("TopicTest", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
                 async for message in messages:
                     ...
 
@@ -57,7 +57,8 @@ class Reader(Member):
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share.
         rng: the source of randomness, for tests that replay a run.
-        now_ms: the clock that ``Start.END`` is taken from for queues that appear later, epoch milliseconds.
+        now_ms: the clock that ``StartPosition.END`` refers to for queues that appear later, epoch
+            milliseconds.
         **options: the fields of ClientConfig, unless a client is shared.
 
     Raises:
@@ -81,7 +82,7 @@ class Reader(Member):
         topic: str,
         tags: str = ALL,
         *,
-        start: Start | str = Start.END,
+        start: StartPosition | str = StartPosition.END,
         stop_at_end: bool = False,
         sql: str | None = None,
     ) -> MessageStream:
@@ -106,7 +107,7 @@ class Reader(Member):
         return MessageStream(
             self.client,
             subscription,
-            Start.of(start),
+            StartPosition.of(start),
             stop_at_end=check_flag(stop_at_end, "stop_at_end"),
             opened_ms=now_ms,
         )
@@ -225,7 +226,7 @@ class Reader(Member):
 
     def pull(
         self,
-        spans: Sequence[Span],
+        spans: Sequence[OffsetRange],
         *,
         tags: str = ALL,
         sql: str | None = None,
@@ -239,7 +240,7 @@ class Reader(Member):
 
         ::
 
-            async with reader.pull([Span(queue, 0, 1000)]) as chunks:
+            async with reader.pull([OffsetRange(queue, 0, 1000)]) as chunks:
                 async for chunk in chunks:
                     ...
 

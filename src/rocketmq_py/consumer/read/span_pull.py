@@ -12,8 +12,8 @@ from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller, RawPulled
 from rocketmq_py.consumer.pull.retry import BoundedRetry, PullRetry
 from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer, ChunkQueue
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.consumer.read.read_ahead import OnEnd, ReadAhead
-from rocketmq_py.consumer.read.spans import PulledChunk, Span
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.protocol.bodies import SubscriptionData
 
@@ -45,7 +45,7 @@ class SpanPull:
         self,
         client: Client,
         group: str,
-        span: Span,
+        span: OffsetRange,
         subscription: SubscriptionData,
         *,
         buffer: ChunkBuffer,
@@ -127,7 +127,7 @@ class SpanPull:
         else:
             self._put(chunk, reserved, asked, is_limited=limit < self._span.end)
 
-    def _put(self, chunk: PulledChunk, reserved: int, asked: int, *, is_limited: bool) -> None:
+    def _put(self, chunk: PullResult, reserved: int, asked: int, *, is_limited: bool) -> None:
         self._retry.found()
         if chunk.lost is None:
             self._ahead.learn(asked, chunk.next - chunk.first, is_limited=is_limited)
@@ -142,11 +142,11 @@ class SpanPull:
         begun = self._puller.begin_raw(offset, self._subscription, batch_size=end - offset, on_end=on_end)
         return None if begun is None else begun.forget
 
-    def _chunk(self, pulled: RawPulled, first: int, limit: int) -> PulledChunk:
+    def _chunk(self, pulled: RawPulled, first: int, limit: int) -> PullResult:
         upto = min(pulled.next_offset, limit)
-        return PulledChunk(self._span, pulled.body, first, upto, offset_delta=pulled.offset_delta)
+        return PullResult(self._span, pulled.body, first, upto, offset_delta=pulled.offset_delta)
 
-    async def _next(self, limit: int, asked: int) -> PulledChunk | None:
+    async def _next(self, limit: int, asked: int) -> PullResult | None:
         """Pull once. Return what it brought; None if there is nothing to say of it."""
         try:
             pulled = await self._pull(self._offset, self._offset + asked)
@@ -163,5 +163,5 @@ class SpanPull:
         self._offset = gap.end
         return None
 
-    def _lose(self, upto: int) -> PulledChunk:
-        return PulledChunk(self._span, b"", self._offset, upto, lost=(self._offset, upto))
+    def _lose(self, upto: int) -> PullResult:
+        return PullResult(self._span, b"", self._offset, upto, lost=(self._offset, upto))

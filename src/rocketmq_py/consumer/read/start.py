@@ -11,8 +11,8 @@ from rocketmq_py.arguments import check_instance, not_negative
 from rocketmq_py.errors import ConfigurationError
 
 
-class StartKind(enum.Enum):
-    """What ``Start.value`` means."""
+class StartPositionKind(enum.Enum):
+    """What ``StartPosition.value`` means."""
 
     BEGINNING = "beginning"
     END = "end"
@@ -22,24 +22,24 @@ class StartKind(enum.Enum):
 
 
 @attrs.frozen
-class Start:
-    """Where a reader begins: ``Start.BEGINNING``, ``Start.END``, or what the class methods make.
+class StartPosition:
+    """The position at which a reader begins: BEGINNING, END, or one that a class method returns.
 
     Attributes:
-        kind: see StartKind.
+        kind: see StartPositionKind.
         value: the time, offset or number that goes with it.
     """
 
-    BEGINNING: ClassVar[Start]
+    BEGINNING: ClassVar[StartPosition]
     """With the oldest message that the broker has."""
-    END: ClassVar[Start]
+    END: ClassVar[StartPosition]
     """With what is sent from now on."""
 
-    kind: StartKind
+    kind: StartPositionKind
     value: int = attrs.field(default=0, validator=not_negative)
 
     @classmethod
-    def of(cls, start: Start | str) -> Start:
+    def of(cls, start: StartPosition | str) -> StartPosition:
         """Return the start that ``"beginning"`` or ``"end"`` names; a Start as it is.
 
         Raises ConfigurationError for anything else.
@@ -49,23 +49,23 @@ class Start:
             if start.lower() not in words:
                 raise ConfigurationError(f"start is {start!r}; it must be 'beginning', 'end' or a Start")
             return words[start.lower()]
-        return check_instance(start, "start", Start)
+        return check_instance(start, "start", StartPosition)
 
     @classmethod
     def at(cls, timestamp_ms: int) -> Self:
         """Begin with the first message stored at a time (epoch milliseconds) or later."""
-        return cls(StartKind.TIME, timestamp_ms)
+        return cls(StartPositionKind.TIME, timestamp_ms)
 
     @classmethod
     def offset(cls, offset: int) -> Self:
         """Begin at this offset in every queue; one that a queue does not have is corrected by the broker."""
-        return cls(StartKind.OFFSET, offset)
+        return cls(StartPositionKind.OFFSET, offset)
 
     @classmethod
     def last(cls, count: int) -> Self:
         """Begin so many messages before the end of every queue."""
-        return cls(StartKind.LAST, count)
+        return cls(StartPositionKind.LAST, count)
 
 
-Start.BEGINNING = Start(StartKind.BEGINNING)
-Start.END = Start(StartKind.END)
+StartPosition.BEGINNING = StartPosition(StartPositionKind.BEGINNING)
+StartPosition.END = StartPosition(StartPositionKind.END)

@@ -21,7 +21,7 @@ from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
 from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller
 from rocketmq_py.consumer.pull.retry import BoundedRetry, Gap, PullRetry, is_filtered
 from rocketmq_py.consumer.read.iteration import MessageIterator
-from rocketmq_py.consumer.read.start import Start, StartKind
+from rocketmq_py.consumer.read.start import StartPosition, StartPositionKind
 from rocketmq_py.errors import BrokerError, ClosedError, NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
@@ -65,7 +65,7 @@ class MessageStream(MessageIterator, Lifespan):
         self,
         client: Client,
         subscription: SubscriptionData,
-        start: Start,
+        start: StartPosition,
         *,
         stop_at_end: bool,
         opened_ms: int,
@@ -146,21 +146,21 @@ class MessageStream(MessageIterator, Lifespan):
         """Return where to begin in a queue that is there at the beginning."""
         brokers, start = self._client.brokers, self._start_at
         match start.kind:
-            case StartKind.BEGINNING:
+            case StartPositionKind.BEGINNING:
                 return await brokers.min_offset(queue)
-            case StartKind.END:
+            case StartPositionKind.END:
                 return await brokers.max_offset(queue)
-            case StartKind.TIME:
+            case StartPositionKind.TIME:
                 return await offset_before(brokers, queue, start.value)
-            case StartKind.OFFSET:
+            case StartPositionKind.OFFSET:
                 return start.value
-            case StartKind.LAST:
+            case StartPositionKind.LAST:
                 first, end = await brokers.min_offset(queue), await brokers.max_offset(queue)
                 return max(first, end - start.value)
 
     async def _begin_later(self, queue: MessageQueue) -> int:
         """Return where to begin in a queue that appeared later: messages may have come before it was seen."""
-        if self._start_at.kind in (StartKind.END, StartKind.LAST):
+        if self._start_at.kind in (StartPositionKind.END, StartPositionKind.LAST):
             return await self._client.brokers.offset_at(queue, self._opened_ms)
         return await self._begin(queue)
 
@@ -242,7 +242,7 @@ class MessageStream(MessageIterator, Lifespan):
 
     async def _give(self, send: _Send, pulled: Pulled, begin: int, end: int) -> None:
         # What comes first may be from just before the time; see offset_before.
-        since_ms = self._start_at.value if self._start_at.kind is StartKind.TIME else 0
+        since_ms = self._start_at.value if self._start_at.kind is StartPositionKind.TIME else 0
         messages = [
             message
             for message in pulled.messages

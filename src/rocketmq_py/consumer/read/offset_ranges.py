@@ -10,7 +10,7 @@ from rocketmq_py.message import MessageQueue, queue_name
 
 
 @attrs.frozen
-class Span:
+class OffsetRange:
     """Offsets of one queue, from ``start`` to before ``end``."""
 
     queue: MessageQueue
@@ -29,7 +29,7 @@ class Span:
 
 
 @attrs.frozen
-class PulledChunk:
+class PullResult:
     """What one pull brought of a span.
 
     Attributes:
@@ -45,7 +45,7 @@ class PulledChunk:
             of 5.x; 0 for all others).
     """
 
-    span: Span
+    span: OffsetRange
     body: bytes
     first: int
     next: int
