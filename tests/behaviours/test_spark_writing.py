@@ -314,11 +314,13 @@ async def test_delayed_rows_are_delivered_late(
     }
 
 
+@pytest.mark.parametrize("column", ["deliverAt", "delay"])
 async def test_rows_with_a_time_are_delivered_then_or_refused(
-    cluster: ClusterUnderTest, client: Client, connection: ConnectionOptions, topic: str
+    cluster: ClusterUnderTest, client: Client, connection: ConnectionOptions, topic: str, column: str
 ) -> None:
     due_ms = time.time_ns() // 1_000_000 + 2000
-    rows: list[Row] = [{"body": b"now"}, {"body": b"then", "deliverAt": due_ms * 1000}]
+    value = due_ms * 1000 if column == "deliverAt" else 2_000_000
+    rows: list[Row] = [{"body": b"now"}, {"body": b"then", column: value}]
     if cluster.name == "4.9.7":
         with pytest.raises(WriteError, match=r"row 1 \(topic .*\): .*older than 5"):
             await write(connection, rows, topic=topic)
@@ -327,6 +329,20 @@ async def test_rows_with_a_time_are_delivered_then_or_refused(
     await write(connection, rows, topic=topic)
     messages = {message.body: message for message in await read_all(client, topic, count=2)}
     assert messages[b"now"].store_time_ms < due_ms - 100 <= messages[b"then"].store_time_ms
+
+
+async def test_priorities_select_the_queue(
+    cluster: ClusterUnderTest, client: Client, connection: ConnectionOptions, topic: str
+) -> None:
+    rows = [{"body": b"%d" % priority, "priority": priority} for priority in (0, 2, 9)]
+    await write(connection, rows, topic=topic)
+    messages = {int(message.body): message for message in await read_all(client, topic, count=3)}
+    assert {body: message.properties["_SYS_MSG_PRIORITY_"] for body, message in messages.items()} == {
+        0: "0", 2: "2", 9: "9",
+    }  # fmt: skip
+    if cluster.name != "4.9.7":
+        queues = {body: message.queue.queue_id for body, message in messages.items()}
+        assert queues == {0: 0, 2: 2, 9: 3}
 
 
 async def test_large_bodies_are_compressed(client: Client, connection: ConnectionOptions, topic: str) -> None:

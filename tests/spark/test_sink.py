@@ -148,6 +148,23 @@ def test_invalid_or_refused_row_fails_its_task(
     assert len(read_all(topic)) == 9
 
 
+def test_intervals_and_priorities(
+    spark: SparkSession, broker_address: str, topic: str, read_all: ReadAll
+) -> None:
+    rows = spark.sql(
+        """
+        select * from values ('delayed', interval '1' millisecond, null), ('urgent', null, 3), ('plain', null, null)
+        as (body, delay, priority)
+        """
+    )
+    write(rows, broker_address, topic=topic)
+    while len(messages := read_all(topic)) < 3:
+        pass
+    properties = {message.body: message.properties for message in messages}
+    assert properties[b"urgent"]["_SYS_MSG_PRIORITY_"] == "3"
+    assert [body for body, names in properties.items() if "TIMER_OUT_MS" in names] == [b"delayed"]
+
+
 class Files:
     """A directory that a query reads, one file per batch."""
 

@@ -24,7 +24,6 @@ _MAX_QUEUE_ID = 2**31 - 1
 _SPARK_NAMES = {
     "delay_level": "delayLevel",
     "deliver_at_ms": "deliverAt",
-    "use delay": "use deliverAt",
     "max_message_size": "maxMessageBytes",
     "must be a str, not NoneType": "is null",
 }
@@ -213,6 +212,10 @@ def _message_options(columns: Mapping[str, pa.Array], count: int) -> Iterable[Ma
         values["delay_level"] = columns["delayLevel"].to_pylist()
     if "deliverAt" in columns:
         values["deliver_at_ms"] = _milliseconds(columns["deliverAt"]).to_pylist()
+    if "delay" in columns:
+        values["delay"] = pc.divide(columns["delay"].cast(pa.int64()).cast(pa.float64()), 1e6).to_pylist()
+    if "priority" in columns:
+        values["priority"] = columns["priority"].to_pylist()
     return _without_nulls(values) if values else repeat({}, count)
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DataType,
+    DayTimeIntervalType,
     IntegralType,
     MapType,
     StringType,
@@ -132,6 +133,8 @@ SINK_COLUMNS: Mapping[str, SinkColumn] = {
     "queue": SinkColumn(_is_queue, "struct<brokerName:string,queueId:int>"),
     "delayLevel": SinkColumn(_is(IntegralType, StringType), "int or string"),
     "deliverAt": SinkColumn(_is(TimestampType, IntegralType), "timestamp, or bigint (epoch milliseconds)"),
+    "delay": SinkColumn(_is(DayTimeIntervalType), "interval day to second"),
+    "priority": SinkColumn(_is(IntegralType), "int"),
     "rowId": SinkColumn(_is(StringType, IntegralType), "string or bigint"),
 }
 """The sink's columns. All but ``body`` are optional, and a null in an optional column means none.
@@ -145,12 +148,21 @@ SINK_COLUMNS: Mapping[str, SinkColumn] = {
 - ``shardingKey``: rows with the same key go to the same queue, in order, as with Java's
   ``SelectMessageQueueByHash``.
 - ``queue``: the queue that the row is sent to.
-- ``delayLevel``: 1 to 18, or its name such as ``10s``. ``deliverAt``: a delivery time, for 5.x brokers.
+- ``delayLevel``: 1 to 18, or its name such as ``10s``.
+- ``deliverAt``: a delivery time, for 5.x brokers. ``delay``: the time from sending to delivery, for them too.
+- ``priority``: the priority in a topic of type PRIORITY, for brokers from 5.4.0 on.
 - ``rowId``: unique within its batch. The message's stamp contains it instead of the row's number.
 """
 IGNORED_SINK_COLUMNS = ("brokerName", "queueId", "queueOffset", "bornTimestamp", "storeTimestamp", "msgId")
 """Source columns that describe the message as read. Ignored, so that a DataFrame can be written as read."""
-_EXCLUSIVE_COLUMNS = (("delayLevel", "deliverAt"), ("shardingKey", "queue"))
+_EXCLUSIVE_COLUMNS = (
+    ("delayLevel", "deliverAt"),
+    ("delayLevel", "delay"),
+    ("deliverAt", "delay"),
+    ("shardingKey", "queue"),
+    ("priority", "queue"),
+    ("priority", "shardingKey"),
+)
 _OTHER_NAMES = {"value": "body", "key": "keys", "headers": "properties", "partition": "queue", "tag": "tags"}
 """Column names of other sinks, and the column to suggest instead."""
 
