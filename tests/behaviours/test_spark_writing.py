@@ -14,10 +14,12 @@ import trio
 from rocketmq_py import Client, Message, MessageQueue, ReceivedMessage, SelectByHash
 from rocketmq_py import properties as names
 from rocketmq_py.spark import STAMP, connections
+from rocketmq_py.spark.dead_letters import BODY_SIZE, REASON
 from rocketmq_py.spark.options import ConnectionOptions
+from rocketmq_py.spark.piece_sender import WriteSummary
 from rocketmq_py.spark.sink import row_writer
 from rocketmq_py.spark.sink_options import SinkOptions
-from rocketmq_py.spark.sink_task import WriteError, WriteSummary
+from rocketmq_py.spark.sink_task import WriteError
 from rocketmq_py.spark.stamps import TaskIdentity
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, read_all, until_readable
@@ -419,3 +421,47 @@ async def test_missing_queue_is_named(client: Client, connection: ConnectionOpti
         await write(connection, rows, topic=topic, retry_timeout=0.1)
     assert (caught.value.acknowledged, caught.value.rows) == (1, (1,))
     await until_readable(client, topic, count=1)
+
+
+async def test_refused_and_invalid_rows_become_dead_letters(
+    client: Client, connection: ConnectionOptions, topic: str, unique: str
+) -> None:
+    dead = f"{unique}-dead"
+    await create_topic(client, dead, queues=1)
+    rows: list[Row] = [
+        {"body": b"valid", "keys": "k0"},
+        {"body": b"x" * (BROKER_LIMIT + 1), "keys": "k1", "tags": "A", "flag": 7},
+        {"body": None, "keys": "k2"},
+        {"body": b"invalid", "keys": "k\x02"},
+        {"body": b"valid", "keys": "k4"},
+    ]
+    summary = await write(
+        connection,
+        rows,
+        topic=topic,
+        dead_letter_topic=dead,
+        max_message_bytes=2 * BROKER_LIMIT,
+        compression="none",
+    )
+    assert (summary.rows, summary.dead_letters, summary.body_bytes) == (2, 3, 10)
+    messages = await read_all(client, topic, count=2)
+    assert sorted(message.keys for message in messages) == [("k0",), ("k4",)]
+    letters = sorted(await read_all(client, dead, count=3), key=lambda letter: letter.properties[STAMP])
+    assert [letter.properties[STAMP] for letter in letters] == [f"query/7/2/{row}" for row in (1, 2, 3)]
+    assert [letter.body for letter in letters] == [b"x" * 64 * 1024, b"-", b"invalid"]
+    assert [letter.properties[BODY_SIZE] for letter in letters] == [str(BROKER_LIMIT + 1), "0", "7"]
+    assert [letter.keys for letter in letters] == [("k1",), ("k2",), ()]
+    assert (letters[0].tags, letters[0].flag) == ("A", 7)
+    for row, letter in enumerate(letters, 1):
+        assert f"row {row} (topic '{topic}'" in letter.properties[REASON]
+
+
+async def test_topics_have_a_namespace(cluster: ClusterUnderTest, client: Client, unique: str) -> None:
+    async with Client(cluster.address, namespace="tenant") as tenant:
+        await create_topic(tenant, unique, queues=2)
+        connection = ConnectionOptions(name_server=cluster.address, namespace="tenant")
+        rows = [{"body": b"short", "shardingKey": "k"}, {"body": LONG_BODY, "shardingKey": "l"}]
+        await write(connection, rows, topic=unique)
+        assert len(await read_all(tenant, unique, count=2)) == 2
+    assert len(await read_all(client, f"tenant%{unique}", count=2)) == 2
+    await trio.to_thread.run_sync(connections.close_all)

@@ -21,7 +21,7 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from rocketmq_py.spark.batch_encoder import PreparedBatch
 from rocketmq_py.spark.batch_sender import BatchSender, send_batches
-from rocketmq_py.spark.sink_task import EarlierBatchFailedError
+from rocketmq_py.spark.piece_sender import EarlierBatchFailedError
 from tests.scripted import scripted_cluster
 
 QUEUES = [MessageQueue("T", "broker-a", number) for number in range(4)]

@@ -153,7 +153,8 @@ def test_intervals_and_priorities(
 ) -> None:
     rows = spark.sql(
         """
-        select * from values ('delayed', interval '1' millisecond, null), ('urgent', null, 3), ('plain', null, null)
+        select * from values
+            ('delayed', interval '1' millisecond, null), ('urgent', null, 3), ('plain', null, null)
         as (body, delay, priority)
         """
     )

@@ -23,8 +23,8 @@ from rocketmq_py.producer.batch import EncodedBatch
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.remoting.running import open_nursery
 from rocketmq_py.spark.batch_encoder import PreparedBatch
+from rocketmq_py.spark.piece_sender import EarlierBatchFailedError, SendOutcome
 from rocketmq_py.spark.rows import Destination
-from rocketmq_py.spark.sink_task import EarlierBatchFailedError, SendOutcome
 
 MAX_IN_FLIGHT_BYTES = 4 * 1024 * 1024
 """Maximum size of the batches of one call that are in flight. A larger batch is sent alone."""
