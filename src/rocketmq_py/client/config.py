@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -13,7 +14,7 @@ from rocketmq_py.address import parse_addresses
 from rocketmq_py.arguments import check_choice, check_text, flag, instance_of, optional, positive
 from rocketmq_py.client.discovery import Discovery, is_url
 from rocketmq_py.client.namespace import check_namespace
-from rocketmq_py.credentials import Credentials
+from rocketmq_py.credentials import Credentials, CredentialsProvider
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
 from rocketmq_py.protocol.command import Serialization
@@ -54,9 +55,21 @@ def _unit_name(_: object, attribute: attrs.Attribute[Any], value: object) -> Non
 
 
 def _credentials(_: object, __: attrs.Attribute[Any], value: object) -> None:
-    # Without the value in the text: somebody may have put the secret there.
-    if value is not None and not isinstance(value, Credentials):
-        raise ConfigurationError(f"credentials must be Credentials(...), not {type(value).__name__}")
+    # The error does not quote the value: it may be a secret.
+    if inspect.iscoroutinefunction(value):
+        raise ConfigurationError(
+            "credentials is an async function; it must be a plain one, which runs in a thread and may block"
+        )
+    if value is not None and not isinstance(value, Credentials) and not callable(value):
+        raise ConfigurationError(
+            "credentials must be Credentials(...) or a function that returns them, not "
+            f"{type(value).__name__}"
+        )
+
+
+def _shown_credentials(value: Credentials | CredentialsProvider | None) -> str:
+    """Return the repr of credentials. That of a function is left out: ``partial`` shows its arguments."""
+    return repr(value) if value is None or isinstance(value, Credentials) else "<function>"
 
 
 @attrs.frozen(kw_only=True)
@@ -70,7 +83,8 @@ class ClientConfig:
         unit_name: goes into the client's id, and into the URL that names name servers (unitName).
         unit_mode: marks the topics and groups that brokers create for this client as unit ones (unitMode).
         namespace: the tenant whose topics and groups this client knows by their short names (namespace).
-        credentials: who signs the requests, or None where brokers do not check access (AclClientRPCHook).
+        credentials: the identity that signs requests, or a CredentialsProvider that returns it. None signs
+            nothing, for brokers that do not check access (AclClientRPCHook).
         tls: encryption, or None for plain text.
         vip_channel: send, and ask brokers for all but messages, over the port two below a broker's own,
             which pulls cannot keep busy (vipChannelEnabled).
@@ -88,7 +102,9 @@ class ClientConfig:
     unit_name: str = attrs.field(default="", validator=_unit_name)
     unit_mode: bool = attrs.field(default=False, validator=flag)
     namespace: str = attrs.field(default="", validator=_namespace)
-    credentials: Credentials | None = attrs.field(default=None, validator=_credentials)
+    credentials: Credentials | CredentialsProvider | None = attrs.field(
+        default=None, validator=_credentials, repr=_shown_credentials
+    )
     tls: TLS | None = attrs.field(default=None, validator=attrs.validators.optional(instance_of(TLS)))
     vip_channel: bool = attrs.field(default=False, validator=flag)
     serialization: Serialization = attrs.field(default=Serialization.JSON, converter=_serialization)
@@ -123,7 +139,7 @@ class ClientOptions(TypedDict, total=False):
     unit_name: str
     unit_mode: bool
     namespace: str
-    credentials: Credentials | None
+    credentials: Credentials | CredentialsProvider | None
     tls: TLS | None
     vip_channel: bool
     serialization: Serialization | str

@@ -11,10 +11,11 @@ import attrs
 import trio
 
 from rocketmq_py.address import split_address
-from rocketmq_py.credentials import Credentials
+from rocketmq_py.credentials import Credentials, CredentialsProvider
 from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError, leaves_of
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.connection import Connection, Handler
+from rocketmq_py.remoting.credential_source import CredentialSource, CredentialsUnavailableError
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_connection import PendingConnection
 from rocketmq_py.remoting.pending_requests import PendingRequest
@@ -49,10 +50,10 @@ class ConnectionPool:
         handler: answers the requests of brokers.
         tls: None for plain text.
         serialization: how headers are written.
-        credentials: who signs every request, or None.
+        credentials: the identity that signs requests, or a function that returns it. None signs nothing.
         hooks: what is called around requests.
         max_buffered: bytes that may pile up for one connection before senders wait.
-        connect_timeout: seconds for one dial, TLS included.
+        connect_timeout: seconds for opening one connection, including TLS and the function's call.
         on_open: called with each connection when it has been dialled; it must neither block nor raise.
     """
 
@@ -63,7 +64,7 @@ class ConnectionPool:
         *,
         tls: TLS | None = None,
         serialization: Serialization = Serialization.JSON,
-        credentials: Credentials | None = None,
+        credentials: Credentials | CredentialsProvider | None = None,
         hooks: RpcHooks | None = None,
         max_buffered: int = DEFAULT_MAX_BUFFERED,
         connect_timeout: float = 3.0,
@@ -74,7 +75,12 @@ class ConnectionPool:
         self._tls = tls
         self._context = tls.context() if tls is not None else None
         self._serialization = serialization
-        self._credentials = credentials
+        self._credentials: Credentials | None = None
+        self._credential_source: CredentialSource | None = None
+        if credentials is None or isinstance(credentials, Credentials):
+            self._credentials = credentials
+        else:
+            self._credential_source = CredentialSource(credentials)
         self._hooks = RpcHooks() if hooks is None else hooks
         self._hooks.nursery = nursery
         self._max_buffered = max_buffered
@@ -213,6 +219,9 @@ class ConnectionPool:
         address = dial.address
         try:
             with trio.fail_after(self._connect_timeout):
+                credentials = self._credentials
+                if self._credential_source is not None:
+                    credentials = await self._credential_source.fetch()
                 stream = await self._open_stream(address)
             # Made here, not in the task that runs it: whoever waits for the dial uses it at once.
             connection = Connection(
@@ -221,7 +230,8 @@ class ConnectionPool:
                 handler=self._handler,
                 address=address,
                 serialization=self._serialization,
-                credentials=self._credentials,
+                credentials=credentials,
+                credential_source=self._credential_source,
                 hooks=self._hooks,
                 successor=partial(self.channel_nowait, address),
                 max_buffered=self._max_buffered,
@@ -233,6 +243,8 @@ class ConnectionPool:
             self._dial_failed(dial, _reason(error))
         except TLSError as error:
             self._dial_failed(dial, error.reason, TLSError)
+        except CredentialsUnavailableError as error:
+            self._dial_failed(dial, str(error))
         else:
             dial.connection = self._connections[address] = connection
             self._nursery.start_soon(self._keep, connection)
