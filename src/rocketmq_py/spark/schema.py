@@ -6,7 +6,7 @@ From version 4.2 on Spark rejects a batch of the source whose Arrow schema diffe
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 import pyarrow as pa
@@ -27,12 +27,24 @@ from rocketmq_py.errors import ConfigurationError
 
 # The source
 
-SOURCE_SCHEMA = (
-    "topic STRING, flag INT, body BINARY, properties MAP<STRING, STRING>, brokerName STRING, queueId INT, "
-    "queueOffset BIGINT, bornTimestamp TIMESTAMP, storeTimestamp TIMESTAMP, tags STRING, keys STRING, "
-    "msgId STRING"
-)
-"""The source's columns as DDL.
+PROPERTY_MAP = pa.map_(pa.string(), pa.string())
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+_SOURCE_TYPES: Mapping[str, tuple[str, pa.DataType]] = {
+    "topic": ("STRING", pa.string()),
+    "flag": ("INT", pa.int32()),
+    "body": ("BINARY", pa.binary()),
+    "properties": ("MAP<STRING, STRING>", PROPERTY_MAP),
+    "brokerName": ("STRING", pa.string()),
+    "queueId": ("INT", pa.int32()),
+    "queueOffset": ("BIGINT", pa.int64()),
+    "bornTimestamp": ("TIMESTAMP", TIMESTAMP),
+    "storeTimestamp": ("TIMESTAMP", TIMESTAMP),
+    "tags": ("STRING", pa.string()),
+    "keys": ("STRING", pa.string()),
+    "msgId": ("STRING", pa.string()),
+}
+"""The types of the source's columns, in DDL and in Arrow.
 
 - ``topic``, ``brokerName``, ``queueId``, ``queueOffset``: the message's location, unique per row.
 - ``flag``: a number for the application.
@@ -45,37 +57,48 @@ SOURCE_SCHEMA = (
 
 All but the last three have the names of the old JVM connector, where ``properties`` is JSON.
 """
-
-PROPERTY_MAP = pa.map_(pa.string(), pa.string())
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-
-SOURCE_ARROW_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("flag", pa.int32()),
-        ("body", pa.binary()),
-        ("properties", PROPERTY_MAP),
-        ("brokerName", pa.string()),
-        ("queueId", pa.int32()),
-        ("queueOffset", pa.int64()),
-        ("bornTimestamp", TIMESTAMP),
-        ("storeTimestamp", TIMESTAMP),
-        ("tags", pa.string()),
-        ("keys", pa.string()),
-        ("msgId", pa.string()),
-    ]
-)
-"""The Arrow schema that Spark derives from SOURCE_SCHEMA. All columns are nullable."""
+SOURCE_COLUMNS = tuple(_SOURCE_TYPES)
 
 
-def check_source_schema(schema: StructType) -> None:
-    """Raise ConfigurationError if a user sets a schema that differs from the source's."""
+def source_ddl(columns: Sequence[str]) -> str:
+    """Return columns of the source as DDL."""
+    return ", ".join([f"{name} {_SOURCE_TYPES[name][0]}" for name in columns])
+
+
+def source_arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema that Spark derives from :func:`source_ddl`. All columns are nullable."""
+    return pa.schema([(name, _SOURCE_TYPES[name][1]) for name in columns])
+
+
+SOURCE_SCHEMA = source_ddl(SOURCE_COLUMNS)
+SOURCE_ARROW_SCHEMA = source_arrow_schema(SOURCE_COLUMNS)
+
+
+def parse_columns(value: str) -> tuple[str, ...]:
+    """Parse the option ``columns``: names separated by commas. Return them in the order of the source.
+
+    Raises ValueError with the allowed values.
+    """
+    chosen = {name.strip().lower() for name in value.split(",") if name.strip()}
+    known = {name.lower() for name in SOURCE_COLUMNS}
+    if not chosen or not chosen <= known:
+        raise ValueError(f"columns of the source, separated by commas: {', '.join(SOURCE_COLUMNS)}")
+    return tuple([name for name in SOURCE_COLUMNS if name.lower() in chosen])
+
+
+def check_source_schema(schema: StructType, columns: Sequence[str] = SOURCE_COLUMNS) -> None:
+    """Raise ConfigurationError if a user sets a schema that differs from the source's.
+
+    Args:
+        schema: the schema that Spark passes.
+        columns: the source's columns.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    if schema.simpleString() != from_arrow_schema(SOURCE_ARROW_SCHEMA).simpleString():
+    if schema.simpleString() != from_arrow_schema(source_arrow_schema(columns)).simpleString():
         raise ConfigurationError(
             "rocketmq source: its columns are fixed, but .schema(...) sets other columns; remove it and "
-            "select the columns you need. The payload is the binary column body"
+            "select the columns you need, or set the option columns. The payload is the binary column body"
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -46,8 +47,9 @@ OffsetJson: TypeAlias = dict[str, Any]
 
 def batch_source(schema: StructType, options: Mapping[str, str | None]) -> BatchSource:
     """Return a batch source. Raises ConfigurationError for a custom schema or invalid options."""
-    check_source_schema(schema)
-    return BatchSource(SourceOptions.parse(options, Role.BATCH_SOURCE, others=SINK_OPTIONS))
+    parsed = SourceOptions.parse(options, Role.BATCH_SOURCE, others=SINK_OPTIONS)
+    check_source_schema(schema, parsed.columns)
+    return BatchSource(parsed)
 
 
 def stream_source(
@@ -55,8 +57,8 @@ def stream_source(
 ) -> StreamSource | InvalidStreamSource:
     """Return a streaming source, or an InvalidStreamSource for a custom schema or invalid options."""
     try:
-        check_source_schema(schema)
         parsed = SourceOptions.parse(options, Role.STREAM_SOURCE, others=SINK_OPTIONS)
+        check_source_schema(schema, parsed.columns)
     except ConfigurationError as error:
         return InvalidStreamSource(str(error))
     return StreamSource(parsed)
@@ -106,8 +108,9 @@ class BatchSource(WorkerPicklable, DataSourceReader):
         ranges = QueueDiscovery(client, options).initial_ranges()
         for positions in (options.starting, options.ending):
             check_positions_exist(positions, ranges)
-        starts = options.starting.resolve(ranges, client.offsets_at)
-        ends = options.ending.resolve(ranges, client.offsets_at)
+        committed = partial(client.committed, options.consumer_group or "")
+        starts = options.starting.resolve(ranges, client.offsets_at, committed)
+        ends = options.ending.resolve(ranges, client.offsets_at, committed)
         return batch_backlog(starts, ends, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
@@ -270,6 +273,7 @@ def read_partition(options: SourceOptions, partition: SpansPartition) -> Iterato
             sql=options.sql,
             fail_on_data_loss=options.fail_on_data_loss,
             max_buffered_bytes=options.max_buffered_bytes,
+            columns=options.columns,
         )
     except RocketMQError as error:
         raise without_traceback(error) from None

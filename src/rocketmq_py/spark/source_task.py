@@ -18,6 +18,7 @@ from rocketmq_py.spark.connections import client_for
 from rocketmq_py.spark.discovery import BROKER_PATIENCE
 from rocketmq_py.spark.message_columns import plain_record_batch, record_batch
 from rocketmq_py.spark.options import ConnectionOptions
+from rocketmq_py.spark.schema import SOURCE_COLUMNS
 
 MAX_BATCH_ROWS = 8192
 """Maximum rows of a record batch. Half as many would cost a task 10 % more CPU."""
@@ -39,8 +40,9 @@ def read_spans(
     fail_on_data_loss: bool = True,
     max_buffered_bytes: int = DEFAULT_BUFFER,
     parallel: int = PARALLEL_PULLS,
+    columns: Sequence[str] = SOURCE_COLUMNS,
 ) -> Generator[pa.RecordBatch]:
-    """Yield the messages of spans, each once, span by span in order, with the columns of SOURCE_SCHEMA.
+    """Yield the messages of spans, each once, span by span in order.
 
     Pulling starts when the first batch is requested, and ends when the generator ends or is closed. As long
     as the broker has the messages, the same spans yield the same rows in the same order: sinks stamp rows
@@ -55,6 +57,7 @@ def read_spans(
         max_buffered_bytes: bytes that may be held of pulled messages that are not part of a batch yet. A
             batch has up to MAX_BATCH_BYTES, or a single larger chunk or decompressed body: at most 64 MiB.
         parallel: the number of spans that are pulled concurrently, and of pulls of the first span.
+        columns: the columns of the batches.
 
     Raises:
         DataLossError: offsets no longer exist, and ``fail_on_data_loss`` is set.
@@ -76,7 +79,8 @@ def read_spans(
             patience=BROKER_PATIENCE,
         ) as chunks,
     ):
-        yield from record_batches(without_losses(chunks, fail=fail_on_data_loss), wanted_tags)
+        remaining = without_losses(chunks, fail=fail_on_data_loss)
+        yield from record_batches(remaining, wanted_tags, columns=columns)
 
 
 def without_losses(chunks: Iterable[PullResult], *, fail: bool) -> Iterator[PullResult]:
@@ -97,6 +101,7 @@ def record_batches(
     *,
     max_rows: int = MAX_BATCH_ROWS,
     max_bytes: int = MAX_BATCH_BYTES,
+    columns: Sequence[str] = SOURCE_COLUMNS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of chunks as record batches, in order. No batch is empty.
 
@@ -105,6 +110,7 @@ def record_batches(
         tags: keep only messages with one of these tags. Empty keeps all.
         max_rows: maximum rows of a batch, unless a single chunk has more.
         max_bytes: maximum bytes of stored messages of a batch, unless a single chunk or body has more.
+        columns: the columns of the batches.
 
     Raises:
         UnreadableBodyError: a body cannot be decompressed.
@@ -116,37 +122,45 @@ def record_batches(
         # Two upper bounds of its messages. With a filter, the offset range counts skipped messages too.
         chunk_rows = min(chunk.next - chunk.first, len(chunk.body) // MIN_MESSAGE_SIZE)
         if gathered and (rows + chunk_rows > max_rows or size + len(chunk.body) > max_bytes):
-            yield from _batches_of(gathered, tags, max_rows, max_bytes)
+            yield from _batches_of(gathered, tags, max_rows, max_bytes, columns)
             gathered, rows, size = [], 0, 0
         gathered.append(chunk)
         rows += chunk_rows
         size += len(chunk.body)
-    yield from _batches_of(gathered, tags, max_rows, max_bytes)
+    yield from _batches_of(gathered, tags, max_rows, max_bytes, columns)
 
 
 def _batches_of(
-    chunks: Sequence[PullResult], tags: Collection[str], max_rows: int, max_bytes: int
+    chunks: Sequence[PullResult],
+    tags: Collection[str],
+    max_rows: int,
+    max_bytes: int,
+    columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     """Yield one batch of chunks within the limits, or several if decompressed bodies exceed them."""
-    batch = plain_record_batch(chunks, tags)
-    batches = [batch] if batch is not None else _unpacked_batches(chunks, tags, max_rows, max_bytes)
+    batch = plain_record_batch(chunks, tags, columns)
+    batches = [batch] if batch is not None else _unpacked_batches(chunks, tags, max_rows, max_bytes, columns)
     for each in batches:
         if each.num_rows:
             yield each
 
 
 def _unpacked_batches(
-    chunks: Sequence[PullResult], tags: Collection[str], max_rows: int, max_bytes: int
+    chunks: Sequence[PullResult],
+    tags: Collection[str],
+    max_rows: int,
+    max_bytes: int,
+    columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     """Decompress bodies and unwrap batches, and yield batches within the limits."""
     parts: list[PlainMessages] = []
     rows = size = 0
     for part in chain.from_iterable(map(split_chunk, chunks)):
         if parts and (rows + len(part.indexes) > max_rows or size + len(part.data) > max_bytes):
-            yield record_batch(parts, tags)
+            yield record_batch(parts, tags, columns)
             parts, rows, size = [], 0, 0
         parts.append(part)
         rows += len(part.indexes)
         size += len(part.data)
     if parts:
-        yield record_batch(parts, tags)
+        yield record_batch(parts, tags, columns)
