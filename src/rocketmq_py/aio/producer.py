@@ -116,7 +116,8 @@ class Producer(_Producer[producer.Producer]):
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> SendResult:
         """Has the docstring of the trio Producer's method."""
-        self._check_open()
+        if self._has_closed or not (self._was_opened and self._thread.is_usable):
+            self._check_open()
         if callable(queue) and isinstance(message, Message):
             queue = await chosen(queue, message, self._queues)
         link = current_link()
