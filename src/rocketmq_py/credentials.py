@@ -53,7 +53,8 @@ CredentialsProvider: TypeAlias = Callable[[], Credentials]
 """A function that returns the credentials to use from now on, for identities that expire.
 
 It is called in a thread whenever a connection is opened, and at most every 10 seconds when a broker denies
-access. The denied request is then sent again once with the new credentials.
+access. The denied request is then sent again once with the new credentials. The text of an exception that it
+raises appears in errors and logs.
 """
 
 
