@@ -37,7 +37,7 @@ _CANCELLED: Final = object()
 
 
 class ThreadFuture(Future[Result]):
-    """A future whose outcome is set in the trio thread. Callbacks run in a thread that does only that.
+    """A future whose outcome is set in the trio thread. Another thread runs its callbacks.
 
     ``concurrent.futures.Future`` guards its state with a lock, which a thread may hold while a signal handler
     or a finalizer runs in it. The trio thread must not wait for that. So it sets an outcome of its own here,
@@ -60,7 +60,7 @@ class ThreadFuture(Future[Result]):
         # Not super().__init__(): _share() does that.
         self._thread = thread
         self._completer = completer
-        # Taken by whoever comes first: cancel(), or the trio thread when it starts the work.
+        # cancel() acquires it, or the trio thread when it starts the work.
         self._claim = threading.Lock()
 
     def result(self, timeout: float | None = None) -> Result:

@@ -1,0 +1,80 @@
+"""Sends the lists of ``Producer.send_batch`` in as few requests as possible, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rocketmq_py.client.client import Client
+from rocketmq_py.errors import BatchError, RocketMQError
+from rocketmq_py.message import Message, SendResult
+from rocketmq_py.producer.batch import BatchResults, EncodedBatch, split_batch
+from rocketmq_py.producer.config import ProducerConfig
+from rocketmq_py.producer.first_attempt import BatchAttempt, OnAnswer
+from rocketmq_py.producer.hooks import SendContext
+from rocketmq_py.producer.request_builder import RequestBuilder
+from rocketmq_py.producer.selectors import selector_of_batch
+from rocketmq_py.producer.send_request import Destination
+from rocketmq_py.producer.sender import Sender
+
+
+class BatchSender:
+    """Sends lists of messages for a producer.
+
+    Args:
+        client: provides the ids of messages.
+        config: the producer's settings.
+        builder: builds the requests.
+        sender: sends the requests.
+    """
+
+    def __init__(
+        self, client: Client, config: ProducerConfig, builder: RequestBuilder, sender: Sender
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._builder = builder
+        self._sender = sender
+
+    async def send(
+        self,
+        messages: Sequence[Message],
+        queue: Destination | None,
+        timeout: float | None,
+        context: SendContext | None = None,
+    ) -> Sequence[SendResult]:
+        """Send a list and return the result of each message; see :meth:`Producer.send_batch`."""
+        batches = self._split(messages)
+        if queue is None:
+            queue = selector_of_batch(messages)
+        results: Sequence[SendResult] = ()
+        for batch in batches:
+            request = self._builder.build_batch(batch, queue, timeout, self._config.retries, context)
+            try:
+                more = BatchResults(await self._sender.deliver(request), batch.unique_ids)
+            except RocketMQError as error:
+                if not results:
+                    raise
+                raise BatchError(results, len(messages), error) from error
+            results = [*results, *more] if results else more
+        return results
+
+    def begin(
+        self,
+        messages: Sequence[Message],
+        on_answer: OnAnswer,
+        queue: Destination | None,
+        timeout: float | None,
+    ) -> BatchAttempt | None:
+        """Start :meth:`send` without a task. Return None if it takes several requests. Raises as it does."""
+        first, *others = self._split(messages)
+        if others:
+            return None
+        if queue is None:
+            queue = selector_of_batch(messages)
+        request = self._builder.build_batch(first, queue, timeout, self._config.retries)
+        return BatchAttempt(self._sender, request, on_answer, first.unique_ids)
+
+    def _split(self, messages: Sequence[Message]) -> list[EncodedBatch]:
+        return split_batch(
+            messages, max_size=self._config.max_message_size, new_unique_ids=self._client.unique_ids.take
+        )

@@ -1,0 +1,231 @@
+"""Requests that wait for replies, and replies. Java: ``RequestFutureHolder``, ``MessageUtil``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import trio
+
+from rocketmq_py import properties as names
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.lifespan import start_soon
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import Delivery, InvalidMessageError, ReplyTimeoutError, RocketMQError
+from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
+from rocketmq_py.names import reply_topic
+from rocketmq_py.producer.outcome import Outcome, send_result
+from rocketmq_py.producer.pending import PendingReply
+from rocketmq_py.producer.pipeline import Pipeline
+from rocketmq_py.producer.send_request import SendRequest
+from rocketmq_py.producer.sender import Sender
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import PushReplyMessageRequest
+from rocketmq_py.protocol.reply import reply_message
+from rocketmq_py.remoting import Connection, Deadlines
+
+_MAX_TTL = (2**31 - 1) / 1000
+"""Seconds. The TTL of a request is a number of milliseconds in 32 bits."""
+
+
+class _Waiting:
+    """A request that waits for its reply. ``tick`` and ``expire`` are for Deadlines."""
+
+    __slots__ = ("expire", "pending", "request", "tick")
+
+    def __init__(self, pending: PendingReply, request: SendRequest, expire: Callable[[], None]) -> None:
+        self.pending = pending
+        self.request = request
+        self.expire = expire
+        self.tick = 0
+
+
+class PendingReplies:
+    """The requests of a producer that wait for their replies, by correlation id.
+
+    Args:
+        client: receives the replies from the brokers.
+        sender: sends the requests.
+        pipeline: bounds the number of waiting requests.
+
+    Attributes:
+        late: the number of replies that arrived after their request had timed out, or twice.
+    """
+
+    def __init__(self, client: Client, sender: Sender, pipeline: Pipeline) -> None:
+        self._client = client
+        self._sender = sender
+        self._pipeline = pipeline
+        self._deadlines = Deadlines()
+        self._waiting: dict[str, _Waiting] = {}
+        # The prefix of all correlation ids of this producer. Other producers may share the client.
+        self._prefix = f"{client.rng.getrandbits(96):024x}-"
+        self._count = 0
+        self._known_to: frozenset[str] = frozenset()  # addresses of the brokers that got a heartbeat
+        self._heartbeat_lock = trio.Lock()
+        self._nursery: trio.Nursery | None = None
+        self._stop_serving: Callable[[], None] | None = None
+        self.late: int = 0
+
+    def open(self, nursery: trio.Nursery) -> None:
+        """Start to accept replies."""
+        self._nursery = nursery
+        nursery.start_soon(self._deadlines.run)
+        self._stop_serving = self._client.serve(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._accept)
+
+    def close(self) -> None:
+        """Stop accepting replies. The pipeline fails the waiting requests."""
+        self._nursery = None
+        if self._stop_serving is not None:
+            self._stop_serving()
+            self._stop_serving = None
+        self._waiting.clear()
+
+    def new_pending(self) -> PendingReply:
+        """Return a handle for the reply to a new request."""
+        self._count += 1
+        return PendingReply(f"{self._prefix}{self._count:x}")
+
+    def properties(self, pending: PendingReply, timeout: float) -> dict[str, str]:
+        """Return the system properties of a request."""
+        return {
+            names.CORRELATION_ID: pending.correlation_id,
+            names.REPLY_TO_CLIENT: self._client.client_id,
+            names.TTL: str(round(min(timeout, _MAX_TTL) * 1000)),
+        }
+
+    async def submit(
+        self,
+        request: SendRequest,
+        pending: PendingReply,
+        on_sent: Callable[[SendRequest, Outcome], None] | None = None,
+    ) -> None:
+        """Send a request.
+
+        Args:
+            request: the request.
+            pending: receives the reply or the error.
+            on_sent: receives the outcome of sending the request.
+
+        Raises as :meth:`Sender.submit`. If cancelled, the request is not sent.
+        """
+        request.pending = pending
+        await self._pipeline.enter(request)
+        request.start_attempt(trio.current_time())
+        waiting = _Waiting(pending, request, partial(self._expire, pending, request))
+        self._waiting[pending.correlation_id] = waiting
+        self._deadlines.add(waiting, request.send_deadline)
+        request.wants_heartbeat = True
+        self._client.heartbeats.expect_replies()
+        request.on_done = partial(self._sent, pending, on_sent)
+        try:
+            if request.may_be_compressed:
+                await self._sender.compress(request)
+            if self._client.routes.get_nowait(request.topic) and self._broker_addresses() <= self._known_to:
+                waiting_for = self._sender.submit(request)
+                if waiting_for is not None:
+                    await waiting_for
+            else:
+                start_soon(self._nursery, self._introduce_and_submit, request)
+        except BaseException:
+            self.forget(pending)
+            raise
+
+    def forget(self, pending: PendingReply) -> None:
+        """Stop waiting for a reply. If it still arrives, it counts as late."""
+        waiting = self._waiting.pop(pending.correlation_id, None)
+        if waiting is not None:
+            self._deadlines.remove(waiting)
+            self._pipeline.leave(waiting.request)
+
+    def _broker_addresses(self) -> frozenset[str]:
+        brokers = self._client.routes.brokers().values()
+        return frozenset([address for by_id in brokers for address in by_id.values()])
+
+    async def _introduce_and_submit(self, request: SendRequest) -> None:
+        request.in_background = True
+        try:
+            await self._introduce(request)
+            waiting_for = self._sender.submit(request)
+            if waiting_for is not None:
+                await waiting_for
+        except RocketMQError as error:
+            request.on_done(request, error)
+
+    async def _introduce(self, request: SendRequest) -> None:
+        """Send a heartbeat to all brokers, because any of them may have to deliver the reply.
+
+        The replying consumer chooses the broker. An unreachable broker costs at most half of the request's
+        time, and only once.
+        """
+        with trio.move_on_after(request.remaining / 2), suppress(RocketMQError):
+            await self._client.routes.get(request.topic, for_sending=True)
+            async with self._heartbeat_lock:
+                addresses = self._broker_addresses()
+                if not addresses <= self._known_to:
+                    try:
+                        await self._client.heartbeats.send()
+                    finally:
+                        self._known_to = addresses
+
+    def _sent(
+        self,
+        pending: PendingReply,
+        on_sent: Callable[[SendRequest, Outcome], None] | None,
+        request: SendRequest,
+        outcome: Outcome,
+    ) -> None:
+        if isinstance(outcome, RocketMQError):
+            self._resolve(pending, outcome)
+        else:
+            pending.sent = send_result(outcome)
+        if on_sent is not None:
+            on_sent(request, outcome)
+
+    def _expire(self, pending: PendingReply, request: SendRequest) -> None:
+        error = ReplyTimeoutError(request.topic, request.send_timeout, pending.sent)
+        if pending.sent is None and not request.may_have_arrived:
+            error.delivery = Delivery.NOT_SENT
+        self._resolve(pending, error)
+
+    def _resolve(self, pending: PendingReply, outcome: ReceivedMessage | RocketMQError) -> bool:
+        if self._waiting.get(pending.correlation_id) is None:
+            return False
+        self.forget(pending)
+        pending.resolve(outcome, self._pipeline.failures)
+        return True
+
+    def _accept(self, connection: Connection, command: Command) -> bool:
+        header = PushReplyMessageRequest.from_fields(command.fields)
+        reply = reply_message(header, command.body, self._client.now_ms())
+        correlation_id = reply.properties.get(names.CORRELATION_ID, "")
+        if not correlation_id.startswith(self._prefix):
+            return False
+        connection.respond(command, ResponseCode.SUCCESS)
+        waiting = self._waiting.get(correlation_id)
+        if waiting is None:
+            self.late += 1
+        else:
+            self._resolve(waiting.pending, reply)
+        return True
+
+
+def reply_to(request: ReceivedMessage, body: bytes) -> tuple[Message, dict[str, str], MessageQueue]:
+    """Return the reply to a request, its system properties, and its queue.
+
+    The reply goes to the broker of the request, because that broker knows the requesting client. Raises
+    InvalidMessageError if the message is not a request.
+    """
+    properties = request.properties
+    wanted = (names.CLUSTER, names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
+    missing = [name for name in wanted if not properties.get(name)]
+    if missing:
+        raise InvalidMessageError(
+            f"cannot reply to message {request.message_id} of topic {request.topic!r}; it is not a request, "
+            f"because it lacks the properties {', '.join(missing)}"
+        )
+    topic = reply_topic(properties[names.CLUSTER])
+    system_properties = {name: properties[name] for name in wanted[1:]}
+    system_properties[names.MESSAGE_TYPE] = names.REPLY_MESSAGE_TYPE
+    return Message(topic, body), system_properties, MessageQueue(topic, request.broker_name, 0)

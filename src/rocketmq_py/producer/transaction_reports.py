@@ -1,0 +1,116 @@
+"""Reports the outcomes of transactions to brokers (END_TRANSACTION)."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Final
+
+import trio
+
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLogs
+from rocketmq_py.errors import ClosedError, Delivery, RequestTimeoutError, RocketMQError
+from rocketmq_py.producer.config import ProducerConfig
+from rocketmq_py.producer.hooks import EndTransactionContext, Hooks
+from rocketmq_py.producer.transaction_values import HalfMessage, TransactionState
+from rocketmq_py.protocol.headers import EndTransactionRequest
+from rocketmq_py.protocol.stored_message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from rocketmq_py.remoting import Connection
+
+logger: Final = logging.getLogger("rocketmq_py.producer")
+
+_ON_WIRE = {
+    TransactionState.COMMIT: TRANSACTION_COMMIT,
+    TransactionState.ROLLBACK: TRANSACTION_ROLLBACK,
+    TransactionState.UNKNOWN: 0,
+}
+
+
+class TransactionReporter:
+    """Reports the outcomes of a producer's transactions. Java: ``DefaultMQProducerImpl.endTransaction``.
+
+    Args:
+        client: provides routes and connections.
+        config: the producer's settings.
+        hooks: called before and after each report.
+
+    Attributes:
+        reported: the number of reports that were written, by state.
+        failed: the number of reports that could not be written.
+    """
+
+    def __init__(self, client: Client, config: ProducerConfig, hooks: Hooks) -> None:
+        self._client = client
+        self._config = config
+        self._hooks = hooks
+        self._retry_logs = RetryLogs(logger, "transaction outcome report", "broker", group=config.group)
+        self.reported: Counter[TransactionState] = Counter()
+        self.failed: int = 0
+
+    async def report(self, half: HalfMessage, state: TransactionState) -> RocketMQError | None:
+        """Report an outcome. The broker does not answer.
+
+        An error is logged and returned. The broker will check back. If cancelled, the report may not have
+        been sent.
+        """
+        context = self._context(half, state)
+        await self._hooks.before_end_transaction(context)
+        error = None
+        try:
+            await self._send(half, state)
+        except RocketMQError as failure:
+            error = context.error = failure
+            self.failed += 1
+            self._retry_logs.failed(
+                half.broker_name, failure,
+                topic=half.message.topic, transaction=half.message_id, outcome=state.value,
+            )  # fmt: skip
+        else:
+            self._retry_logs.succeeded(half.broker_name)
+            self.reported[state] += 1
+        await self._hooks.after_end_transaction(context)
+        return error
+
+    async def _send(self, half: HalfMessage, state: TransactionState) -> None:
+        header = EndTransactionRequest(
+            producer_group=self._config.group,
+            topic=half.message.topic,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.commit_log_offset,
+            commit_or_rollback=_ON_WIRE[state],
+            msg_id=half.message_id,
+            transaction_id=half.transaction_id,
+            from_transaction_check=half.checked_over is not None,
+            broker_name=half.broker_name or None,
+        )
+        fields = self._client.namespace.wrap(header).to_fields()
+        timeout = self._config.send_timeout
+        with trio.move_on_after(timeout) as scope:
+            connection = half.checked_over or await self._connect(half.broker_name)
+            await connection.oneway(header.code, fields)
+        if scope.cancelled_caught:
+            raise RequestTimeoutError(self._address(half), timeout, Delivery.NOT_SENT)
+
+    async def _connect(self, broker_name: str) -> Connection:
+        if not self._client.is_open:
+            raise ClosedError("the client was closed before the transaction ended")
+        return await self._client.connections.get(self._client.routes.broker_address(broker_name))
+
+    def _address(self, half: HalfMessage) -> str:
+        if half.checked_over is not None:
+            return half.checked_over.address
+        return self._client.routes.master_address_nowait(half.broker_name) or ""
+
+    def _context(self, half: HalfMessage, state: TransactionState) -> EndTransactionContext:
+        return EndTransactionContext(
+            producer_group=self._config.group,
+            client_id=self._client.client_id,
+            topic=half.message.topic,
+            message_id=half.message_id,
+            transaction_id=half.transaction_id,
+            state=state.value,
+            from_check=half.checked_over is not None,
+            broker_address=self._address(half),
+            message=half.message,
+        )

@@ -1,0 +1,100 @@
+"""Push consumers: users query and seek offsets, and operators query them through a broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import ConsumerOffsets
+from rocketmq_py.protocol.headers import GetConsumerStatusRequest
+from tests.behaviours.conftest import create_topic
+from tests.behaviours.reading import until_committed
+
+pytestmark = pytest.mark.doors
+
+PATIENCE = 60
+"""Seconds after which a waiting test fails."""
+
+
+class CountingHandler:
+    """A handler that counts its calls by offset."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[int] = Counter()
+        self._called = trio.lowlevel.ParkingLot()
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        self.calls[message.queue_offset] += 1
+        self._called.unpark_all()
+
+    async def wait_for(self, expected: Counter[int]) -> None:
+        with trio.fail_after(PATIENCE):
+            while self.calls != expected:
+                await self._called.park()
+
+
+async def fill(client: Client, topic: str, count: int) -> MessageQueue:
+    """Send messages to a topic with one queue, and return the queue."""
+    async with client.producer("fillers") as producer:
+        for _ in range(count):
+            queue = (await producer.send(Message(topic, b"x"))).queue
+    return queue
+
+
+@asynccontextmanager
+async def running(
+    consumer: PushConsumer, topic: str, handler: CountingHandler
+) -> AsyncIterator[PushConsumer]:
+    async with consumer, trio.open_nursery() as nursery:
+        consumer.subscribe(topic)
+        nursery.start_soon(consumer.run, handler)
+        yield consumer
+        nursery.cancel_scope.cancel()
+
+
+async def test_seek_continues_a_queue_at_an_offset(client: Client, unique: str) -> None:
+    await create_topic(client, unique, queues=1)
+    queue = await fill(client, unique, 20)
+    handler = CountingHandler()
+    group = f"group-{unique}"
+    consumer = client.push_consumer(group, consume_from=ConsumeFrom.FIRST, commit_interval=0.2)
+    async with running(consumer, unique, handler):
+        await handler.wait_for(Counter(range(20)))
+        await consumer.seek(queue, 15)
+        await handler.wait_for(Counter(range(20)) + Counter(range(15, 20)))
+        with trio.fail_after(PATIENCE):
+            while await consumer.committed(queue) != 20:
+                await trio.sleep(0.05)
+        # The broker corrects an offset beyond the end to the end.
+        await consumer.seek(queue, 1000)
+        await until_committed(client, group, {queue: 20})
+        await fill(client, unique, 1)
+        with trio.fail_after(PATIENCE):
+            while not handler.calls[20]:
+                await trio.sleep(0.05)
+        await until_committed(client, group, {queue: 21})
+
+
+@pytest.mark.doors("trio")  # the query names the client id, and directly follows the last handler call
+async def test_an_operator_queries_the_offsets_of_each_member(client: Client, unique: str) -> None:
+    await create_topic(client, unique, queues=1)
+    queue = await fill(client, unique, 20)
+    handler = CountingHandler()
+    group = f"group-{unique}"
+    async with running(client.push_consumer(group, consume_from=ConsumeFrom.FIRST), unique, handler):
+        await handler.wait_for(Counter(range(20)))
+        answer = await client.connections.request(
+            client.routes.broker_address(queue.broker_name),
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+            GetConsumerStatusRequest(topic=unique, group=group).to_fields(),
+            timeout=10,
+        )
+    assert answer.code == ResponseCode.SUCCESS
+    assert ConsumerOffsets.decode(answer.body).client_tables == {client.client_id: {queue: 20}}
