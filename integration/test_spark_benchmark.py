@@ -18,7 +18,7 @@ from integration.clusters.cluster import Cluster
 from rocketmq_py import blocking
 from rocketmq_py.consumer.read.raw import OffsetRange
 from rocketmq_py.spark import connections
-from rocketmq_py.spark.source_task import MAX_BATCH_ROWS
+from rocketmq_py.spark.record_batches import MAX_BATCH_ROWS
 from tests.spark.session import java_or_skip
 
 

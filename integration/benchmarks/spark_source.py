@@ -29,7 +29,8 @@ from rocketmq_py import Client, Message, blocking
 from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.spark.options import ConnectionOptions
-from rocketmq_py.spark.source_task import read_spans, record_batches
+from rocketmq_py.spark.record_batches import record_batches
+from rocketmq_py.spark.source_task import read_spans
 
 QUEUES = 4
 IN_A_BATCH = 100

@@ -28,9 +28,9 @@ from rocketmq_py.protocol.stored_message import (
     TRANSACTION_COMMIT,
     decode_messages,
 )
+from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA, SOURCE_COLUMNS
 from rocketmq_py.spark.chunks import split_chunk
 from rocketmq_py.spark.message_columns import plain_record_batch, record_batch
-from rocketmq_py.spark.schema import SOURCE_ARROW_SCHEMA, SOURCE_COLUMNS
 from tests.protocol import java_messages as java
 from tests.protocol.strategies import int32, int64, text
 from tests.spark.stored_messages import (

@@ -119,7 +119,7 @@ class FakeSender:
             piece_sender=PieceSender(
                 self, topic, 60.0, dead_letters, now=lambda: self.time, sleep=self.sleep
             ),
-            task=TASK,
+            description=TASK.description,
             pieces_in_flight=pieces_in_flight,
         )
 

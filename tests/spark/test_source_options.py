@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pytest
 
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS
 from rocketmq_py.spark.options import Role
 from rocketmq_py.spark.positions import NamedPosition, Positions, TimestampPosition
-from rocketmq_py.spark.schema import SOURCE_COLUMNS
 from rocketmq_py.spark.sink_options import SINK_OPTIONS
 from rocketmq_py.spark.source_options import SOURCE_OPTIONS, SourceOptions
 from tests.spark.fake_clients import batch_options, queue, stream_options

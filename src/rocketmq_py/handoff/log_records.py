@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import traceback
+from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from typing import Final
@@ -20,10 +21,13 @@ from rocketmq_py.handoff.trio_thread import in_trio_thread
 
 LOGGERS: Final = tuple(
     f"rocketmq_py{suffix}"
-    for suffix in ("", ".blocking", ".broker", ".client", ".consumer", ".handoff", ".producer", ".relay",
-                   ".remoting", ".spark", ".trace")
+    for suffix in ("", ".blocking", ".broker", ".client", ".consumer", ".handoff", ".integrations",
+                   ".producer", ".relay", ".remoting", ".spark", ".trace")
 )  # fmt: skip
 """The names of the library's loggers."""
+# Made at import, because getLogger takes the lock of the logging module. A thread that holds it may wait for
+# the thread that opens the first object, for example while dictConfig closes a handler that ships records.
+_loggers: Final = tuple(logging.getLogger(name) for name in LOGGERS)
 
 FLUSH_SECONDS = 2.0
 """How long the end of the process waits for handlers."""
@@ -35,14 +39,13 @@ class LogRecords(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
         self._thread: threading.Thread | None = None
-        self._records: SimpleQueue[logging.LogRecord | threading.Event] = SimpleQueue()
+        self._records: SimpleQueue[logging.LogRecord | Callable[[], object]] = SimpleQueue()
 
     def start(self) -> None:
         """Hand over the records of trio threads to the thread that calls handlers, from now on."""
         if self._thread is not None:
             return
-        for name in LOGGERS:
-            logger = logging.getLogger(name)
+        for logger in _loggers:
             logger.addFilter(self)
             logger.isEnabledFor = partial(_is_enabled_for, logger)  # type: ignore[method-assign]
         thread = threading.Thread(
@@ -62,15 +65,16 @@ class LogRecords(logging.Filter):
         """Wait until the handlers have had every record until now, within FLUSH_SECONDS."""
         if self._thread is None or self._thread is threading.current_thread():
             return
-        done = threading.Event()
-        self._records.put(done)
-        done.wait(FLUSH_SECONDS)
+        done = threading.Lock()  # an Event has a lock that an interrupted thread might keep
+        done.acquire()
+        self._records.put(done.release)
+        done.acquire(timeout=FLUSH_SECONDS)
 
-    def _call_handlers(self, records: SimpleQueue[logging.LogRecord | threading.Event]) -> None:
+    def _call_handlers(self, records: SimpleQueue[logging.LogRecord | Callable[[], object]]) -> None:
         while True:
             record = records.get()
-            if isinstance(record, threading.Event):
-                record.set()
+            if not isinstance(record, logging.LogRecord):
+                record()
                 continue
             try:
                 logging.getLogger(record.name).handle(record)

@@ -21,6 +21,7 @@ from rocketmq_py.errors import InvalidMessageError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.producer.batch import MAX_BATCHED_MESSAGES, MAX_BATCHED_PROPERTIES
+from rocketmq_py.spark.arrow_schema import PROPERTY_MAP
 from rocketmq_py.spark.buffers import Indexes, Mask, binary_array, binary_content, byte_lengths, valid_mask
 from rocketmq_py.spark.property_encoding import (
     EncodedProperties,
@@ -30,7 +31,6 @@ from rocketmq_py.spark.property_encoding import (
     encode_stamps,
     encode_texts,
 )
-from rocketmq_py.spark.schema import PROPERTY_MAP
 from rocketmq_py.spark.sharding import queue_numbers
 from rocketmq_py.spark.stamps import TaskIdentity
 

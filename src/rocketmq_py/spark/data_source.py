@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class RocketMQDataSource(DataSource):
     """``format("rocketmq")``: reads topics and appends to them, in batch jobs and streaming queries.
 
-    The source's columns are :data:`rocketmq_py.spark.schema.SOURCE_COLUMNS`, the sink's
+    The source's columns are :data:`rocketmq_py.spark.arrow_schema.SOURCE_COLUMNS`, the sink's
     :data:`rocketmq_py.spark.schema.SINK_COLUMNS`. The options are described by :class:`SourceOptions` and
     :class:`SinkOptions`.
 
@@ -47,7 +47,8 @@ class RocketMQDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the source's columns as DDL: all, or those of the option ``columns``."""
-        from rocketmq_py.spark.schema import SOURCE_COLUMNS, parse_columns, source_ddl
+        from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS
+        from rocketmq_py.spark.schema import parse_columns, source_ddl
 
         columns = next((value for name, value in self.options.items() if name.lower() == "columns"), None)
         try:

@@ -22,9 +22,9 @@ from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.properties import decode_properties
 from rocketmq_py.protocol.stored_message import BORN_HOST_V6_FLAG, MAGIC, MAGIC_V2, STORE_HOST_V6_FLAG
+from rocketmq_py.spark.arrow_schema import PROPERTY_MAP, SOURCE_COLUMNS, TIMESTAMP, source_arrow_schema
 from rocketmq_py.spark.buffers import Buffer, Indexes, binary_content, numbers_at, slices, unaligned_view
 from rocketmq_py.spark.chunks import PACKED_FLAGS, PlainMessages, find_messages
-from rocketmq_py.spark.schema import PROPERTY_MAP, SOURCE_COLUMNS, TIMESTAMP, source_arrow_schema
 
 _Flags: TypeAlias = NDArray[np.bool_]
 

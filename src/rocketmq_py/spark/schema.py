@@ -9,7 +9,6 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 
 import attrs
-import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,27 +23,25 @@ from pyspark.sql.types import (
 )
 
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS, source_arrow_schema
 
 # The source
 
-PROPERTY_MAP = pa.map_(pa.string(), pa.string())
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-
-_SOURCE_TYPES: Mapping[str, tuple[str, pa.DataType]] = {
-    "topic": ("STRING", pa.string()),
-    "flag": ("INT", pa.int32()),
-    "body": ("BINARY", pa.binary()),
-    "properties": ("MAP<STRING, STRING>", PROPERTY_MAP),
-    "brokerName": ("STRING", pa.string()),
-    "queueId": ("INT", pa.int32()),
-    "queueOffset": ("BIGINT", pa.int64()),
-    "bornTimestamp": ("TIMESTAMP", TIMESTAMP),
-    "storeTimestamp": ("TIMESTAMP", TIMESTAMP),
-    "tags": ("STRING", pa.string()),
-    "keys": ("STRING", pa.string()),
-    "msgId": ("STRING", pa.string()),
+_SOURCE_DDL: Mapping[str, str] = {
+    "topic": "STRING",
+    "flag": "INT",
+    "body": "BINARY",
+    "properties": "MAP<STRING, STRING>",
+    "brokerName": "STRING",
+    "queueId": "INT",
+    "queueOffset": "BIGINT",
+    "bornTimestamp": "TIMESTAMP",
+    "storeTimestamp": "TIMESTAMP",
+    "tags": "STRING",
+    "keys": "STRING",
+    "msgId": "STRING",
 }
-"""The types of the source's columns, in DDL and in Arrow.
+"""The types of the source's columns in DDL. ``arrow_schema`` has them in Arrow.
 
 - ``topic``, ``brokerName``, ``queueId``, ``queueOffset``: the message's location, unique per row.
 - ``flag``: a number for the application.
@@ -57,21 +54,14 @@ _SOURCE_TYPES: Mapping[str, tuple[str, pa.DataType]] = {
 
 All but the last three have the names of the old JVM connector, where ``properties`` is JSON.
 """
-SOURCE_COLUMNS = tuple(_SOURCE_TYPES)
 
 
 def source_ddl(columns: Sequence[str]) -> str:
     """Return columns of the source as DDL."""
-    return ", ".join([f"{name} {_SOURCE_TYPES[name][0]}" for name in columns])
-
-
-def source_arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema that Spark derives from :func:`source_ddl`. All columns are nullable."""
-    return pa.schema([(name, _SOURCE_TYPES[name][1]) for name in columns])
+    return ", ".join([f"{name} {_SOURCE_DDL[name]}" for name in columns])
 
 
 SOURCE_SCHEMA = source_ddl(SOURCE_COLUMNS)
-SOURCE_ARROW_SCHEMA = source_arrow_schema(SOURCE_COLUMNS)
 
 
 def parse_columns(value: str) -> tuple[str, ...]:

@@ -144,7 +144,7 @@ def row_writer(column_indexes: Mapping[str, int], options: SinkOptions, task: Ta
         encoder,
         MessageBuilder(options.topic, stamped_task),
         PieceSender(sender, options.topic, options.retry_timeout, dead_letters),
-        task,
+        task.description,
         pieces_in_flight=1 if is_ordered else PIECES_IN_FLIGHT,
     )
 

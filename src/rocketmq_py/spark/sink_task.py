@@ -20,7 +20,6 @@ from rocketmq_py.spark.batch_encoder import BatchEncoder
 from rocketmq_py.spark.buffers import Indexes, byte_lengths
 from rocketmq_py.spark.piece_sender import Piece, PieceSender, Report, WriteSummary
 from rocketmq_py.spark.rows import MessageBuilder, RowError, RowMessages
-from rocketmq_py.spark.stamps import TaskIdentity
 
 MAX_PIECE_ROWS = 8192
 MAX_PIECE_BYTES = 8 * 1024 * 1024
@@ -56,7 +55,7 @@ class RowWriter:
         encoder: encodes rows as batches.
         builder: builds messages from the rows that the encoder leaves over.
         piece_sender: sends the pieces.
-        task: the task, for errors.
+        description: the task, for errors.
         pieces_in_flight: the maximum number of pieces in flight. 1 keeps the order of rows for each queue.
     """
 
@@ -64,7 +63,7 @@ class RowWriter:
     encoder: BatchEncoder
     builder: MessageBuilder
     piece_sender: PieceSender
-    task: TaskIdentity
+    description: str
     pieces_in_flight: int = PIECES_IN_FLIGHT
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> WriteSummary:
@@ -128,19 +127,12 @@ class RowWriter:
 
     # Errors
 
-    @property
-    def _description(self) -> str:
-        task = self.task
-        return (
-            f"partition {task.partition} of batch {task.batch_id} of {task.query_id}, attempt {task.attempt}"
-        )
-
     def _invalid_row(self, error: RowError, acknowledged: int) -> WriteError:
         """Return the error of a row that was found before it was sent. All earlier rows are acknowledged."""
         outcome = "no row was sent"
         if acknowledged:
             outcome = f"rows 0 to {acknowledged - 1} are stored, and no other was sent"
-        return WriteError(f"{self._description}: {error}; {outcome}", acknowledged, [error.row])
+        return WriteError(f"{self.description}: {error}; {outcome}", acknowledged, [error.row])
 
     def _write_error(self, report: Report) -> WriteError:
         """Return the error of rows that were sent, or not sent after an earlier row of their queue failed."""
@@ -156,7 +148,7 @@ class RowWriter:
         if summary.dead_letters:
             outcome += f" ({summary.dead_letters} of them as dead letters)"
         text = (
-            f"{self._description}: {len(rows)} of {count} rows were not acknowledged; {'; '.join(reasons)}; "
+            f"{self.description}: {len(rows)} of {count} rows were not acknowledged; {'; '.join(reasons)}; "
             f"{outcome}, and no later row was sent"
         )
         return WriteError(text, stored, rows)

@@ -11,6 +11,7 @@ import attrs
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_group, check_topic
 from rocketmq_py.protocol.subscription import ALL, make_subscription
+from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS
 from rocketmq_py.spark.options import (
     SOURCES,
     ConnectionOptions,
@@ -31,7 +32,7 @@ from rocketmq_py.spark.positions import (
     parse_offsets,
     parse_times,
 )
-from rocketmq_py.spark.schema import SOURCE_COLUMNS, parse_columns
+from rocketmq_py.spark.schema import parse_columns
 
 _STREAM = frozenset({Role.STREAM_SOURCE})
 _BATCH = frozenset({Role.BATCH_SOURCE})
