@@ -28,7 +28,7 @@ from rocketmq_py.protocol.stored_message import (
     TRANSACTION_COMMIT,
     decode_messages,
 )
-from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA
+from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA, SOURCE_COLUMNS
 from rocketmq_py.spark.chunks import split_chunk
 from rocketmq_py.spark.message_columns import plain_record_batch, record_batch
 from tests.protocol import java_messages as java
@@ -62,6 +62,9 @@ def batch_of(chunks: Sequence[PullResult], tags: Sequence[str] = ()) -> pa.Recor
         each.validate(full=True)
         assert each.schema.equals(SOURCE_ARROW_SCHEMA)
         assert each.equals(batch)
+        for columns in (SOURCE_COLUMNS[::2], ("keys",), ("body", "queueOffset")):
+            parts = [part for chunk in chunks for part in split_chunk(chunk)]
+            assert record_batch(parts, tags, columns).equals(batch.select(columns))
     return batch
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 PROPERTY_MAP = pa.map_(pa.string(), pa.string())
@@ -24,3 +26,9 @@ SOURCE_ARROW_SCHEMA = pa.schema(
     ]
 )
 """The Arrow schema that Spark derives from ``schema.SOURCE_SCHEMA``. All columns are nullable."""
+SOURCE_COLUMNS: tuple[str, ...] = tuple(SOURCE_ARROW_SCHEMA.names)
+
+
+def source_arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema of some of the source's columns."""
+    return pa.schema([SOURCE_ARROW_SCHEMA.field(name) for name in columns])

@@ -39,7 +39,7 @@ _PROPERTIES_LENGTH = 2
 """Bytes of the length field between a message's body and its properties."""
 _UNIQUE_KEY_START = names.UNIQUE_KEY.encode() + b"\x01"
 _UNIQUE_KEY_END = b"\x02" + names.WAIT_STORE.encode() + b"\x01true\x02"
-_UNBATCHABLE_COLUMNS = ("queue", "delayLevel", "deliverAt")
+_UNBATCHABLE_COLUMNS = ("queue", "delayLevel", "deliverAt", "delay", "priority")
 """Columns with values that a batch cannot carry."""
 _STRING_LIST = pa.list_(pa.string())
 _LEFT_OVER = -1

@@ -8,6 +8,7 @@ from itertools import chain
 import pyarrow as pa
 
 from rocketmq_py.consumer.read.offset_ranges import PullResult
+from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS
 from rocketmq_py.spark.chunks import MIN_MESSAGE_SIZE, PlainMessages, split_chunk
 from rocketmq_py.spark.message_columns import plain_record_batch, record_batch
 
@@ -23,6 +24,7 @@ def record_batches(
     *,
     max_rows: int = MAX_BATCH_ROWS,
     max_bytes: int = MAX_BATCH_BYTES,
+    columns: Sequence[str] = SOURCE_COLUMNS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of chunks as record batches, in order. No batch is empty.
 
@@ -31,6 +33,7 @@ def record_batches(
         tags: keep only messages with one of these tags. Empty keeps all.
         max_rows: maximum rows of a batch, unless a single chunk has more.
         max_bytes: maximum bytes of stored messages of a batch, unless a single chunk or body has more.
+        columns: the columns of the batches.
 
     Raises:
         UnreadableBodyError: a body cannot be decompressed.
@@ -42,37 +45,45 @@ def record_batches(
         # Two upper bounds of its messages. With a filter, the offset range counts skipped messages too.
         chunk_rows = min(chunk.next - chunk.first, len(chunk.body) // MIN_MESSAGE_SIZE)
         if gathered and (rows + chunk_rows > max_rows or size + len(chunk.body) > max_bytes):
-            yield from _batches_of(gathered, tags, max_rows, max_bytes)
+            yield from _batches_of(gathered, tags, max_rows, max_bytes, columns)
             gathered, rows, size = [], 0, 0
         gathered.append(chunk)
         rows += chunk_rows
         size += len(chunk.body)
-    yield from _batches_of(gathered, tags, max_rows, max_bytes)
+    yield from _batches_of(gathered, tags, max_rows, max_bytes, columns)
 
 
 def _batches_of(
-    chunks: Sequence[PullResult], tags: Collection[str], max_rows: int, max_bytes: int
+    chunks: Sequence[PullResult],
+    tags: Collection[str],
+    max_rows: int,
+    max_bytes: int,
+    columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     """Yield one batch of chunks within the limits, or several if decompressed bodies exceed them."""
-    batch = plain_record_batch(chunks, tags)
-    batches = [batch] if batch is not None else _unpacked_batches(chunks, tags, max_rows, max_bytes)
+    batch = plain_record_batch(chunks, tags, columns)
+    batches = [batch] if batch is not None else _unpacked_batches(chunks, tags, max_rows, max_bytes, columns)
     for each in batches:
         if each.num_rows:
             yield each
 
 
 def _unpacked_batches(
-    chunks: Sequence[PullResult], tags: Collection[str], max_rows: int, max_bytes: int
+    chunks: Sequence[PullResult],
+    tags: Collection[str],
+    max_rows: int,
+    max_bytes: int,
+    columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     """Decompress bodies and unwrap batches, and yield batches within the limits."""
     parts: list[PlainMessages] = []
     rows = size = 0
     for part in chain.from_iterable(map(split_chunk, chunks)):
         if parts and (rows + len(part.indexes) > max_rows or size + len(part.data) > max_bytes):
-            yield record_batch(parts, tags)
+            yield record_batch(parts, tags, columns)
             parts, rows, size = [], 0, 0
         parts.append(part)
         rows += len(part.indexes)
         size += len(part.data)
     if parts:
-        yield record_batch(parts, tags)
+        yield record_batch(parts, tags, columns)

@@ -12,6 +12,7 @@ from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.consumer.read.pull_result_stream import DEFAULT_BUFFER, DEFAULT_PARALLEL
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.protocol.subscription import ALL, make_subscription
+from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS
 from rocketmq_py.spark.batch_plan import LOSS_ADVICE
 from rocketmq_py.spark.connections import client_for
 from rocketmq_py.spark.discovery import BROKER_PATIENCE
@@ -33,8 +34,9 @@ def read_spans(
     fail_on_data_loss: bool = True,
     max_buffered_bytes: int = DEFAULT_BUFFER,
     parallel: int = PARALLEL_PULLS,
+    columns: Sequence[str] = SOURCE_COLUMNS,
 ) -> Generator[pa.RecordBatch]:
-    """Yield the messages of spans, each once, span by span in order, with the columns of SOURCE_SCHEMA.
+    """Yield the messages of spans, each once, span by span in order.
 
     Pulling starts when the first batch is requested, and ends when the generator ends or is closed. As long
     as the broker has the messages, the same spans yield the same rows in the same order: sinks stamp rows
@@ -49,6 +51,7 @@ def read_spans(
         max_buffered_bytes: bytes that may be held of pulled messages that are not part of a batch yet. A
             batch has up to MAX_BATCH_BYTES, or a single larger chunk or decompressed body: at most 64 MiB.
         parallel: the number of spans that are pulled concurrently, and of pulls of the first span.
+        columns: the columns of the batches.
 
     Raises:
         DataLossError: offsets no longer exist, and ``fail_on_data_loss`` is set.
@@ -70,7 +73,8 @@ def read_spans(
             patience=BROKER_PATIENCE,
         ) as chunks,
     ):
-        yield from record_batches(without_losses(chunks, fail=fail_on_data_loss), wanted_tags)
+        remaining = without_losses(chunks, fail=fail_on_data_loss)
+        yield from record_batches(remaining, wanted_tags, columns=columns)
 
 
 def without_losses(chunks: Iterable[PullResult], *, fail: bool) -> Iterator[PullResult]:

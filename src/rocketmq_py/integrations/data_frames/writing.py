@@ -18,6 +18,7 @@ from rocketmq_py.names import check_topic
 from rocketmq_py.producer.config import BatchingOptions
 from rocketmq_py.spark.batch_encoder import BatchEncoder
 from rocketmq_py.spark.batch_sender import BatchSender
+from rocketmq_py.spark.piece_sender import PieceSender
 from rocketmq_py.spark.rows import MessageBuilder
 from rocketmq_py.spark.sink_task import PIECES_IN_FLIGHT, RowWriter, WriteError
 
@@ -86,10 +87,9 @@ def _writer(
     is_ordered = not indexes.keys().isdisjoint(("shardingKey", "queue"))
     return RowWriter(
         indexes,
-        sender,
         encoder,
         MessageBuilder(topic, None),
+        PieceSender(sender, topic, retry_timeout),
         "write_messages",
-        retry_timeout,
         pieces_in_flight=1 if is_ordered else PIECES_IN_FLIGHT,
     )
