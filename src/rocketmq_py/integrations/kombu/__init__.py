@@ -10,9 +10,11 @@ Importing this module registers the URL scheme ``rocketmq``::
 Needs the extra ``celery``: ``pip install 'rocketmq-py[celery]'``. README.md in ``rocketmq_py/integrations``
 lists the options and the limits.
 
-A queue of kombu is a topic with one consumer group. Brokers 5.x deliver it by pop, with a visibility timeout for
-each message. Brokers 4.x assign its queues to the workers. Start reading in ``channel``. ``transport`` has the
-connection, ``shared_queue`` the consumers, and ``fanout`` the messages that every listener receives.
+A queue of kombu is a topic with one consumer group. Brokers 5.x deliver it by pop, with a visibility timeout
+for each message. Brokers 4.x assign its queues to the workers.
+
+Start reading in ``channel``. ``transport`` has the connection, ``shared_queue`` the consumers, and ``fanout``
+the messages that every listener receives.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ class Channel(virtual.Channel):
     QoS = QoS
     supports_fanout = True
     connection: Transport
+    closed: bool
 
     def __init__(self, connection: Transport, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
@@ -145,9 +146,7 @@ class Channel(virtual.Channel):
 
     # Publishing
 
-    def basic_publish(
-        self, message: dict[str, Any], exchange: str, routing_key: str, **kwargs: Any
-    ) -> None:
+    def basic_publish(self, message: dict[str, Any], exchange: str, routing_key: str, **kwargs: Any) -> None:
         """Store a message in the queues that this connection has bound, or send it to current listeners.
 
         Raises:
@@ -292,7 +291,7 @@ class Channel(virtual.Channel):
                 self.connection.wake()
 
     def _restore(self, message: virtual.Message) -> None:
-        """Requeue a message when the channel is closed. If that fails, it comes again when its time is over."""
+        """Requeue a message when the channel is closed. If that fails, it comes again later."""
         try:
             self.settle(message.delivery_tag, requeue=True)
         except RocketMQError as error:

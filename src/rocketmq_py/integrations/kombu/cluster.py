@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from rocketmq_py.errors import (
     BrokerError,
     GroupExistsError,
     GroupNotFoundError,
-    NoQueueError,
+    SomeBrokersFailedError,
     TopicExistsError,
     TopicNotFoundError,
     UnsupportedByBrokerError,
@@ -78,18 +79,21 @@ class Cluster:
         """
         if max_priority is not None:
             self._max_priorities[queue] = min(max(int(max_priority), 0), MAX_PRIORITY)
-        self._create_topic(self.options.topic_of_queue(queue), self._max_priorities.get(queue))
+        topic, highest = self.options.topic_of_queue(queue), self._max_priorities.get(queue)
+        if highest is None:
+            self._create_topic(topic, queues=self.options.queues_per_topic)
+        else:
+            self._create_topic(topic, queues=highest + 1, by_priority=True)
 
-    def _create_topic(self, topic: str, max_priority: int | None = None) -> None:
+    def _create_topic(self, topic: str, *, queues: int, by_priority: bool = False) -> None:
         with self._lock:
             if topic in self._created or not self.options.create_topics:
                 return
-            create = partial(self._admin.topics.create, topic)
             try:
-                if max_priority is None:
-                    create(queues=self.options.queues_per_topic)
+                if by_priority:
+                    self._create_priority_topic(topic, queues)
                 else:
-                    self._create_priority_topic(topic, max_priority + 1)
+                    self._admin.topics.create(topic, queues=queues)
             except TopicExistsError:
                 pass
             else:
@@ -117,10 +121,10 @@ class Cluster:
     def has_topic(self, topic: str) -> bool:
         """Return whether the name servers know a topic. Raises as a request to them does."""
         try:
-            self._reader.offsets(topic)
+            self._admin.topics.describe(topic)  # with the route of now, not one that is some seconds old
         except TopicNotFoundError:
             return False
-        except NoQueueError:
+        except SomeBrokersFailedError:
             return True
         return True
 
@@ -138,10 +142,8 @@ class Cluster:
         """Create the consumer group of a queue if it is missing, and return its name."""
         group = self.options.group_of_queue(queue)
         if self.options.create_topics:
-            try:
+            with suppress(GroupExistsError):
                 self._admin.groups.create(group, retries=self.options.max_redeliveries)
-            except GroupExistsError:
-                pass
         return group
 
     def delete_queue(self, queue: str) -> None:
@@ -149,14 +151,10 @@ class Cluster:
         topic, group = self.options.topic_of_queue(queue), self.options.group_of_queue(queue)
         with self._lock:
             self._created.discard(topic)
-        for delete, missing in (
-            (partial(self._admin.topics.delete, topic), TopicNotFoundError),
-            (partial(self._admin.groups.delete, group), GroupNotFoundError),
-        ):
-            try:
-                delete()
-            except missing:
-                pass
+        with suppress(TopicNotFoundError):
+            self._admin.topics.delete(topic)
+        with suppress(GroupNotFoundError):
+            self._admin.groups.delete(group)
 
     def backlog(self, queue: str) -> int:
         """Return how many messages of a queue were not delivered yet. Delayed ones do not count."""
@@ -200,14 +198,14 @@ class Cluster:
     def publish(self, exchange: str, payload: Mapping[str, Any], routing_key: str) -> None:
         """Send a message to all current listeners of an exchange. Raises as ``Producer.send`` does."""
         topic = self.options.topic_of_exchange(exchange)
-        self._create_topic(topic)
+        self._create_topic(topic, queues=1)
         properties = {ROUTING_KEY: routing_key} if routing_key else {}
         self._producer.send(Message(topic, dumps(payload).encode(), properties=properties))
 
     def listen(self, exchange: str) -> MessageStream:
         """Read the messages of an exchange from now on."""
         topic = self.options.topic_of_exchange(exchange)
-        self._create_topic(topic)
+        self._create_topic(topic, queues=1)
         return self._reader.open(topic)
 
     def _priority_of(self, queue: str, payload: Mapping[str, Any]) -> int | None:

@@ -1,7 +1,8 @@
 """The delay of a task with an ETA or countdown, which brokers keep instead of workers.
 
-Brokers 5.x deliver at an exact time. Brokers 4.x only have delay levels. A delay that a broker cannot keep at once
-is kept in several steps: a worker that receives a task more than ``EARLY_SECONDS`` before its ETA sends it again.
+Brokers 5.x deliver at an exact time. Brokers 4.x only have delay levels. A delay that a broker cannot keep at
+once is kept in several steps: a worker that receives a task more than ``EARLY_SECONDS`` before its ETA sends
+it again.
 """
 
 from __future__ import annotations

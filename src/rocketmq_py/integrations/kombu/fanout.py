@@ -17,7 +17,7 @@ logger: Final = logging.getLogger("rocketmq_py.integrations.kombu")
 class ExchangeListener:
     """Reads the topic of an exchange from the moment on in which it is made.
 
-    No consumer group is joined: nothing is acknowledged, and nothing is left on the brokers when it is closed.
+    No consumer group is joined, so nothing is acknowledged, and nothing is left on the brokers afterwards.
     Until :meth:`start`, messages wait in a bounded buffer or on the broker.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 from kombu import Connection
 
-from rocketmq_py.arguments import check_instance, flag, not_negative, positive
+from rocketmq_py.arguments import flag, not_negative, positive
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
@@ -34,7 +34,10 @@ def _prefix(_: object, attribute: attrs.Attribute[Any], value: str) -> None:
 
 
 def _client_options(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    check_instance(value, f"transport_options: {attribute.name}", Mapping)
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(
+            f"transport_options: {attribute.name} must be a dict, not {type(value).__name__}"
+        )
 
 
 @attrs.frozen(kw_only=True)

@@ -1,4 +1,4 @@
-"""The thread that receives messages for the shared queues of a channel, as far as its prefetch count allows."""
+"""The thread that receives messages for a channel, as far as the channel's prefetch count allows."""
 
 from __future__ import annotations
 
@@ -181,5 +181,3 @@ def requeue_all(deliveries: Iterable[Delivery]) -> None:
             waiting.popleft().requeue()
     if waiting:
         logger.warning("could not requeue all messages; they come again after the visibility timeout")
-
-

@@ -54,7 +54,7 @@ def read_payload(message: ReceivedMessage) -> dict[str, Any]:
     Raises:
         ValueError: the message is not one of this transport.
     """
-    payload = loads(message.body)
+    payload: dict[str, Any] = loads(message.body)
     properties = payload.get("properties") if isinstance(payload, dict) else None
     if not isinstance(properties, dict) or not isinstance(properties.get("delivery_info"), dict):
         raise ValueError("it is not a message of kombu")

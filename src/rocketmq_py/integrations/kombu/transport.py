@@ -1,4 +1,4 @@
-"""A kombu connection to RocketMQ, and how messages reach kombu: in ``drain_events`` or Celery's event loop."""
+"""A kombu connection. It delivers messages in ``drain_events`` or in the event loop of Celery's workers."""
 
 from __future__ import annotations
 
@@ -115,9 +115,7 @@ class Transport(virtual.Transport):
             NameServerError: no name server answered. Kombu tries the next URL then.
         """
         self._process_id = os.getpid()
-        cluster = Cluster(
-            address_of(self.client), self.options, client_options_of(self.client, self.options)
-        )
+        cluster = Cluster(address_of(self.client), self.options, client_options_of(self.client, self.options))
         try:
             cluster.check_reachable()
         except BaseException:
