@@ -62,8 +62,7 @@ class Receiver:
 
     def _receive(self, message: Any) -> None:
         self.messages.append(message)
-        if self.act:
-            self.act(message)
+        self.act(message)
 
     @property
     def bodies(self) -> list[Any]:

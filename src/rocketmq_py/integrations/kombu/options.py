@@ -24,13 +24,11 @@ MAX_NAME_LENGTH: Final = 90
 _NOT_IN_TOPICS: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def _prefix(_: object, attribute: attrs.Attribute[Any], value: str) -> None:
-    try:
-        check_topic(f"{value}-")
-    except ConfigurationError:
+def _prefix(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, str) or _NOT_IN_TOPICS.search(value):
         raise ConfigurationError(
             f"transport_options: {attribute.name} is {value!r}; letters, digits, '-' and '_' are allowed"
-        ) from None
+        )
 
 
 def _client_options(_: object, attribute: attrs.Attribute[Any], value: object) -> None:

@@ -71,9 +71,6 @@ class Consumer(Protocol):
     def receive(self, max_messages: int, wait: float) -> list[tuple[ReceivedMessage, Delivery]]:
         """Return messages as soon as there are any, or none after ``wait`` seconds."""
 
-    def purge(self) -> None:
-        """Drop the messages that were not delivered yet."""
-
     def close(self) -> None:
         """Leave the group."""
 
@@ -93,7 +90,8 @@ class SharedQueue:
         self._topic = cluster.options.topic_of_queue(name)
         # The consumers' receive() is for one thread at a time.
         self._receiving = threading.Lock()
-        self._consumer: Consumer = PoppingConsumer(cluster, self._topic, self._group)
+        self._can_pop = True
+        self._consumer: Consumer | None = None
 
     def receive(self, max_messages: int, wait: float) -> list[Delivery]:
         """Return deliveries as soon as there are any, or none after ``wait`` seconds.
@@ -105,10 +103,10 @@ class SharedQueue:
         limit = min(max_messages, MAX_RECEIVED)
         with self._receiving:
             try:
-                received = self._consumer.receive(limit, wait)
+                received = self._opened().receive(limit, wait)
             except UnsupportedByBrokerError:
-                self._use_push()
-                received = self._consumer.receive(limit, wait)
+                self._stop_popping()
+                received = self._opened().receive(limit, wait)
         return [delivery for message, delivery in received if self._is_deliverable(message, delivery)]
 
     def purge(self) -> int:
@@ -116,20 +114,35 @@ class SharedQueue:
         with self._receiving:
             count = self._cluster.backlog(self.name)
             try:
-                self._consumer.purge()
+                consumer = self._opened() if self._can_pop else self._consumer
+                if isinstance(consumer, PoppingConsumer):
+                    consumer.purge()
+                    return count
             except UnsupportedByBrokerError:
-                self._use_push()
-                self._consumer.purge()
+                self._stop_popping()
+                consumer = None
+            if isinstance(consumer, PushedConsumer):
+                consumer.drop_waiting()
+            self._cluster.skip_backlog(self.name)
         return count
 
     def close(self) -> None:
         """Leave the group. Unsettled messages come again."""
-        self._consumer.close()
+        if self._consumer is not None:
+            self._consumer.close()
 
-    def _use_push(self) -> None:
-        """Consume as brokers 4.x allow it."""
-        self._consumer.close()
-        self._consumer = PushedConsumer(self._cluster, self.name, self._topic, self._group)
+    def _opened(self) -> Consumer:
+        """Return the consumer. It is opened when it is needed first, as others of 4.x share queues with it."""
+        if self._consumer is None:
+            kind = PoppingConsumer if self._can_pop else PushedConsumer
+            self._consumer = kind(self._cluster, self._topic, self._group)
+        return self._consumer
+
+    def _stop_popping(self) -> None:
+        """Consume as brokers 4.x allow it from now on."""
+        self.close()
+        self._consumer = None
+        self._can_pop = False
 
     def _is_deliverable(self, message: ReceivedMessage, delivery: Delivery) -> bool:
         """Return whether a delivery may be handed out. If not, it is settled here."""
@@ -225,9 +238,7 @@ class PushedConsumer:
     commits is that of the first unsettled message, so a killed worker's messages come again.
     """
 
-    def __init__(self, cluster: Cluster, queue: str, topic: str, group: str) -> None:
-        self._cluster = cluster
-        self._queue = queue
+    def __init__(self, cluster: Cluster, topic: str, group: str) -> None:
         self._timeout = cluster.options.visibility_timeout
         self._waiting: SimpleQueue[_Pushed] = SimpleQueue()
         self._unsettled: set[_Pushed] = set()
@@ -281,14 +292,13 @@ class PushedConsumer:
             for pushed in found
         ]
 
-    def purge(self) -> None:
-        """Move the group to the end of the topic."""
+    def drop_waiting(self) -> None:
+        """Acknowledge the messages that :meth:`receive` has not returned yet."""
         while True:
             try:
                 self._waiting.get_nowait().settle(None)
             except Empty:
                 break
-        self._cluster.skip_backlog(self._queue)
 
     def close(self) -> None:
         """Leave the group. What is not settled is sent back."""
