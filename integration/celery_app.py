@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from celery import Celery
@@ -49,9 +50,10 @@ def retried(self: Any) -> None:
         raise self.retry(countdown=2)
 
 
-@app.task(bind=True)
-def killed(self: Any) -> None:
-    """Wait to be killed when it runs for the first time."""
-    write(f"killed {os.getpid()} {self.request.delivery_info['redelivered']}")
-    if not self.request.delivery_info["redelivered"]:
+@app.task
+def killed() -> None:
+    """Wait to be killed when it runs for the first time, which the output shows."""
+    is_first = "killed" not in Path(os.environ["OUTPUT"]).read_text()
+    write(f"killed {os.getpid()}")
+    if is_first:
         time.sleep(600)

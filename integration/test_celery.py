@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -23,34 +24,62 @@ pytest.importorskip("celery")
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60.0
+_counter = itertools.count()
 POOLS = ("prefork", "threads", "solo")
 SETTINGS: dict[str, Any] = {
     "task_acks_late": True,
     "worker_prefetch_multiplier": 1,
     "task_ignore_result": True,
     "broker_connection_retry_on_startup": True,
-    "broker_transport_options": {"wait_time_seconds": 0.2, "connection_loss_timeout": 1.0},
 }
+OPTIONS: dict[str, Any] = {
+    "wait_time_seconds": 0.2,
+    "connection_loss_timeout": 1.0,
+    "visibility_timeout": 5.0,
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "cluster_name" in metafunc.fixturenames:
+        names: str = metafunc.config.getoption("--clusters", default="embedded")
+        metafunc.parametrize("cluster_name", names.split(","))
 
 
 @pytest.fixture
 def broker() -> Iterator[TestBroker]:
+    """An embedded broker, for tests of its failures."""
     with run_broker() as broker:
         yield broker
+
+
+@pytest.fixture
+def scene(cluster_name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
+    """An application on a cluster, with topics that no other test has."""
+    if cluster_name == "embedded":
+        address = request.getfixturevalue("broker").name_server_address
+    else:
+        address = request.getfixturevalue("real_cluster")(cluster_name).name_servers
+    return Scene(f"rocketmq://{address}", tmp_path)
 
 
 class Scene:
     """A Celery application, its workers, and what its tasks have written."""
 
-    def __init__(self, url: str, folder: Path, **settings: Any) -> None:
+    def __init__(self, url: str, folder: Path) -> None:
         self.folder = folder
         self.output = folder / "output"
         self.output.touch()
         path = os.pathsep.join([str(Path(rocketmq_py.__file__).parents[1]), str(ROOT)])
         self.env = {
             **os.environ, "PYTHONPATH": path, "BROKER_URL": url, "OUTPUT": str(self.output),
-            "CELERY_SETTINGS": json.dumps({**SETTINGS, **settings}),
         }  # fmt: skip
+        self.set()
+
+    def set(self, **settings: Any) -> None:
+        """Set settings of Celery in addition to those of all tests."""
+        options = {**OPTIONS, "topic_prefix": f"celery-{os.getpid()}-{next(_counter)}-"}
+        settings = {**SETTINGS, "broker_transport_options": options, **settings}
+        self.env["CELERY_SETTINGS"] = json.dumps(settings)
 
     def celery(self, *arguments: str, good: bool = True) -> str:
         """Run a command of Celery's, and return its output."""
@@ -130,13 +159,8 @@ def wait_until(condition: Callable[[], object], seen: Callable[[], object]) -> N
         time.sleep(0.05)
 
 
-@pytest.fixture
-def scene(broker: TestBroker, tmp_path: Path) -> Scene:
-    return Scene(f"rocketmq://{broker.name_server_address}", tmp_path)
-
-
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_worker_runs_tasks(scene: Scene, broker: TestBroker, pool: str) -> None:
+def test_a_worker_runs_tasks(scene: Scene, pool: str) -> None:
     scene.call("for number in range(20): note.delay(number)")
     with scene.worker(pool=pool) as worker:
         scene.call("count_down.delay(3), rejected_once.delay(), retried.delay()")
@@ -156,7 +180,7 @@ def test_a_worker_runs_tasks(scene: Scene, broker: TestBroker, pool: str) -> Non
     )  # fmt: skip
     assert "CRITICAL" not in worker.log
     assert "UserWarning" not in worker.log
-    assert broker.dead_letters("kombu-celery") == []
+    assert "dead letter" not in worker.log
 
 
 def test_several_workers_share_tasks_and_all_answer(scene: Scene) -> None:
@@ -168,29 +192,22 @@ def test_several_workers_share_tasks_and_all_answer(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_killed_worker_loses_no_task(broker: TestBroker, tmp_path: Path, pool: str) -> None:
-    options = {**SETTINGS["broker_transport_options"], "visibility_timeout": 60}
-    url = f"rocketmq://{broker.name_server_address}"
-    scene = Scene(url, tmp_path, broker_transport_options=options)
+def test_a_killed_worker_loses_no_task(scene: Scene, pool: str) -> None:
     scene.call("killed.delay()")
     with scene.worker(pool=pool) as worker:
         wait_until(scene.lines, lambda: worker.log)
         worker.kill()
-    with scene.worker(name="two", pool=pool):
-        broker.advance(61)
-        wait_until(lambda: len(scene.lines()) == 2, scene.lines)
-    assert [line.split()[2] for line in scene.lines()] == ["False", "True"]
+    with scene.worker(name="two", pool=pool) as worker:
+        wait_until(lambda: len(scene.lines()) == 2, lambda: worker.log)
 
 
-def test_a_killed_process_of_a_pool_loses_no_task(broker: TestBroker, tmp_path: Path) -> None:
-    url = f"rocketmq://{broker.name_server_address}"
-    scene = Scene(url, tmp_path, task_reject_on_worker_lost=True)
+def test_a_killed_process_of_a_pool_loses_no_task(scene: Scene) -> None:
+    scene.set(task_reject_on_worker_lost=True)
     scene.call("killed.delay()")
     with scene.worker() as worker:
         wait_until(scene.lines, lambda: worker.log)
         os.kill(int(scene.lines()[0].split()[1]), signal.SIGKILL)
         wait_until(lambda: len(scene.lines()) == 2, lambda: worker.log)
-    assert [line.split()[2] for line in scene.lines()] == ["False", "True"]
 
 
 def test_processes_are_forked_while_the_worker_consumes(scene: Scene) -> None:
@@ -201,7 +218,8 @@ def test_processes_are_forked_while_the_worker_consumes(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_worker_connects_again_after_an_outage(scene: Scene, broker: TestBroker, pool: str) -> None:
+def test_a_worker_connects_again_after_an_outage(broker: TestBroker, tmp_path: Path, pool: str) -> None:
+    scene = Scene(f"rocketmq://{broker.name_server_address}", tmp_path)
     with scene.worker(pool=pool) as worker:
         scene.call("note.delay('before')")
         scene.wait_for("before")
@@ -251,8 +269,8 @@ def test_events_reach_monitors(scene: Scene) -> None:
     assert {"worker-heartbeat", "task-received", "task-started", "task-succeeded"} <= set(found)
 
 
-def test_results_by_rpc(broker: TestBroker, tmp_path: Path) -> None:
-    scene = Scene(f"rocketmq://{broker.name_server_address}", tmp_path, task_ignore_result=False)
+def test_results_by_rpc(scene: Scene) -> None:
+    scene.set(task_ignore_result=False)
     scene.env["RESULT_BACKEND"] = "rpc://"
     with scene.worker():
         assert scene.call("print([note.delay(n).get(timeout=30) for n in range(3)])") == "[0, 1, 2]\n"

@@ -16,7 +16,8 @@ from kombu.exceptions import OperationalError
 import rocketmq_py
 from rocketmq_py import Message
 from rocketmq_py.blocking import Producer
-from rocketmq_py.errors import AccessDeniedError
+from rocketmq_py.errors import AccessDeniedError, ConfigurationError
+from rocketmq_py.integrations.kombu import transport
 from rocketmq_py.testing import TestBroker, run_broker
 from tests.integrations.kombu_programs import Receiver, connect, job_queue, keep, publish
 
@@ -122,6 +123,12 @@ def test_several_name_servers_of_one_cluster(broker: TestBroker) -> None:
 def test_no_broker_is_an_operational_error() -> None:
     with Connection("rocketmq://127.0.0.1:1") as connection, pytest.raises(OperationalError):
         connection.ensure_connection(max_retries=1, interval_start=0)
+
+
+def test_green_threads_are_refused(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "detect_environment", lambda: "eventlet")
+    with opened(broker) as connection, pytest.raises(ConfigurationError, match="which eventlet replaces"):
+        connection.connect()
 
 
 def test_a_short_outage_is_ridden_out(broker: TestBroker) -> None:

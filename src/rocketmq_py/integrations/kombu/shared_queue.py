@@ -132,7 +132,7 @@ class SharedQueue:
             self._consumer.close()
 
     def _opened(self) -> Consumer:
-        """Return the consumer. It is opened when it is needed first, as others of 4.x share queues with it."""
+        """Return the consumer, which joins the group when it is needed first."""
         if self._consumer is None:
             kind = PoppingConsumer if self._can_pop else PushedConsumer
             self._consumer = kind(self._cluster, self._topic, self._group)

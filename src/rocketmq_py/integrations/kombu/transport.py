@@ -15,10 +15,12 @@ from typing import Any, Final
 from kombu import Connection
 from kombu.exceptions import OperationalError
 from kombu.transport import virtual
+from kombu.utils.compat import detect_environment
 
 import rocketmq_py
 from rocketmq_py.errors import (
     ClosedError,
+    ConfigurationError,
     ConnectError,
     ConnectionLostError,
     NameServerError,
@@ -111,9 +113,14 @@ class Transport(virtual.Transport):
         """Open the client, and check that a name server answers.
 
         Raises:
-            ConfigurationError: the URL or an option is not allowed.
+            ConfigurationError: the URL or an option is not allowed, or eventlet or gevent is in use.
             NameServerError: no name server answered. Kombu tries the next URL then.
         """
+        if (environment := detect_environment()) != "default":
+            raise ConfigurationError(
+                f"the transport rocketmq needs real threads, which {environment} replaces; use the pools "
+                "prefork, threads or solo"
+            )
         self._process_id = os.getpid()
         cluster = Cluster(address_of(self.client), self.options, client_options_of(self.client, self.options))
         try:
