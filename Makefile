@@ -145,7 +145,7 @@ faults: .venv/installed
 
 # Two processes, each with clusters of both versions, as one version has more tests than the other.
 behaviours: .venv/installed
-	$(REAL) -n 2 tests/behaviours
+	$(REAL) -n 2 tests/behaviours tests/integrations/test_kombu.py
 
 interoperation: .venv/installed
 	$(REAL) $(BY_VERSION) $(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py))

@@ -22,13 +22,13 @@ def write(line: str) -> None:
         output.write(f"{line}\n")
 
 
-@app.task
+@app.task  # type: ignore[untyped-decorator]
 def note(line: Any) -> Any:
     write(f"{line}")
     return line
 
 
-@app.task
+@app.task  # type: ignore[untyped-decorator]
 def count_down(number: int) -> None:
     """Call itself: a worker's process sends, too."""
     write(f"down {number}")
@@ -36,21 +36,21 @@ def count_down(number: int) -> None:
         count_down.delay(number - 1)
 
 
-@app.task(bind=True)
+@app.task(bind=True)  # type: ignore[untyped-decorator]
 def rejected_once(self: Any) -> None:
     write(f"rejected {self.request.delivery_info['redelivered']}")
     if not self.request.delivery_info["redelivered"]:
         raise Reject("not yet", requeue=True)
 
 
-@app.task(bind=True, max_retries=1)
+@app.task(bind=True, max_retries=1)  # type: ignore[untyped-decorator]
 def retried(self: Any) -> None:
     write(f"retried {self.request.retries}")
     if not self.request.retries:
         raise self.retry(countdown=2)
 
 
-@app.task
+@app.task  # type: ignore[untyped-decorator]
 def killed() -> None:
     """Wait to be killed when it runs for the first time, which the output shows."""
     is_first = "killed" not in Path(os.environ["OUTPUT"]).read_text()
