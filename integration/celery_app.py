@@ -51,6 +51,12 @@ def retried(self: Any) -> None:
 
 
 @app.task  # type: ignore[untyped-decorator]
+def quick(number: int) -> None:
+    time.sleep(0.05)
+    write(f"{number}")
+
+
+@app.task  # type: ignore[untyped-decorator]
 def killed() -> None:
     """Wait to be killed when it runs for the first time, which the output shows."""
     is_first = "killed" not in Path(os.environ["OUTPUT"]).read_text()

@@ -201,6 +201,16 @@ def test_a_killed_worker_loses_no_task(scene: Scene, pool: str) -> None:
         wait_until(lambda: len(scene.lines()) == 2, lambda: worker.log)
 
 
+def test_many_kills_lose_no_task(scene: Scene) -> None:
+    scene.call("for number in range(200): quick.delay(number)")
+    for kill in range(1, 4):
+        with scene.worker(name=f"killed{kill}") as worker:
+            wait_until(lambda kill=kill: len(set(scene.lines())) >= 40 * kill, lambda: worker.log)
+            worker.kill()
+    with scene.worker(name="last"):
+        scene.wait_for(*map(str, range(200)))
+
+
 def test_a_killed_process_of_a_pool_loses_no_task(scene: Scene) -> None:
     scene.set(task_reject_on_worker_lost=True)
     scene.call("killed.delay()")

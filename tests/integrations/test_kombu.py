@@ -271,15 +271,31 @@ def test_prefetch_count_limits_unacknowledged_messages(connection: Connection, u
     assert sorted(receiver.wait_for(12)) == sorted([*range(4)] * 3)
 
 
-def test_a_cancelled_consumer_leaves_its_messages_to_others(
+def test_a_cancelled_consumer_leaves_messages_to_others(
     connection: Connection, other: Connection, unique: str
 ) -> None:
+    """A worker that shuts down does so, and acknowledges its running tasks afterwards."""
     queue = job_queue(unique)
-    cancelled = Receiver(connection, queue)
+    publish(connection, queue, "running")
+    cancelled = Receiver(connection, queue, act=keep)
+    cancelled.wait_for(1)
     cancelled.consumer.cancel()
-    publish(connection, queue, *range(3))
-    assert sorted(Receiver(other, queue).wait_for(3)) == [0, 1, 2]
-    assert cancelled.bodies == []
+    cancelled.messages[0].ack()
+    publish(connection, queue, *range(30))
+    assert sorted(Receiver(other, queue).wait_for(30)) == list(range(30))
+    assert cancelled.bodies == ["running"]
+
+
+def test_a_cancelled_consumer_consumes_again(connection: Connection, unique: str) -> None:
+    queue = job_queue(unique)
+    publish(connection, queue, 0)
+    receiver = Receiver(connection, queue)
+    for number in range(1, 4):
+        receiver.wait_for(number)
+        receiver.consumer.cancel()
+        publish(connection, queue, number)
+        receiver.consumer.consume()
+    assert receiver.wait_for(4) == [0, 1, 2, 3]
 
 
 # One message at a time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 from kombu import Connection, Exchange, Queue
 from kombu.exceptions import OperationalError
 
@@ -90,15 +92,24 @@ def test_a_message_that_is_never_acknowledged_becomes_a_dead_letter(broker: Test
     assert len(broker.dead_letters("kombu-q")) == 1
 
 
+FOREIGN = (
+    b"\xff",
+    b"[1]",
+    b'{"properties": 3}',
+    b'{"properties": {"delivery_info": {}, "body_encoding": "base64"}, "body": "x"}',
+    b"[" * 100_000,
+)
+
+
 def test_a_message_of_another_program_becomes_a_dead_letter(broker: TestBroker) -> None:
     with opened(broker, max_redeliveries=1) as connection:
         publish(connection, job_queue("q"), "task")
         with Producer(broker.name_server_address) as producer:
-            for body in (b"\xff", b"[1]", b'{"properties": 3}'):
+            for body in FOREIGN:
                 producer.send(Message("q", body))
         receiver = Receiver(connection, job_queue("q"))
         assert receiver.wait_for(1) == ["task"]
-        broker.wait_until(lambda: len(broker.dead_letters("kombu-q")) == 3)
+        broker.wait_until(lambda: len(broker.dead_letters("kombu-q")) == len(FOREIGN))
         assert receiver.drain(0.5) == ["task"]
 
 
@@ -179,6 +190,21 @@ def test_missing_permissions_are_reported_at_once() -> None:
             with pytest.raises(AccessDeniedError) as raised:
                 publish(connection, job_queue("p"), "task")
             assert "other-key" not in f"{raised.value}{connection.as_uri()}{connection!r}"
+
+
+def test_tls(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    trusted = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(trusted)
+    with run_broker(tls=context) as broker:
+        url = f"rocketmq://{broker.name_server_address}"
+        with Connection(url, ssl={"ca_certs": str(trusted)}) as connection:
+            publish(connection, job_queue("q"), "task")
+            assert Receiver(connection, job_queue("q")).wait_for(1) == ["task"]
+        with Connection(url, ssl=True) as connection, pytest.raises(OperationalError, match="certificate"):
+            connection.ensure_connection(max_retries=1, interval_start=0)
 
 
 def test_topics_are_not_created_if_that_is_disabled() -> None:

@@ -12,8 +12,8 @@ from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.integrations.kombu.deliveries import MAX_RECEIVED, Delivery
 from rocketmq_py.integrations.kombu.poller import Poller
-from rocketmq_py.integrations.kombu.shared_queue import MAX_RECEIVED, Delivery
 
 if TYPE_CHECKING:
     from rocketmq_py.integrations.kombu.transport import Transport

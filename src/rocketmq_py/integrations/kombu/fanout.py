@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rocketmq_py.errors import ClosedError, RocketMQError
 from rocketmq_py.integrations.kombu.cluster import ROUTING_KEY, Cluster
-from rocketmq_py.integrations.kombu.shared_queue import read_payload
+from rocketmq_py.integrations.kombu.deliveries import read_payload
 
 logger: Final = logging.getLogger("rocketmq_py.integrations.kombu")
 

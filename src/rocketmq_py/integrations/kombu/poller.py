@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import Final
 
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.integrations.kombu.shared_queue import Delivery, SharedQueue
+from rocketmq_py.integrations.kombu.deliveries import Delivery
+from rocketmq_py.integrations.kombu.shared_queue import SharedQueue
 
 RETRY_SECONDS: Final = 1.0
 
@@ -57,6 +58,7 @@ class Poller:
         self._patience = patience
         self._queues: deque[tuple[SharedQueue, deque[Delivery]]] = deque()
         self._returned: list[Delivery] = []
+        self._removed: list[SharedQueue] = []
         self._failing_since: float | None = None
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="rocketmq-py kombu poller", daemon=True)
@@ -74,12 +76,17 @@ class Poller:
     def remove(self, name: str) -> None:
         """Stop receiving messages of a queue. Those that were received and not delivered are requeued."""
         with self._activity:
-            for queue, inbox in self._queues:
+            for queue, inbox in list(self._queues):
                 if queue.name == name:
-                    self._returned.extend(inbox)
-                    inbox.clear()
-            self._queues = deque((queue, inbox) for queue, inbox in self._queues if queue.name != name)
+                    self._drop(queue, inbox)
             self._activity.notify_all()
+
+    def _drop(self, queue: SharedQueue, inbox: deque[Delivery]) -> None:
+        """Remove a queue (``activity`` is held)."""
+        self._queues.remove((queue, inbox))
+        self._removed.append(queue)
+        self._returned.extend(inbox)
+        inbox.clear()
 
     def stop(self) -> None:
         """End the thread, after the request that is under way, and requeue what was not delivered."""
@@ -107,25 +114,25 @@ class Poller:
             self._fail(error)
         finally:
             with self._activity:
-                for _, inbox in self._queues:
-                    self._returned.extend(inbox)
-                    inbox.clear()
-                self._queues.clear()
-            self._requeue_returned()
+                for queue, inbox in list(self._queues):
+                    self._drop(queue, inbox)
+            self._release()
 
     def _wait_for_work(self) -> bool:
         """Wait until messages may be received, and return whether to go on."""
         while True:
-            self._requeue_returned()
+            self._release()
             with self._activity:
                 self._activity.wait_for(self._has_work)
                 if self._is_stopped:
                     return False
-                if not self._returned:
+                if not (self._returned or self._removed):
                     return True
 
     def _has_work(self) -> bool:
-        return self._is_stopped or bool(self._returned) or (bool(self._queues) and self._room() > 0)
+        if self._is_stopped or self._returned or self._removed:
+            return True
+        return bool(self._queues) and self._room() > 0
 
     def _receive_round(self) -> int:
         """Ask for messages of each queue once, and return how many came."""
@@ -150,10 +157,15 @@ class Poller:
             (inbox if is_consumed else self._returned).extend(deliveries)
         self._arrived()
 
-    def _requeue_returned(self) -> None:
+    def _release(self) -> None:
+        """Leave queues that were removed, and messages that were not delivered, to other consumers."""
         with self._activity:
             returned, self._returned = self._returned, []
+            removed, self._removed = self._removed, []
         requeue_all(returned)
+        for queue in removed:
+            with suppress(RocketMQError):
+                queue.suspend()
 
     def _pause(self, seconds: float) -> None:
         """Wait, but not for longer than the poller runs."""
