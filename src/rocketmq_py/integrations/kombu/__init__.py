@@ -21,10 +21,10 @@ from __future__ import annotations
 
 try:
     from kombu.transport import TRANSPORT_ALIASES
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
         "rocketmq_py.integrations.kombu needs kombu: pip install 'rocketmq-py[celery]'", name="kombu"
-    ) from error
+    ) from _error
 
 from rocketmq_py.integrations.kombu.channel import Channel
 from rocketmq_py.integrations.kombu.transport import Transport

@@ -15,6 +15,7 @@ from typing import Any, Final
 from kombu import Connection
 from kombu.exceptions import OperationalError
 from kombu.transport import virtual
+from kombu.transport.base import Implements
 from kombu.utils.compat import detect_environment
 
 import rocketmq_py
@@ -71,11 +72,18 @@ class Transport(virtual.Transport):
     default_port = DEFAULT_PORT
     driver_type = "rocketmq"
     driver_name = "rocketmq-py"
-    connection_errors = (*virtual.Transport.connection_errors, OperationalError, *TRANSIENT)
-    recoverable_connection_errors = connection_errors
-    channel_errors = (*virtual.Transport.channel_errors, TopicNotFoundError)
-    recoverable_channel_errors = ()
-    implements = virtual.Transport.implements.extend(
+    connection_errors: tuple[type[BaseException], ...] = (
+        *virtual.Transport.connection_errors,
+        OperationalError,
+        *TRANSIENT,
+    )
+    recoverable_connection_errors: tuple[type[BaseException], ...] = connection_errors
+    channel_errors: tuple[type[BaseException], ...] = (
+        *virtual.Transport.channel_errors,
+        TopicNotFoundError,
+    )
+    recoverable_channel_errors: tuple[type[BaseException], ...] = ()
+    implements: Implements = virtual.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"]), heartbeats=False
     )
 
