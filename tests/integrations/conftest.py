@@ -7,8 +7,10 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from kombu import Connection
 
 from rocketmq_py.testing import run_broker
+from tests.integrations.kombu_programs import connect
 
 _counter = itertools.count()
 
@@ -27,6 +29,19 @@ def address(cluster_name: str, request: pytest.FixtureRequest) -> Iterator[str]:
     else:
         with run_broker() as broker:
             yield broker.name_server_address
+
+
+@pytest.fixture
+def connection(address: str) -> Iterator[Connection]:
+    with connect(address) as connection:
+        yield connection
+
+
+@pytest.fixture
+def other(address: str) -> Iterator[Connection]:
+    """A connection as another process has it."""
+    with connect(address) as connection:
+        yield connection
 
 
 @pytest.fixture

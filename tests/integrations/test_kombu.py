@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from queue import Empty
 
@@ -26,19 +25,6 @@ from tests.integrations.kombu_programs import (
 )
 
 pytestmark = pytest.mark.sockets
-
-
-@pytest.fixture
-def connection(address: str) -> Iterator[Connection]:
-    with connect(address) as connection:
-        yield connection
-
-
-@pytest.fixture
-def other(address: str) -> Iterator[Connection]:
-    """A connection as another process has it."""
-    with connect(address) as connection:
-        yield connection
 
 
 # Messages
@@ -358,6 +344,7 @@ def in_seconds(seconds: float) -> dict[str, str]:
     return {"eta": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()}
 
 
+@pytest.mark.long
 def test_a_task_with_an_eta_is_delayed(connection: Connection, unique: str) -> None:
     queue = job_queue(unique)
     receiver = Receiver(connection, queue)
@@ -370,6 +357,7 @@ def test_a_task_with_an_eta_is_delayed(connection: Connection, unique: str) -> N
     assert receiver.drain() == ["now", "later"]
 
 
+@pytest.mark.long
 def test_a_delay_that_is_too_long_for_the_broker_is_kept_in_steps(address: str, unique: str) -> None:
     queue = job_queue(unique)
     with connect(address, max_delay=2.0) as connection:

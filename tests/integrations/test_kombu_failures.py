@@ -73,6 +73,7 @@ KILLED = """
 """
 
 
+@pytest.mark.long
 def test_a_killed_process_loses_no_message(broker: TestBroker) -> None:
     with opened(broker) as connection:
         publish(connection, job_queue("q"), *range(3))
@@ -243,6 +244,7 @@ FORKED = """
 """
 
 
+@pytest.mark.long
 def test_a_forked_child_opens_a_connection_of_its_own(broker: TestBroker) -> None:
     ended = run_program(FORKED, broker.name_server_address)
     assert (ended.stdout, ended.returncode) == ("good\n", 0), ended.stderr
@@ -251,6 +253,7 @@ def test_a_forked_child_opens_a_connection_of_its_own(broker: TestBroker) -> Non
 # Overload
 
 
+@pytest.mark.long
 def test_a_slow_listener_holds_up_no_other(broker: TestBroker) -> None:
     exchange = Exchange("news", type="fanout", durable=False)
     with opened(broker) as connection, opened(broker) as other:

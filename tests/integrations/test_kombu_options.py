@@ -30,6 +30,7 @@ print(connection.transport.driver_name)
 """
 
 
+@pytest.mark.long
 def test_the_transport_can_be_named_without_importing_it() -> None:
     """As Celery's setting broker_transport does."""
     assert subprocess.check_output([sys.executable, "-c", NAMED], text=True) == "rocketmq-py\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from functools import partial
@@ -26,7 +27,7 @@ class _Pushed:
 
     Attributes:
         message: the message.
-        expires: when the consumer sends it back, on the monotonic clock.
+        expires: when it is sent back, on the monotonic clock.
         outcome: what the handler call returns.
         settled: set when it may return.
         is_held: whether the message was received by the user.
@@ -62,7 +63,7 @@ class PushedConsumer:
             group=group,
             consume_from=ConsumeFrom.FIRST,
             concurrency=MAX_PUSHED,
-            consume_timeout=self._timeout,
+            consume_timeout=math.inf,  # the handler itself returns in time
             max_reconsume_times=cluster.options.max_redeliveries,
         )
         self._consumer.subscribe(topic)
@@ -76,7 +77,6 @@ class PushedConsumer:
                 return RETRY_SOON
             self._unsettled.add(pushed)
         self._waiting.put(pushed)
-        # The consumer sends the message back when the time is over, whatever is returned then.
         pushed.settled.wait(self._timeout)
         with self._changed:
             self._unsettled.discard(pushed)
