@@ -15,7 +15,7 @@ PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-ch
 
 .PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
 	pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
-	million relay-kills spark-matrix java bench format clean
+	million relay-kills spark-matrix java bench apis format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -175,6 +175,9 @@ bench: .venv/bench java  ## Measure beside the Java, Go and official Python clie
 	$(BIN)/python -m integration.benchmarks.run $(BENCH)
 	$(BIN)/python -m integration.benchmarks.spark $(SPARK_BENCH)
 	$(BIN)/python -m integration.benchmarks.relay
+
+apis: .venv/installed  ## Generate the forwarding methods of the asyncio and threads APIs from the trio classes
+	$(BIN)/python -m tests.generate_apis
 
 format: .venv/installed  ## Format the code and sort the imports
 	$(BIN)/ruff check --fix .

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,10 @@ INITIALIZING = "Initializing"
 
 
 class Session:
-    """A Spark session, with the log of all its processes.
+    """A Spark session, with the log of its Python processes.
+
+    Their stderr is the log file itself. Spark would forward it through a pipe that it closes when it stops a
+    process, and on a busy machine it loses the lines that it has not read by then.
 
     Attributes:
         spark: the session.
@@ -30,14 +34,13 @@ class Session:
 
     def __init__(self, directory: Path) -> None:
         self._log = directory / "log"
-        before = os.dup(2)
-        with self._log.open("wb") as log:
-            os.dup2(log.fileno(), 2)  # inherited by the JVM, which also forwards the stderr of Python
-            try:
-                self.spark: SparkSession = start_spark(directory)
-            finally:
-                os.dup2(before, 2)
-                os.close(before)
+        self._log.touch()
+        python = directory / "python"
+        python.write_text(
+            f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@" 2>> {shlex.quote(str(self._log))}\n'
+        )
+        python.chmod(0o755)
+        self.spark: SparkSession = start_spark(directory, python=str(python))
 
     def logged(self, topic: str) -> list[str]:
         """Return the warnings about a topic, without the time and the logger."""
@@ -45,7 +48,7 @@ class Session:
         return [line for line in lines if repr(topic) in line]
 
     def wait_for_warnings(self, topic: str, *warnings: str) -> None:
-        """Wait until the warnings about a topic are exactly these. Spark forwards them with a delay.
+        """Wait until the warnings about a topic are exactly these.
 
         Raises AssertionError after two minutes, with the lines that name the topic.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import os
 import threading
 import time
@@ -297,13 +298,12 @@ def test_a_loop_that_is_closed_under_a_consumer_stops_it(address: str) -> None:
         while not consumer.queues:
             await asyncio.sleep(0.01)
         running.add_done_callback(lambda _: None)
-        kept.extend(asyncio.all_tasks())  # tasks that call handlers, too, if messages have come already
         return consumer
 
-    kept: list[asyncio.Task[Any]] = []
     asyncio.run(send_some(address))
     loop = asyncio.new_event_loop()
     consumer = loop.run_until_complete(main())
+    kept = list(asyncio.all_tasks(loop))  # tasks that call handlers, too, if messages have arrived already
     loop.close()  # early: neither its tasks nor its generators have ended
     with Client(address) as client, client.producer("g") as producer:
         while consumer.is_open:
@@ -313,6 +313,10 @@ def test_a_loop_that_is_closed_under_a_consumer_stops_it(address: str) -> None:
     assert not consumer.is_open
     for task in kept:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
+        coroutine = task.get_coro()
+        assert inspect.iscoroutine(coroutine)
+        if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+            coroutine.close()  # it would warn that it was never awaited
     kept.clear()
 
 

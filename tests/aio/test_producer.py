@@ -251,7 +251,7 @@ def test_selectors_and_hooks_are_called_on_the_loop(address: str) -> None:
             assert hook.seen == [("before", here, "mine"), ("after", here, "mine")] * 3
             with pytest.raises(LookupError, match="no queue for this"):
                 await producer.send(Message("T", b"x"), queue=fail)
-            with pytest.raises(InvalidMessageError, match="the selector chose None"):
+            with pytest.raises(InvalidMessageError, match="the selector returned None"):
                 await producer.send(Message("T", b"x"), queue=lambda queues, message: None)  # type: ignore[arg-type]
             hook.forbids = True
             with pytest.raises(SendForbiddenError, match="Noting forbids"):

@@ -102,6 +102,7 @@ def run_program(program: str, *arguments: str) -> str:
         text=True,
         check=False,
         env=ENVIRONMENT,
+        timeout=240,  # more than any program takes: a deadlock must fail the test
     )
     said = [line for line in ended.stderr.splitlines() if not _TOOK_LONG.fullmatch(line)]
     assert (ended.returncode, said) == (0, [])

@@ -44,12 +44,14 @@ def java_or_skip() -> Path:
     return home
 
 
-def start_spark(directory: Path, master: str = "local[2]", **settings: str) -> SparkSession:
-    """Start Spark with its files in ``directory``. The workers run this Python and can import the tests.
+def start_spark(
+    directory: Path, master: str = "local[2]", *, python: str = sys.executable, **settings: str
+) -> SparkSession:
+    """Start Spark with its files in ``directory``. The workers run ``python`` and can import the tests.
 
     Raises NoJavaError without a suitable Java.
     """
-    return _builder(directory, settings).master(master).getOrCreate()
+    return _builder(directory, settings, python).master(master).getOrCreate()
 
 
 def start_connect(directory: Path, _: str = "") -> SparkSession:
@@ -57,8 +59,10 @@ def start_connect(directory: Path, _: str = "") -> SparkSession:
     return _builder(directory, {}).remote("local[2]").getOrCreate()
 
 
-def _builder(directory: Path, settings: Mapping[str, str]) -> SparkSession.Builder:
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+def _builder(
+    directory: Path, settings: Mapping[str, str], python: str = sys.executable
+) -> SparkSession.Builder:
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     home = java_home()

@@ -1,4 +1,4 @@
-"""The same API for asyncio (and uvloop): what is awaited on trio is awaited on the program's own loop here.
+"""The API for asyncio and uvloop: the classes of ``rocketmq_py``, awaited on the program's event loop.
 
 ::
 
@@ -9,10 +9,10 @@
         result = await producer.send(Message("TopicTest", b"hello"))
         future = await producer.submit(Message("TopicTest", b"hello"))  # an asyncio.Future
 
-Connections live in one daemon thread of the process, which runs trio and nothing of the user's: handlers,
-selectors, hooks and checks of transactions are called on the loop, with its context variables. Cancelling a
-task cancels what it waits for, with the promises of the trio classes. Several loops, in several threads, may
-be used; in a forked child, what the parent opened raises ClosedError.
+One daemon thread of the process runs trio, with all connections and no user code. The loop calls handlers,
+selectors, hooks and transaction checks, with its context variables. Cancelling a task cancels its call, with
+the guarantees of the trio classes. Several loops, in several threads, may share an object. In a forked child,
+objects that the parent opened raise ClosedError.
 """
 
 from rocketmq_py.aio.admin import Admin

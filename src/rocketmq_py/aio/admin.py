@@ -1,123 +1,39 @@
-"""Administration of a cluster, for asyncio."""
+"""Admin for asyncio."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_py import admin
 from rocketmq_py import client as core
-from rocketmq_py.aio.declaring import coroutine
 from rocketmq_py.aio.hosted import Hosted, shared_client
+from rocketmq_py.aio.methods import (
+    Access,
+    Brokers,
+    Clients,
+    DeadLetterQueues,
+    Groups,
+    Messages,
+    NameServers,
+    Offsets,
+    Topics,
+)
 from rocketmq_py.client.config import ClientOptions
 
 if TYPE_CHECKING:
     from rocketmq_py.aio.client import Client
 
 
-class _Part:
-    """A part of an Admin: its methods are called through the Admin's door."""
-
-    def __init__(self, target: object, call: Callable[..., Any]) -> None:
-        self._target = target
-        self._call = call
-
-
-class Topics(_Part):
-    """``admin.topics``."""
-
-    list: Final = coroutine(admin.Topics.list)
-    describe: Final = coroutine(admin.Topics.describe)
-    create: Final = coroutine(admin.Topics.create)
-    alter: Final = coroutine(admin.Topics.alter)
-    delete: Final = coroutine(admin.Topics.delete)
-
-
-class Groups(_Part):
-    """``admin.groups``."""
-
-    list: Final = coroutine(admin.Groups.list)
-    describe: Final = coroutine(admin.Groups.describe)
-    create: Final = coroutine(admin.Groups.create)
-    alter: Final = coroutine(admin.Groups.alter)
-    delete: Final = coroutine(admin.Groups.delete)
-
-
-class Offsets(_Part):
-    """``admin.offsets``."""
-
-    topics: Final = coroutine(admin.Offsets.topics)
-    reset: Final = coroutine(admin.Offsets.reset)
-    skip: Final = coroutine(admin.Offsets.skip)
-    clone: Final = coroutine(admin.Offsets.clone)
-
-
-class Messages(_Part):
-    """``admin.messages``."""
-
-    get: Final = coroutine(admin.Messages.get)
-    find: Final = coroutine(admin.Messages.find)
-    at: Final = coroutine(admin.Messages.at)
-    tracks: Final = coroutine(admin.Messages.tracks)
-    trace: Final = coroutine(admin.Messages.trace)
-    consume_directly: Final = coroutine(admin.Messages.consume_directly)
-
-
-class DeadLetterQueues(_Part):
-    """``admin.dead_letters``."""
-
-    list: Final = coroutine(admin.DeadLetterQueues.list)
-    resend: Final = coroutine(admin.DeadLetterQueues.resend)
-
-
-class Clients(_Part):
-    """``admin.clients``."""
-
-    list: Final = coroutine(admin.Clients.list)
-    describe: Final = coroutine(admin.Clients.describe)
-
-
-class Brokers(_Part):
-    """``admin.brokers``."""
-
-    list: Final = coroutine(admin.Brokers.list)
-    describe: Final = coroutine(admin.Brokers.describe)
-    settings: Final = coroutine(admin.Brokers.settings)
-    alter: Final = coroutine(admin.Brokers.alter)
-    wipe_write_permission: Final = coroutine(admin.Brokers.wipe_write_permission)
-    add_write_permission: Final = coroutine(admin.Brokers.add_write_permission)
-
-
-class NameServers(_Part):
-    """``admin.name_servers``."""
-
-    settings: Final = coroutine(admin.NameServers.settings)
-    alter: Final = coroutine(admin.NameServers.alter)
-
-
-class Access(_Part):
-    """``admin.access``."""
-
-    users: Final = coroutine(admin.Access.users)
-    create_user: Final = coroutine(admin.Access.create_user)
-    alter_user: Final = coroutine(admin.Access.alter_user)
-    delete_user: Final = coroutine(admin.Access.delete_user)
-    rules: Final = coroutine(admin.Access.rules)
-    put_rule: Final = coroutine(admin.Access.put_rule)
-    delete_rules: Final = coroutine(admin.Access.delete_rules)
-    accounts_versions: Final = coroutine(admin.Access.accounts_versions)
-
-
 class Admin(Hosted[admin.Admin]):
-    """``rocketmq_py.Admin`` for asyncio: the same parts, methods, arguments and errors, as coroutines.
+    """``rocketmq_py.Admin`` for asyncio: the same attributes and methods, as coroutines.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+        client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             an open ``rocketmq_py.aio.Client`` to share.
         **options: the fields of ClientConfig, unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown or not valid.
     """
 
     def __init__(self, client: Client | str | None = None, **options: Unpack[ClientOptions]) -> None:

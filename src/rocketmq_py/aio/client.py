@@ -1,4 +1,4 @@
-"""The client that an asyncio program opens to share it among several producers and consumers."""
+"""A client for asyncio that several producers and consumers share."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Client(
         Admin,
     ],
 ):
-    """``rocketmq_py.Client`` for asyncio: connections, routes and heartbeats of one cluster, shared.
+    """``rocketmq_py.Client`` for asyncio: shared connections, routes and heartbeats of one cluster.
 
-    Closing it closes what was opened from it first.
+    Closing it first closes everything that was opened from it. It connects to brokers when it needs them.
 
     Args:
-        address: name servers as ``host:port;host:port``, or a URL that says where they are; None reads
-            NAMESRV_ADDR, else 127.0.0.1:9876.
+        address: name servers as ``host:port;host:port``, or a URL that returns them, or None for NAMESRV_ADDR
+            or 127.0.0.1:9876.
         **options: the fields of ClientConfig.
 
     Raises:
-        ConfigurationError: an address or a setting is wrong. Nothing is dialled before it is needed.
+        ConfigurationError: an address or a setting is not valid.
     """
 
     _producer = Producer
@@ -59,5 +59,5 @@ class Client(
         return self._target
 
     def add_rpc_hook(self, hook: RpcHook) -> Callable[[], None]:
-        """Have a hook called on the running loop around every request; returns what removes it."""
+        """Add a hook that the running loop calls around every request. Returns a function that removes it."""
         return self._call_plain(self._target.add_rpc_hook, self._hook_on_loop(hook))

@@ -1,4 +1,4 @@
-"""Consumers of groups, for asyncio."""
+"""Push, lite pull and pop consumers for asyncio."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rocketmq_py import consumer
 from rocketmq_py.aio.declaring import coroutine
 from rocketmq_py.aio.handler_tasks import HandlerOnLoop
 from rocketmq_py.aio.hosted import Hosted, shared_client
+from rocketmq_py.aio.methods import LitePullConsumerMethods, PopConsumerMethods, PushConsumerMethods
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer import (
     AssignmentListener,
@@ -29,7 +30,7 @@ from rocketmq_py.consumer import (
 from rocketmq_py.consumer.lite_pull.consumer import MAX_POLLED
 from rocketmq_py.consumer.pop.consumer import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler, check_handler
-from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered, plain
+from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ P = ParamSpec("P")
 
 
 class _Consumer(Hosted[Target]):
-    """What the consumers have in common."""
+    """The base class of the consumers."""
 
     @property
     def _client(self) -> core.Client:
@@ -49,48 +50,48 @@ class _Consumer(Hosted[Target]):
         return client
 
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
-        """Have a hook called on the running loop around what is consumed; returns what removes it."""
+        """Add a hook that the running loop calls for each batch of messages. Returns its remover."""
         target: Any = self._target
         remove: Callable[[], None] = self._call_plain(target.add_hook, self._hook_on_loop(hook))
         return remove
 
     def _forwarding(self, listener: AssignmentListener | None) -> AssignmentListener | None:
-        """Return what has a listener called on the loop that this is opened on."""
+        """Return a listener whose methods the loop of this consumer awaits."""
         if listener is None:
             return None
         return ForwardingListener(listener, lambda function, queues: self._at_home(function)(queues))
 
     @property
     def statistics(self) -> ConsumerStatistics:
-        """What it has done until now, and how far it is."""
+        """The counters since it was opened, and the state of each queue."""
         statistics: ConsumerStatistics = self._get("statistics")
         return statistics
 
 
-class PushConsumer(_Consumer[consumer.PushConsumer]):
-    """``rocketmq_py.PushConsumer`` for asyncio: handlers are called on the loop.
+class PushConsumer(PushConsumerMethods, _Consumer[consumer.PushConsumer]):
+    """``rocketmq_py.PushConsumer`` for asyncio: the loop calls handlers.
 
     ::
 
         async with PushConsumer("127.0.0.1:9876", group="billing") as consumer:
             consumer.subscribe("TopicTest", "A || B")
-            await consumer.run(handle)  # async def handle(message); raise = deliver again
+            await consumer.run(handle)  # async def handle(message): an exception means "deliver again"
 
-    Options, errors and promises are those of the trio PushConsumer. A plain handler is called on the loop as
-    well, and must be quick: ``await asyncio.to_thread(...)`` in an async one does what takes time.
+    Options, errors and guarantees are those of the trio PushConsumer. The loop calls plain handlers, too:
+    they must not block. Use ``await asyncio.to_thread(...)`` in an async handler for blocking work.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+        client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             an open ``rocketmq_py.aio.Client`` to share.
         *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared; instead of their fields
             as keywords, or beside some of them.
-        group: the consumer group. All its members must subscribe alike.
-        assignment_listener: hears which queues this consumer gets and loses, on the loop, and awaited.
-        rng: the source of randomness, for tests that replay a run.
+        group: the consumer group. All members must have the same subscriptions.
+        assignment_listener: the loop awaits its methods when queues are assigned or revoked.
+        rng: the source of randomness, for reproducible tests.
         **options: the fields of PushConsumerConfig, and those of ClientConfig unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown or not valid.
     """
 
     def __init__(
@@ -111,35 +112,22 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
 
     @property
     def config(self) -> PushConsumerConfig:
-        """Its settings."""
+        """The settings."""
         return self._target.config
 
-    subscribe: Final = plain(consumer.PushConsumer.subscribe)
-    unsubscribe: Final = plain(consumer.PushConsumer.unsubscribe)
-    stop: Final = plain(consumer.PushConsumer.stop)
-    pause: Final = plain(consumer.PushConsumer.pause)
-    resume: Final = plain(consumer.PushConsumer.resume)
-    committed: Final = coroutine(consumer.PushConsumer.committed)
-    seek: Final = coroutine(consumer.PushConsumer.seek)
-    begin_offsets: Final = coroutine(consumer.PushConsumer.begin_offsets)
-    end_offsets: Final = coroutine(consumer.PushConsumer.end_offsets)
-    lag: Final = coroutine(consumer.PushConsumer.lag)
-    check_sql: Final = coroutine(consumer.PushConsumer.check_sql)
-
     async def run(self, handle: Handler) -> None:
-        """Join the group and hand its messages to ``handle``, until :meth:`stop` or until cancelled.
+        """Join the group and call ``handle`` for its messages, until :meth:`stop` or until cancelled.
 
-        Handlers run in tasks of the running loop, ``concurrency`` of them at the most, each call with the
-        context variables of this one. A handler whose task was cancelled by somebody else has failed: its
-        message is delivered again. Otherwise as the trio PushConsumer's ``run``: what handlers return and
-        raise, errors, and what a cancellation does.
+        Handlers run in at most ``concurrency`` tasks of the running loop, with the context variables of this
+        call. If another task cancels a handler's task, the handler has failed and its message is delivered
+        again. Results and exceptions of handlers, errors and cancellation are as for the trio PushConsumer.
         """
         self._check_open()
         check_handler(handle, in_lists=self.config.batch_size is not None)
         on_loop = HandlerOnLoop(handle)
         try:
             await self._call(self._target.run, on_loop)
-        except GeneratorExit:  # the loop is closed: nothing can be awaited
+        except GeneratorExit:  # the loop is closed, so the tasks cannot be awaited
             on_loop.tasks.clear()
             raise
         finally:
@@ -148,7 +136,7 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that this member has now, sorted: those of its group's retry topic as well."""
+        """The assigned queues, sorted, with those of the group's retry topic."""
         queues: list[MessageQueue] = self._get("queues")
         return queues
 
@@ -156,7 +144,7 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
 def _seek(
     method: Callable[Concatenate[Any, P], Awaitable[None]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, None]]:
-    """Return the coroutine method for one that seeks: what came for a cancelled poll counts no more."""
+    """Declare a method that seeks. It drops messages that were fetched for a cancelled poll."""
     seek = coroutine(method)
 
     @wraps(method)
@@ -167,8 +155,8 @@ def _seek(
     return call
 
 
-class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
-    """``rocketmq_py.LitePullConsumer`` for asyncio: gives messages when it is asked for them.
+class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsumer]):
+    """``rocketmq_py.LitePullConsumer`` for asyncio: returns messages to polls.
 
     ::
 
@@ -177,21 +165,21 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
             async for message in consumer:  # or: await consumer.poll()
                 ...
 
-    Options, errors and promises are those of the trio LitePullConsumer. What came for a poll that was
-    cancelled is what the next one returns.
+    Options, errors and guarantees are those of the trio LitePullConsumer. A cancelled poll loses no messages:
+    the next one returns them.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+        client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             an open ``rocketmq_py.aio.Client`` to share.
-        *configs: a LitePullConsumerConfig, and a ClientConfig unless a client is shared; instead of their
-            fields as keywords, or beside some of them.
-        group: the consumer group. All its members must subscribe alike.
-        assignment_listener: hears which queues this consumer gets and loses, on the loop, and awaited.
-        rng: the source of randomness, for tests that replay a run.
+        *configs: a LitePullConsumerConfig, and a ClientConfig unless a client is shared. Single fields may be
+            given as keywords instead, or in addition.
+        group: the consumer group. All members must have the same subscriptions.
+        assignment_listener: the loop awaits its methods when queues are assigned or revoked.
+        rng: the source of randomness, for reproducible tests.
         **options: the fields of LitePullConsumerConfig, and those of ClientConfig unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown or not valid.
     """
 
     def __init__(
@@ -213,27 +201,13 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
 
     @property
     def config(self) -> LitePullConsumerConfig:
-        """Its settings."""
+        """The settings."""
         return self._target.config
 
-    subscribe: Final = plain(consumer.LitePullConsumer.subscribe)
-    unsubscribe: Final = plain(consumer.LitePullConsumer.unsubscribe)
-    pause: Final = plain(consumer.LitePullConsumer.pause)
-    resume: Final = plain(consumer.LitePullConsumer.resume)
-    assign: Final = coroutine(consumer.LitePullConsumer.assign)
     seek: Final = _seek(consumer.LitePullConsumer.seek)
     seek_to_begin: Final = _seek(consumer.LitePullConsumer.seek_to_begin)
     seek_to_end: Final = _seek(consumer.LitePullConsumer.seek_to_end)
     seek_to_time: Final = _seek(consumer.LitePullConsumer.seek_to_time)
-    queues: Final = coroutine(consumer.LitePullConsumer.queues)
-    offset_at: Final = coroutine(consumer.LitePullConsumer.offset_at)
-    commit: Final = coroutine(consumer.LitePullConsumer.commit)
-    committed: Final = coroutine(consumer.LitePullConsumer.committed)
-    position: Final = coroutine(consumer.LitePullConsumer.position)
-    begin_offsets: Final = coroutine(consumer.LitePullConsumer.begin_offsets)
-    end_offsets: Final = coroutine(consumer.LitePullConsumer.end_offsets)
-    lag: Final = coroutine(consumer.LitePullConsumer.lag)
-    check_sql: Final = coroutine(consumer.LitePullConsumer.check_sql)
 
     async def poll(
         self,
@@ -241,10 +215,10 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         max_messages: int = MAX_POLLED,
         timeout: float | None = None,
     ) -> list[ReceivedMessage]:
-        """Return the next messages, or none if none came in time; what was polled before is done with.
+        """Return the next messages, or none after ``timeout``. The messages of the last poll are processed.
 
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When cancelled, no message is
-        lost: what has come is returned by the next one.
+        lost: the next poll returns it.
         """
         if not self._undelivered:
             await self._call(
@@ -269,33 +243,33 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         self._undelivered.drop(lambda message: message.queue == queue)
 
     def _check_open(self) -> None:
-        if not self._target.is_leaving:  # its listener may commit until the end
+        if not self._target.is_leaving:  # its assignment listener may still commit
             super()._check_open()
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that this consumer has now, sorted."""
+        """The assigned queues, sorted."""
         assignment: list[MessageQueue] = self._get("assignment")
         return assignment
 
 
-class PopConsumer(_Consumer[consumer.PopConsumer]):
-    """``rocketmq_py.PopConsumer`` for asyncio: takes a group's messages, each its own for a time (5.x).
+class PopConsumer(PopConsumerMethods, _Consumer[consumer.PopConsumer]):
+    """``rocketmq_py.PopConsumer`` for asyncio: pops messages, which are invisible to others for a time (5.x).
 
-    Options, errors and promises are those of the trio PopConsumer. What came for a ``receive`` that was
-    cancelled is what the next one returns.
+    Options, errors and guarantees are those of the trio PopConsumer. A cancelled ``receive`` loses no
+    messages: the next one returns them.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+        client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             an open ``rocketmq_py.aio.Client`` to share.
         *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared; instead of their fields
             as keywords, or beside some of them.
-        group: the consumer group. All its members must subscribe alike.
-        rng: the source of randomness, for tests that replay a run.
+        group: the consumer group. All members must have the same subscriptions.
+        rng: the source of randomness, for reproducible tests.
         **options: the fields of PopConsumerConfig, and those of ClientConfig unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown or not valid.
     """
 
     def __init__(
@@ -312,17 +286,8 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
 
     @property
     def config(self) -> PopConsumerConfig:
-        """Its settings."""
+        """The settings."""
         return self._target.config
-
-    subscribe: Final = plain(consumer.PopConsumer.subscribe)
-    unsubscribe: Final = plain(consumer.PopConsumer.unsubscribe)
-    ack: Final = coroutine(consumer.PopConsumer.ack)
-    change_invisible: Final = coroutine(consumer.PopConsumer.change_invisible)
-    begin_offsets: Final = coroutine(consumer.PopConsumer.begin_offsets)
-    end_offsets: Final = coroutine(consumer.PopConsumer.end_offsets)
-    lag: Final = coroutine(consumer.PopConsumer.lag)
-    check_sql: Final = coroutine(consumer.PopConsumer.check_sql)
 
     async def receive(
         self,
@@ -332,10 +297,10 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
         invisible: float = 60.0,
         wait: float = 15.0,
     ) -> list[PoppedMessage]:
-        """Take messages, as soon as there are any; each comes again if it is not acknowledged in time.
+        """Return messages as soon as there are any. A message that is not acknowledged in time comes again.
 
         Arguments and errors are those of the trio PopConsumer's ``receive``. When cancelled, no message is
-        lost: what has come is returned by the next one.
+        lost: the next call returns it.
         """
         if not self._undelivered:
             receive = partial(

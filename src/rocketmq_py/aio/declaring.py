@@ -1,10 +1,12 @@
-"""Coroutines of this door, declared by the async methods of the trio classes."""
+"""Declares methods of the asyncio API from the async methods of the trio classes."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from rocketmq_py.handoff.hosted import without_iterators
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -13,12 +15,14 @@ R = TypeVar("R")
 def coroutine(
     method: Callable[Concatenate[Any, P], Awaitable[R]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """Return the coroutine method for an async one of a trio class."""
+    """Return a method that awaits the method of a trio class in the trio thread."""
     name = method.__name__
 
     @functools.wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = await self._call(getattr(self._target, name), *args, **kwargs)
+        positional = without_iterators(args)
+        named = dict(zip(kwargs, without_iterators(kwargs.values()), strict=True))
+        result: R = await self._call(getattr(self._target, name), *positional, **named)
         return result
 
     return call
@@ -27,5 +31,5 @@ def coroutine(
 def written_for(
     method: Callable[Concatenate[Any, P], Awaitable[R]],
 ) -> Callable[[Callable[..., Coroutine[Any, Any, R]]], Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]]:
-    """Return what gives a method that was written by hand the signature and docstring of a trio class's."""
+    """Decorate a method that is written by hand: it gets the signature and docstring of a trio class's."""
     return functools.wraps(method)

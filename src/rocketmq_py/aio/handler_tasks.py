@@ -22,7 +22,7 @@ SHARE_SECONDS = 0.001
 """How long a worker may keep the loop's other callbacks waiting."""
 
 _Suspended: TypeAlias = tuple[Call, float, Coroutine[Any, Any, Any], Any, Context]
-"""A call that has suspended: its start, its coroutine, what that waits for, and its context."""
+"""A suspended call: the call, its start time, its coroutine, the future that this awaits, its context."""
 
 
 class HandlerOnLoop:
@@ -58,7 +58,7 @@ class HandlerOnLoop:
 
 
 class HandlerTasks(FarSide):
-    """Calls a function in worker tasks of a loop, and awaits what it returns.
+    """Calls a function in worker tasks of a loop, and awaits its result if that is awaitable.
 
     A worker calls the function in a loop for as long as the calls complete without suspending. When a call
     suspends, another worker continues with the queue. Results go to the trio thread together, when a worker
@@ -212,13 +212,13 @@ class HandlerTasks(FarSide):
                 call.result = result
             else:
                 call.result = NO_OUTCOME
-        except BaseException as error:  # noqa: BLE001  # the consumer decides what it means
+        except BaseException as error:  # noqa: BLE001  # the consumer handles it
             self._fail(call, error)
         self._ended(call, started)
         return None
 
     def _step(self, argument: Any, own: Context) -> tuple[Coroutine[Any, Any, Any] | None, Any]:
-        """Call the function. Return (None, result), or its coroutine and what that waits for."""
+        """Call the function. Return (None, result), or its coroutine and the future that this awaits."""
         result = own.run(self.function, argument)
         if type(result) is not CoroutineType:
             if result is None or not isawaitable(result):
@@ -275,7 +275,7 @@ class HandlerTasks(FarSide):
             call = self._take_out(bunch, argument)
             call.result = result
             self._finished.append(call)
-        except BaseException as error:  # noqa: BLE001  # the consumer decides what it means
+        except BaseException as error:  # noqa: BLE001  # the consumer handles it
             call = self._take_out(bunch, argument)
             self._fail(call, error)
             self._finished.append(call)
@@ -293,7 +293,7 @@ class HandlerTasks(FarSide):
         """Await the rest of a suspended call."""
         try:
             call.result = await _resume(coroutine, waits_for, own)
-        except BaseException as error:  # noqa: BLE001  # the consumer decides what it means
+        except BaseException as error:  # noqa: BLE001  # the consumer handles it
             self._fail(call, error)
         self._ended(call, started)
 

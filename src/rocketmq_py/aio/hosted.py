@@ -1,4 +1,4 @@
-"""What all objects for asyncio have in common."""
+"""The base class of everything that the asyncio API opens, and user functions called on the loop."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from rocketmq_py.producer.send_request import Destination
 Result = TypeVar("Result")
 
 _OURS = (MessageQueue, SelectByHash, SelectByMachineRoom, SelectByRandom)
-"""What the trio thread may be given: selectors of the user's are called on the loop."""
+"""Destinations that the trio thread may resolve. Other selectors are user code, which the loop calls."""
 
 
 class Hosted(base.Hosted[Target], OnlyAsyncWith):
-    """Opens a trio object in the trio thread, and awaits it from asyncio loops.
+    """Opens a trio object in the trio thread, and awaits its methods from asyncio loops.
 
-    It is open inside of ``async with``, or from :meth:`start` to :meth:`aclose`; the end of the loop
-    (``asyncio.run``) closes what is still open on it. Several loops may use one.
+    It is open inside ``async with``, or from :meth:`start` to :meth:`aclose`. The end of the loop
+    (``asyncio.run``) closes it, too. Several loops may use one object.
     """
 
     _link: LoopLink
@@ -46,9 +46,9 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
         await self.aclose()
 
     async def start(self) -> None:
-        """Open it on the running loop, which its hooks, handlers and checks are called on; once.
+        """Open it on the running loop, which also calls its hooks, handlers and checks.
 
-        Raises what opening raises, and ClosedError if it was opened before. When cancelled, it is closed.
+        Raises ClosedError if it was opened before, and the errors of opening. When cancelled, it is closed.
         """
         if hasattr(self, "_link"):
             raise ClosedError(f"this {type(self).__name__} was opened before; make a new one")
@@ -64,10 +64,10 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
         link.open[self] = None
 
     async def aclose(self) -> None:
-        """Close it, after all that was opened from it: finish what is under way, within its close_timeout.
+        """Close it, after everything that was opened from it. Pending work may end within ``close_timeout``.
 
-        Repeatable. When cancelled, it is closed in the background. In a process that was forked from the one
-        where it was opened, nothing happens: it is the parent's.
+        It may be called again. When cancelled, closing goes on in the background. In a process that was
+        forked from the one that opened it, it does nothing: the connections belong to the parent.
         """
         if not self._thread.is_usable or not self._was_opened:
             return
@@ -91,10 +91,10 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
             name = type(self).__name__
             raise ClosedError(f"this {name} is not open: use it inside `async with {name}(...)`")
 
-    # Functions of the user's
+    # User functions
 
     def _at_home(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        """Return what has a function called on the loop that this is opened on, with its context."""
+        """Return an async function that calls a function on the loop on which this is opened."""
 
         @wraps(function)
         async def call(*arguments: Any) -> Any:
@@ -103,9 +103,9 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
         return call
 
     def _hook_on_loop(self, hook: Any) -> Any:
-        """Return a hook whose methods are called on the running loop, with the context of now.
+        """Return a hook whose methods the running loop calls, in the current context.
 
-        The library's own stay in the trio thread: they are quick, and want the context of each call.
+        The library's own hooks stay in the trio thread: they do not block, and need the context of each call.
         """
         if type(hook).__module__.startswith("rocketmq_py."):
             return hook
@@ -113,14 +113,17 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
 
 
 def on_running_loop(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """Return what has a function called on the running loop, with the context of now; for the trio thread."""
+    """Return an async function for the trio thread that calls a function on the running loop.
+
+    The function runs in a copy of the current context.
+    """
     return _on_loop(current_link(), contextvars.copy_context(), function)
 
 
 def _on_loop(
     link: LoopLink, context: contextvars.Context, function: Callable[..., Any]
 ) -> Callable[..., Awaitable[Any]]:
-    """Return what has a function called on a loop in copies of a context; it has the function's name."""
+    """Return an async function with the function's name that calls it on a loop, in copies of a context."""
 
     @wraps(function)
     async def call(*arguments: Any) -> Any:
@@ -130,7 +133,7 @@ def _on_loop(
 
 
 class HookOnLoop:
-    """A hook of the user's, called on a loop."""
+    """A user's hook that a loop calls."""
 
     def __init__(self, link: LoopLink, context: contextvars.Context, hook: Any) -> None:
         self._link = link
@@ -141,23 +144,26 @@ class HookOnLoop:
         return _on_loop(self._link, self._context, getattr(self._hook, name))
 
 
-async def chosen(
+async def select_queue(
     queue: Destination | None, message: Message, queues: Callable[[str], Awaitable[Sequence[MessageQueue]]]
 ) -> Destination | None:
-    """Call a selector of the user's on the running loop; return what the trio thread may be given.
+    """Call a user's selector on the running loop, and return the queue that it selects.
 
-    Raises what it and asking for the queues raise, and InvalidMessageError if it chooses none of them.
+    Other destinations are returned as they are. Raises the errors of the selector and of looking up the
+    queues, and InvalidMessageError if the selector does not return a queue of the topic.
     """
     if queue is None or isinstance(queue, _OURS) or not callable(queue):
         return queue
-    chosen_queue = queue(await queues(message.topic), message)
-    if not isinstance(chosen_queue, MessageQueue) or chosen_queue.topic != message.topic:
-        raise InvalidMessageError(f"the selector chose {chosen_queue!r}, no queue of topic {message.topic!r}")
-    return chosen_queue
+    selected = queue(await queues(message.topic), message)
+    if not isinstance(selected, MessageQueue) or selected.topic != message.topic:
+        raise InvalidMessageError(
+            f"the selector returned {selected!r}, not a queue of topic {message.topic!r}"
+        )
+    return selected
 
 
 def shared_client(client: object) -> tuple[str | Client | None, base.Hosted[Lifespan] | None]:
-    """Return what a trio object is made with where its door was given this, and what it is opened from.
+    """Return the first argument of the trio class for a client argument, and the parent.
 
     Raises ConfigurationError unless it is an address, None, or an aio Client.
     """

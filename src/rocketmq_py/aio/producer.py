@@ -9,12 +9,13 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from rocketmq_py import client as core
 from rocketmq_py import producer
-from rocketmq_py.aio.declaring import coroutine, written_for
-from rocketmq_py.aio.hosted import Hosted, chosen, on_running_loop, shared_client
+from rocketmq_py.aio.declaring import written_for
+from rocketmq_py.aio.hosted import Hosted, on_running_loop, select_queue, shared_client
+from rocketmq_py.aio.methods import BatchingProducerMethods, ProducerMethods
 from rocketmq_py.aio.send_queue import LoopSendCall, LoopSendQueue
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError
@@ -54,35 +55,35 @@ class _Producer(HostedProducer[Target, LoopSendQueue], Hosted[Target]):
 
     @abstractmethod
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:
-        """Return what a selector may choose from."""
+        """Return the queues that a selector may select from."""
 
     async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
         queue = kwargs.get("queue")
         if callable(queue) and args:
             first = args[0] if isinstance(args[0], Message) else next(iter(args[0]), None)
             if first is not None:
-                kwargs["queue"] = await chosen(queue, first, self._queues)
+                kwargs["queue"] = await select_queue(queue, first, self._queues)
         return await super()._call(function, *args, **kwargs)
 
 
-class Producer(_Producer[producer.Producer]):
-    """``rocketmq_py.Producer`` for asyncio: the same methods, arguments and errors, as coroutines.
+class Producer(ProducerMethods, _Producer[producer.Producer]):
+    """``rocketmq_py.Producer`` for asyncio: the same methods, as coroutines.
 
-    Use it inside ``async with``; leaving waits until what is under way has its result, for at most
-    ``close_timeout`` seconds. Any number of tasks may send through one. Selectors and hooks are called on the
-    loop. Cancelling a task cancels the send that it awaits; a request that was written may still be stored.
+    Use it inside ``async with``. The end of the block waits at most ``close_timeout`` seconds for pending
+    sends. Any number of tasks may share a producer. The loop calls selectors and hooks. Cancelling a task
+    cancels the send that it awaits, but the broker may still store a message whose request was written.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+        client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             an open ``rocketmq_py.aio.Client`` to share.
-        *configs: a ProducerConfig, and a ClientConfig unless a client is shared; instead of their fields as
-            keywords, or beside some of them.
+        *configs: a ProducerConfig, and a ClientConfig unless a client is shared. Single fields may be
+            given as keywords instead, or in addition.
         group: the producer group.
-        rng: the source of randomness, for tests that replay a run.
+        rng: the source of randomness, for reproducible tests.
         **options: the fields of ProducerConfig, and those of ClientConfig unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice or not valid.
     """
 
     def __init__(
@@ -108,83 +109,78 @@ class Producer(_Producer[producer.Producer]):
 
     @property
     def config(self) -> ProducerConfig:
-        """Its settings."""
+        """The settings."""
         return self._target.config
 
     @written_for(producer.Producer.send)
     async def send(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> SendResult:
-        """Has the docstring of the trio Producer's method."""
-        self._check_open()
+        """Replaced by the docstring of the trio Producer's method."""
+        if self._has_closed or not (self._was_opened and self._thread.is_usable):
+            self._check_open()
         if callable(queue) and isinstance(message, Message):
-            queue = await chosen(queue, message, self._queues)
+            queue = await select_queue(queue, message, self._queues)
         link = current_link()
         return await link.wait_for(LoopSendCall(link, self._target, message, queue, timeout))
 
-    send_oneway: Final = coroutine(producer.Producer.send_oneway)
-    send_batch: Final = coroutine(producer.Producer.send_batch)
-    request: Final = coroutine(producer.Producer.request)
-    reply: Final = coroutine(producer.Producer.reply)
-    recall: Final = coroutine(producer.Producer.recall)
-    queues: Final = coroutine(producer.Producer.queues)
-
     async def flush(self) -> None:
-        """Wait until every message that was given to :meth:`submit` until now has its outcome."""
+        """Wait until every message that was passed to :meth:`submit` before has its outcome."""
         await self._call(self._drain)
 
     async def submit(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> asyncio.Future[SendResult]:
-        """Send a message without waiting for the broker: waits only for a place in flight.
+        """Queue a message for sending, and return a future of the result.
 
-        Messages that one task sends leave in that order. The result, or the error after the last try, is in
-        the future: await it, give it to ``asyncio.wait`` or ``gather``, or have it call something when it is
-        done, on the loop. ``timeout`` runs from when it has its place. Cancelling the future keeps the
-        message from being sent as long as it waits for its turn. The broker's answer makes it done at once:
-        between two awaits, too, so that a ``cancel()`` may come too late, and then returns False.
-
-        Raises:
-            InvalidMessageError: it is no message. ClosedError. What a selector raises. All else is the
-            future's.
+        It waits only while ``max_in_flight`` messages are pending. Messages of one task are sent in order.
+        The future has the result, or the error of the last attempt: await it, or pass it to ``asyncio.wait``
+        or ``gather``. ``timeout`` (seconds) starts when the message leaves the queue. Until then, cancelling
+        the future keeps the message from being sent.
 
         When cancelled while it waits, the message is not sent.
+
+        Raises:
+            InvalidMessageError: the argument is not a Message.
+            ClosedError: the producer is closed.
+            The errors of a selector. The future has all other errors.
         """
         if self._has_closed or not self._was_opened:
             self._check_open()
         if queue is not None:
-            queue = await chosen(queue, message, self._queues)
+            queue = await select_queue(queue, message, self._queues)
         return await self._send_queue.send(message, queue, timeout)
 
     async def submit_request(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> asyncio.Future[ReceivedMessage]:
-        """Send a request without waiting for its reply: waits only for a place in flight and a connection.
+        """Send a request, and return a future of the reply.
 
-        The reply, or the error, is in the future. The arguments and the errors are those of :meth:`request`;
-        only InvalidMessageError, SendForbiddenError and ClosedError are raised at once.
+        It waits only for a connection, and while ``max_in_flight`` messages are pending. Arguments and errors
+        are those of :meth:`request`. InvalidMessageError, SendForbiddenError and ClosedError are raised here,
+        the others are in the future.
 
         When cancelled while it waits, the request is not sent.
         """
         link = current_link()
         future: asyncio.Future[ReceivedMessage] = link.loop.create_future()
-        queue = await chosen(queue, message, self._queues)
+        queue = await select_queue(queue, message, self._queues)
         done = partial(_deliver_reply, link, future)
         await self._call(self._target.submit_request, message, queue=queue, timeout=timeout, on_done=done)
         return future
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
-        """Have a hook called on the running loop around sends from now on; returns what removes it."""
+        """Add a hook that the running loop calls around sends. Returns a function that removes it."""
         return self._call_plain(self._target.add_hook, self._hook_on_loop(hook))
 
     @property
     def in_flight(self) -> int:
-        """How many pipelined sends have neither succeeded nor failed yet."""
+        """The number of pipelined sends without an outcome."""
         return len(self._send_queue)
 
     @property
     def statistics(self) -> ProducerStatistics:
-        """What it has done until now."""
+        """The counters since it was opened."""
         statistics: ProducerStatistics = self._get("statistics")
         return statistics
 
@@ -202,18 +198,18 @@ def _set_reply(future: asyncio.Future[ReceivedMessage], pending: PendingReply) -
         future.set_result(pending.result())
 
 
-class BatchingProducer(_Producer[producer.BatchingProducer]):
-    """``rocketmq_py.BatchingProducer`` for asyncio: messages of all tasks go together.
+class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProducer]):
+    """``rocketmq_py.BatchingProducer`` for asyncio: batches the messages of all tasks.
 
-    Used as a Producer of this door is.
+    Use it as a :class:`Producer`.
 
     Args:
         client, group, rng: as for Producer.
         *configs: a BatchingConfig, a ProducerConfig, and a ClientConfig unless a client is shared.
-        **options: the fields of these.
+        **options: the fields of these classes.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice or not valid.
     """
 
     def __init__(
@@ -236,81 +232,77 @@ class BatchingProducer(_Producer[producer.BatchingProducer]):
 
     @property
     def config(self) -> BatchingConfig:
-        """Its settings."""
+        """The settings."""
         return self._target.config
 
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:
         return await self._call(self._target.queues, topic)
 
-    send: Final = coroutine(producer.BatchingProducer.send)
-    send_oneway: Final = coroutine(producer.BatchingProducer.send_oneway)
-    queues: Final = coroutine(producer.BatchingProducer.queues)
-
     async def submit(
         self, message: Message, *, queue: Destination | None = None
     ) -> asyncio.Future[SendResult]:
-        """Accept a message, to be sent with others: waits only while ``max_buffered_bytes`` are exhausted.
+        """Queue a message for the next batch, and return a future of the result.
 
-        As the Producer's ``submit`` otherwise.
+        It waits only while ``max_buffered_bytes`` are in use. Otherwise it is as the Producer's ``submit``.
         """
         self._check_open()
-        queue = await chosen(queue, message, self._queues)
+        queue = await select_queue(queue, message, self._queues)
         return await self._send_queue.send(message, queue)
 
     async def send_all(
         self, messages: Iterable[Message], *, queues: Iterable[Destination | None] | None = None
     ) -> list[SendResult | RocketMQError]:
-        """Send messages, and return the outcome of each; see the trio BatchingProducer's ``send_all``.
+        """Send messages, and return the outcome of each. See the trio BatchingProducer's ``send_all``.
 
-        All of them cross to the trio thread at once: it is the fastest way to send many.
+        It is the fastest way to send many messages: they reach the trio thread together.
         """
         messages = list(messages)
         destinations = None if queues is None else list(queues)
         if destinations is not None and len(destinations) == len(messages):
             destinations = [
-                await chosen(queue, message, self._queues)
+                await select_queue(queue, message, self._queues)
                 for queue, message in zip(destinations, messages, strict=True)
             ]
         return await self._call(self._target.send_all, messages, queues=destinations)
 
     async def flush(self) -> None:
-        """Send what is collected, and wait until every message accepted until now has its outcome."""
+        """Send the collected messages, and wait until every accepted message has its outcome."""
         await self._call(self._drain)
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
-        """Have a hook called on the running loop around the sends of batches; returns what removes it."""
+        """Add a hook that the running loop calls around batch sends. Returns a function that removes it."""
         return self._call_plain(self._target.producer.add_hook, self._hook_on_loop(hook))
 
     @property
     def pending(self) -> int:
-        """How many messages have been accepted and have no result yet."""
+        """The number of accepted messages without a result."""
         return len(self._send_queue)
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes they take, of ``max_buffered_bytes``."""
+        """The size of the collected messages in bytes, of ``max_buffered_bytes``."""
         buffered: int = self._get("buffered_bytes")
         return buffered
 
     @property
     def statistics(self) -> ProducerStatistics:
-        """What it has done until now."""
+        """The counters since it was opened."""
         return self._call_plain(lambda: self._target.producer.statistics)
 
 
 class TransactionProducer(Producer):
-    """``rocketmq_py.TransactionProducer`` for asyncio: the same methods, arguments and errors, as coroutines.
+    """``rocketmq_py.TransactionProducer`` for asyncio: the same methods, as coroutines.
 
-    ``check`` and the local work are called on the loop.
+    The loop calls ``check`` and the local work.
 
     Args:
-        client, group, rng: as for Producer; the group must be given.
+        client, group, rng: as for Producer. The group is required.
         *configs: a TransactionConfig, a ProducerConfig, and a ClientConfig unless a client is shared.
-        check: finds out what became of a transaction; see the trio TransactionProducer.
-        **options: the fields of these.
+        check: returns the state of a transaction. See the trio TransactionProducer.
+        **options: the fields of these classes.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, missing, or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice, missing or not valid.
     """
 
     _target: producer.TransactionProducer
@@ -333,7 +325,7 @@ class TransactionProducer(Producer):
 
     @property
     def transaction_config(self) -> TransactionConfig:
-        """Its settings for transactions."""
+        """The settings of transactions."""
         return self._target.transaction_config
 
     async def send_in_transaction(
@@ -345,7 +337,7 @@ class TransactionProducer(Producer):
         timeout: float | None = None,
         check_immunity: float | None = None,
     ) -> TransactionSendResult:
-        """Send a message that is delivered only if ``local_work`` commits, which is called on the loop.
+        """Send a message that is delivered only if ``local_work``, which the loop calls, commits.
 
         The arguments and errors are those of the trio TransactionProducer's ``send_in_transaction``.
         """
@@ -363,7 +355,7 @@ class TransactionProducer(Producer):
         timeout: float | None = None,
         check_immunity: float | None = None,
     ) -> AbstractAsyncContextManager[Transaction]:
-        """Send a message that is delivered only if the ``async with`` block ends well.
+        """Send a message that is delivered only if the ``async with`` block ends without an exception.
 
         The arguments and errors are those of the trio TransactionProducer's ``transaction``.
         """
@@ -377,7 +369,7 @@ class TransactionProducer(Producer):
         timeout: float | None,
         check_immunity: float | None,
     ) -> AsyncIterator[Transaction]:
-        queue = await chosen(queue, message, self._queues)
+        queue = await select_queue(queue, message, self._queues)
         context = TrioContext(
             self._thread,
             self._target.transaction(message, queue=queue, timeout=timeout, check_immunity=check_immunity),
@@ -385,7 +377,7 @@ class TransactionProducer(Producer):
         try:
             transaction = await self._call(context.enter)
         except BaseException as error:
-            if context.is_entered:  # it was cancelled in this moment
+            if context.is_entered:  # it was cancelled at the last moment
                 await current_link().call(partial(context.leave, error))
             raise
         try:
@@ -397,6 +389,6 @@ class TransactionProducer(Producer):
 
     @property
     def transaction_statistics(self) -> TransactionStatistics:
-        """What became of its transactions until now."""
+        """The counters of transactions since it was opened."""
         statistics: TransactionStatistics = self._get("transaction_statistics")
         return statistics

@@ -1,16 +1,16 @@
-"""Reading without joining a group, for asyncio."""
+"""Reader for asyncio: reads topics without joining a group."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from rocketmq_py import client as core
 from rocketmq_py import consumer
-from rocketmq_py.aio.declaring import coroutine
 from rocketmq_py.aio.hosted import Hosted, shared_client
+from rocketmq_py.aio.methods import ReaderMethods
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.consumer import PullResult, StartPosition
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
-class Reader(Hosted[consumer.Reader]):
-    """``rocketmq_py.Reader`` for asyncio: the same methods, arguments and errors, as coroutines.
+class Reader(ReaderMethods, Hosted[consumer.Reader]):
+    """``rocketmq_py.Reader`` for asyncio: the same methods, as coroutines.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+        client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             an open ``rocketmq_py.aio.Client`` to share.
         **options: the fields of ClientConfig, unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown or not valid.
     """
 
     def __init__(self, client: str | Client | None = None, **options: Unpack[ClientOptions]) -> None:
@@ -45,16 +45,6 @@ class Reader(Hosted[consumer.Reader]):
     def _client(self) -> core.Client:
         return self._target.client
 
-    message: Final = coroutine(consumer.Reader.message)
-    find_message: Final = coroutine(consumer.Reader.find_message)
-    find: Final = coroutine(consumer.Reader.find)
-    topics: Final = coroutine(consumer.Reader.topics)
-    offsets: Final = coroutine(consumer.Reader.offsets)
-    offsets_of: Final = coroutine(consumer.Reader.offsets_of)
-    offsets_at: Final = coroutine(consumer.Reader.offsets_at)
-    committed: Final = coroutine(consumer.Reader.committed)
-    commit: Final = coroutine(consumer.Reader.commit)
-
     def open(
         self,
         topic: str,
@@ -64,7 +54,7 @@ class Reader(Hosted[consumer.Reader]):
         stop_at_end: bool = False,
         sql: str | None = None,
     ) -> MessageStream:
-        """Return what reads a topic, all queues of it at once; to be used inside ``async with``.
+        """Open a stream over all queues of a topic. Use it as an async context manager.
 
         Arguments and errors are those of the trio Reader's ``open``.
         """
@@ -85,7 +75,7 @@ class Reader(Hosted[consumer.Reader]):
         tags: str = ALL,
         sql: str | None = None,
     ) -> AsyncIterator[ReceivedMessage]:
-        """Return the messages of one queue between two places, to be used with ``async for``.
+        """Return an async iterator over a range of offsets or of times of one queue.
 
         Arguments and errors are those of the trio Reader's ``range``.
         """
@@ -110,7 +100,7 @@ class Reader(Hosted[consumer.Reader]):
         patience: float = DEFAULT_PATIENCE,
         group: str = READER_GROUP,
     ) -> PullResultStream:
-        """Return the messages of spans of queues as brokers store them; to be used inside ``async with``.
+        """Open a stream over offset ranges, with messages as brokers store them. Use it in ``async with``.
 
         Arguments and errors are those of the trio Reader's ``pull``.
         """
@@ -126,13 +116,13 @@ class Reader(Hosted[consumer.Reader]):
 
 
 class _Flattened(AsyncIterator[Item]):
-    """The items of sequences that are fetched one after the other, until one is empty.
+    """Iterates over the items of sequences, which it fetches one by one until one is empty.
 
-    What has been fetched stays here when the one who waits for it is cancelled.
+    A cancelled wait loses no items: the next one returns them.
     """
 
-    def __init__(self, door: Hosted[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
-        self._door = door
+    def __init__(self, hosted: Hosted[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
+        self._hosted = hosted
         self._some = some
         self._items: deque[Item] = deque()
         self._has_ended = False
@@ -141,7 +131,7 @@ class _Flattened(AsyncIterator[Item]):
         while not self._items:
             if self._has_ended:
                 raise StopAsyncIteration
-            await self._door._call(self._fetch)
+            await self._hosted._call(self._fetch)
         return self._items.popleft()
 
     async def _fetch(self) -> None:
@@ -151,7 +141,7 @@ class _Flattened(AsyncIterator[Item]):
 
 
 class _Stream(Hosted[Lifespan], AsyncIterator[Item]):
-    """What a trio object gives, item by item, inside of its ``async with``."""
+    """Iterates over the items of a trio stream, inside ``async with``."""
 
     def __init__(
         self, target: Lifespan, some: Callable[[], Awaitable[Sequence[Item]]], reader: Reader
@@ -164,8 +154,8 @@ class _Stream(Hosted[Lifespan], AsyncIterator[Item]):
 
 
 class MessageStream(_Stream[ReceivedMessage]):
-    """The messages of a topic, as they come from its queues; made by ``Reader.open``."""
+    """The messages of a topic in the order in which they arrive. ``Reader.open`` returns it."""
 
 
 class PullResultStream(_Stream[PullResult]):
-    """What is pulled of spans; made by ``Reader.pull``."""
+    """The results of pulls of offset ranges. ``Reader.pull`` returns it."""

@@ -1,6 +1,6 @@
-"""The same API for threads: what is awaited on trio blocks here.
+"""The API for threads: the classes of ``rocketmq_py`` with methods that block.
 
-One daemon thread a process runs trio for all that is opened here::
+::
 
     from rocketmq_py import Message
     from rocketmq_py.blocking import Producer
@@ -8,9 +8,10 @@ One daemon thread a process runs trio for all that is opened here::
     with Producer("127.0.0.1:9876", group="orders") as producer:
         result = producer.send(Message("TopicTest", b"hello"))
 
-Everything may be used from any number of threads. It is open when it is made; what is not closed when the
-process ends is closed then, within seconds, which sends what is still pending. In a forked child, what the
-parent opened raises ClosedError, and its connections are not touched: open it again there.
+One daemon thread of the process runs trio, with all connections. Any number of threads may share an object.
+An object is open when its constructor returns. The end of the process closes it within seconds, and sends
+pending messages. In a forked child, objects that the parent opened raise ClosedError and their connections
+stay untouched: open new ones there.
 """
 
 from rocketmq_py.blocking.admin import Admin

@@ -1,124 +1,40 @@
-"""Administration of a cluster, for threads."""
+"""Admin for threads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_py import admin
 from rocketmq_py import client as core
-from rocketmq_py.blocking.declaring import blocking
 from rocketmq_py.blocking.hosted import Hosted, shared_client
+from rocketmq_py.blocking.methods import (
+    Access,
+    Brokers,
+    Clients,
+    DeadLetterQueues,
+    Groups,
+    Messages,
+    NameServers,
+    Offsets,
+    Topics,
+)
 from rocketmq_py.client.config import ClientOptions
 
 if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client
 
 
-class _Part:
-    """A part of an Admin: its methods are called through the Admin's door."""
-
-    def __init__(self, target: object, call: Callable[..., Any]) -> None:
-        self._target = target
-        self._call = call
-
-
-class Topics(_Part):
-    """``admin.topics``."""
-
-    list: Final = blocking(admin.Topics.list)
-    describe: Final = blocking(admin.Topics.describe)
-    create: Final = blocking(admin.Topics.create)
-    alter: Final = blocking(admin.Topics.alter)
-    delete: Final = blocking(admin.Topics.delete)
-
-
-class Groups(_Part):
-    """``admin.groups``."""
-
-    list: Final = blocking(admin.Groups.list)
-    describe: Final = blocking(admin.Groups.describe)
-    create: Final = blocking(admin.Groups.create)
-    alter: Final = blocking(admin.Groups.alter)
-    delete: Final = blocking(admin.Groups.delete)
-
-
-class Offsets(_Part):
-    """``admin.offsets``."""
-
-    topics: Final = blocking(admin.Offsets.topics)
-    reset: Final = blocking(admin.Offsets.reset)
-    skip: Final = blocking(admin.Offsets.skip)
-    clone: Final = blocking(admin.Offsets.clone)
-
-
-class Messages(_Part):
-    """``admin.messages``."""
-
-    get: Final = blocking(admin.Messages.get)
-    find: Final = blocking(admin.Messages.find)
-    at: Final = blocking(admin.Messages.at)
-    tracks: Final = blocking(admin.Messages.tracks)
-    trace: Final = blocking(admin.Messages.trace)
-    consume_directly: Final = blocking(admin.Messages.consume_directly)
-
-
-class DeadLetterQueues(_Part):
-    """``admin.dead_letters``."""
-
-    list: Final = blocking(admin.DeadLetterQueues.list)
-    resend: Final = blocking(admin.DeadLetterQueues.resend)
-
-
-class Clients(_Part):
-    """``admin.clients``."""
-
-    list: Final = blocking(admin.Clients.list)
-    describe: Final = blocking(admin.Clients.describe)
-
-
-class Brokers(_Part):
-    """``admin.brokers``."""
-
-    list: Final = blocking(admin.Brokers.list)
-    describe: Final = blocking(admin.Brokers.describe)
-    settings: Final = blocking(admin.Brokers.settings)
-    alter: Final = blocking(admin.Brokers.alter)
-    wipe_write_permission: Final = blocking(admin.Brokers.wipe_write_permission)
-    add_write_permission: Final = blocking(admin.Brokers.add_write_permission)
-
-
-class NameServers(_Part):
-    """``admin.name_servers``."""
-
-    settings: Final = blocking(admin.NameServers.settings)
-    alter: Final = blocking(admin.NameServers.alter)
-
-
-class Access(_Part):
-    """``admin.access``."""
-
-    users: Final = blocking(admin.Access.users)
-    create_user: Final = blocking(admin.Access.create_user)
-    alter_user: Final = blocking(admin.Access.alter_user)
-    delete_user: Final = blocking(admin.Access.delete_user)
-    rules: Final = blocking(admin.Access.rules)
-    put_rule: Final = blocking(admin.Access.put_rule)
-    delete_rules: Final = blocking(admin.Access.delete_rules)
-    accounts_versions: Final = blocking(admin.Access.accounts_versions)
-
-
 class Admin(Hosted[admin.Admin]):
-    """``rocketmq_py.Admin`` for threads: the same parts, methods, arguments and errors, without ``await``.
+    """``rocketmq_py.Admin`` for threads: the same attributes and methods, without ``await``.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
-            a blocking Client to share.
+        client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
+            a ``rocketmq_py.blocking.Client`` to share.
         **options: the fields of ClientConfig, unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
-        ClosedError: the client is closed, or was opened in the parent of this process.
+        ConfigurationError: an option is unknown or not valid.
+        ClosedError: the client is closed, or belongs to the parent of this process.
     """
 
     def __init__(self, client: Client | str | None = None, **options: Unpack[ClientOptions]) -> None:

@@ -14,6 +14,7 @@ from rocketmq_py import client as core
 from rocketmq_py import consumer
 from rocketmq_py.blocking.declaring import blocking
 from rocketmq_py.blocking.hosted import Hosted, shared_client
+from rocketmq_py.blocking.methods import LitePullConsumerMethods, PopConsumerMethods, PushConsumerMethods
 from rocketmq_py.callables import is_async
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.user_calls import call_in_thread
@@ -34,7 +35,7 @@ from rocketmq_py.consumer.pop.consumer import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.calls import ThreadCall
-from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered, plain
+from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ P = ParamSpec("P")
 
 
 class _Consumer(Hosted[Target]):
-    """What the consumers have in common."""
+    """The base class of the consumers."""
 
     @property
     def _client(self) -> core.Client:
@@ -56,13 +57,13 @@ class _Consumer(Hosted[Target]):
         return client
 
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
-        """Have a hook called around what is consumed, in the trio thread; returns what removes it."""
+        """Add a hook that the trio thread calls for each batch of messages. Returns its remover."""
         target: Any = self._target
         remove: Callable[[], None] = self._call_plain(target.add_hook, hook)
         return remove
 
     def _forwarding(self, listener: AssignmentListener | None) -> AssignmentListener | None:
-        """Return what has a listener, whose methods are plain here, called in a thread of its own."""
+        """Return a listener whose methods, which are plain here, are called in a thread of their own."""
         if listener is None:
             return None
         if is_async(listener.on_assigned) or is_async(listener.on_revoked):
@@ -71,35 +72,35 @@ class _Consumer(Hosted[Target]):
 
     @property
     def statistics(self) -> ConsumerStatistics:
-        """What it has done until now, and how far it is."""
+        """The counters since it was opened, and the state of each queue."""
         statistics: ConsumerStatistics = self._get("statistics")
         return statistics
 
 
-class PushConsumer(_Consumer[consumer.PushConsumer]):
-    """``rocketmq_py.PushConsumer`` for threads: handlers are plain functions, called in threads of its own.
+class PushConsumer(PushConsumerMethods, _Consumer[consumer.PushConsumer]):
+    """``rocketmq_py.PushConsumer`` for threads: calls plain handlers in a pool of threads.
 
     ::
 
         with PushConsumer("127.0.0.1:9876", group="billing") as consumer:
             consumer.subscribe("TopicTest", "A || B")
-            consumer.run(handle)  # def handle(message); raise = deliver again
+            consumer.run(handle)  # def handle(message): an exception means "deliver again"
 
-    Options, errors and promises are those of the trio PushConsumer. There are as many threads as are needed,
-    up to ``concurrency``. They may use everything that is blocking.
+    Options, errors and guarantees are those of the trio PushConsumer. It starts threads as it needs them, up
+    to ``concurrency``. Handlers may block, and may call this API.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
-            a blocking Client to share.
-        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared; instead of their
-            fields as keywords, or beside some of them.
-        group: the consumer group. All its members must subscribe alike.
-        assignment_listener: hears which queues this consumer gets and loses, in a thread of its own.
-        rng: the source of randomness, for tests that replay a run.
+        client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
+            a ``rocketmq_py.blocking.Client`` to share.
+        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared. Single fields may be
+            given as keywords instead, or in addition.
+        group: the consumer group. All members must have the same subscriptions.
+        assignment_listener: a thread of its own calls its methods when queues are assigned or revoked.
+        rng: the source of randomness, for reproducible tests.
         **options: the fields of PushConsumerConfig, and those of ClientConfig unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown or not valid.
     """
 
     def __init__(
@@ -120,36 +121,26 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
 
     @property
     def config(self) -> PushConsumerConfig:
-        """Its settings."""
+        """The settings."""
         return self._target.config
 
-    subscribe: Final = plain(consumer.PushConsumer.subscribe)
-    unsubscribe: Final = plain(consumer.PushConsumer.unsubscribe)
-    stop: Final = plain(consumer.PushConsumer.stop)
-    pause: Final = plain(consumer.PushConsumer.pause)
-    resume: Final = plain(consumer.PushConsumer.resume)
-    committed: Final = blocking(consumer.PushConsumer.committed)
-    seek: Final = blocking(consumer.PushConsumer.seek)
-    begin_offsets: Final = blocking(consumer.PushConsumer.begin_offsets)
-    end_offsets: Final = blocking(consumer.PushConsumer.end_offsets)
-    lag: Final = blocking(consumer.PushConsumer.lag)
-    check_sql: Final = blocking(consumer.PushConsumer.check_sql)
-
     def run(self, handle: Handler) -> None:
-        """Join the group and hand its messages to ``handle``, until :meth:`stop`.
+        """Join the group and call ``handle`` for its messages, until :meth:`stop`.
 
-        Ctrl-C (any exception in the waiting thread) is as :meth:`stop`, and is raised when the run has ended;
-        a second one does not wait for handlers. Otherwise as the trio PushConsumer's ``run``: what handlers
-        return and raise, and errors. ConfigurationError for an async handler, which needs a loop.
+        Ctrl-C, or another exception in the waiting thread, stops the run and is raised after its end. A
+        second one does not wait for handlers. Results and exceptions of handlers, and errors, are as for the
+        trio PushConsumer. Raises ConfigurationError for an async handler, which needs an event loop.
         """
         if not callable(handle) or is_async(handle):
-            raise ConfigurationError("handle is a plain function here, which takes a message")
+            raise ConfigurationError(
+                "handle must be a plain function that takes a message; async handlers need rocketmq_py.aio"
+            )
         self._check_open()
         self._thread.check_may_wait()
         self._run_until_stopped(ThreadCall(self._thread, partial(self._target.run, handle)))
 
     def start(self, handle: Handler) -> Future[None]:
-        """Run it in a thread of its own until :meth:`stop` or :meth:`close`; the future has its end."""
+        """Call :meth:`run` in a new thread. Returns a future that is done when the run has ended."""
         ended: Future[None] = Future()
         ended.set_running_or_notify_cancel()
 
@@ -157,7 +148,7 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
             try:
                 self.run(handle)
             except BaseException as error:  # noqa: BLE001  # the future has it
-                logger.error("the run of a consumer of group %s has ended: %s", self.config.group, error)
+                logger.error("consumer stopped group=%s error=%s", self.config.group, error)
                 ended.set_exception(error)
             else:
                 ended.set_result(None)
@@ -184,7 +175,7 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
         run.outcome()
 
     def _stop(self, run: ThreadCall[None]) -> None:
-        """Stop a run, unless it has ended: stop() would then end the next one."""
+        """Stop a run that has not ended. Otherwise ``stop()`` would end the next one."""
         if run.has_started and not run.has_ended:
             self._target.stop()
         elif not run.has_ended:
@@ -192,13 +183,13 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that this member has now, sorted: those of its group's retry topic as well."""
+        """The assigned queues, sorted, with those of the group's retry topic."""
         queues: list[MessageQueue] = self._get("queues")
         return queues
 
 
 def _seek(method: Callable[Concatenate[Any, P], Awaitable[None]]) -> Callable[Concatenate[Any, P], None]:
-    """Return the method for one that seeks: what came for an interrupted poll counts no more."""
+    """Declare a method that seeks. It drops messages that were fetched for an interrupted poll."""
     seek = blocking(method)
 
     @wraps(seek)
@@ -209,8 +200,8 @@ def _seek(method: Callable[Concatenate[Any, P], Awaitable[None]]) -> Callable[Co
     return call
 
 
-class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
-    """``rocketmq_py.LitePullConsumer`` for threads: gives messages when it is asked for them.
+class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsumer]):
+    """``rocketmq_py.LitePullConsumer`` for threads: returns messages to polls.
 
     ::
 
@@ -219,22 +210,21 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
             for message in consumer:  # or: consumer.poll()
                 ...
 
-    Options, errors and promises are those of the trio LitePullConsumer. What came for a poll that was
-    interrupted is what the next one returns. One thread polls
-    at a time.
+    Options, errors and guarantees are those of the trio LitePullConsumer. An interrupted poll loses no
+    messages: the next one returns them. Only one thread may poll at a time.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
-            a blocking Client to share.
-        *configs: a LitePullConsumerConfig, and a ClientConfig unless a client is shared; instead of their
-            fields as keywords, or beside some of them.
-        group: the consumer group. All its members must subscribe alike.
-        assignment_listener: hears which queues this consumer gets and loses, in a thread of its own.
-        rng: the source of randomness, for tests that replay a run.
+        client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
+            a ``rocketmq_py.blocking.Client`` to share.
+        *configs: a LitePullConsumerConfig, and a ClientConfig unless a client is shared. Single fields may be
+            given as keywords instead, or in addition.
+        group: the consumer group. All members must have the same subscriptions.
+        assignment_listener: a thread of its own calls its methods when queues are assigned or revoked.
+        rng: the source of randomness, for reproducible tests.
         **options: the fields of LitePullConsumerConfig, and those of ClientConfig unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown or not valid.
     """
 
     def __init__(
@@ -256,27 +246,13 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
 
     @property
     def config(self) -> LitePullConsumerConfig:
-        """Its settings."""
+        """The settings."""
         return self._target.config
 
-    subscribe: Final = plain(consumer.LitePullConsumer.subscribe)
-    unsubscribe: Final = plain(consumer.LitePullConsumer.unsubscribe)
-    pause: Final = plain(consumer.LitePullConsumer.pause)
-    resume: Final = plain(consumer.LitePullConsumer.resume)
-    assign: Final = blocking(consumer.LitePullConsumer.assign)
     seek: Final = _seek(consumer.LitePullConsumer.seek)
     seek_to_begin: Final = _seek(consumer.LitePullConsumer.seek_to_begin)
     seek_to_end: Final = _seek(consumer.LitePullConsumer.seek_to_end)
     seek_to_time: Final = _seek(consumer.LitePullConsumer.seek_to_time)
-    queues: Final = blocking(consumer.LitePullConsumer.queues)
-    offset_at: Final = blocking(consumer.LitePullConsumer.offset_at)
-    commit: Final = blocking(consumer.LitePullConsumer.commit)
-    committed: Final = blocking(consumer.LitePullConsumer.committed)
-    position: Final = blocking(consumer.LitePullConsumer.position)
-    begin_offsets: Final = blocking(consumer.LitePullConsumer.begin_offsets)
-    end_offsets: Final = blocking(consumer.LitePullConsumer.end_offsets)
-    lag: Final = blocking(consumer.LitePullConsumer.lag)
-    check_sql: Final = blocking(consumer.LitePullConsumer.check_sql)
 
     def poll(
         self,
@@ -284,10 +260,10 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         max_messages: int = MAX_POLLED,
         timeout: float | None = None,
     ) -> list[ReceivedMessage]:
-        """Return the next messages, or none if none came in time; what was polled before is done with.
+        """Return the next messages, or none after ``timeout``. The messages of the last poll are processed.
 
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When interrupted, no message
-        is lost: what has come is returned by the next one.
+        is lost: the next poll returns it.
         """
         if not self._undelivered:
             self._call(
@@ -312,33 +288,33 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         self._undelivered.drop(lambda message: message.queue == queue)
 
     def _check_open(self) -> None:
-        if not self._target.is_leaving:  # its listener may commit until the end
+        if not self._target.is_leaving:  # its assignment listener may still commit
             super()._check_open()
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that this consumer has now, sorted."""
+        """The assigned queues, sorted."""
         assignment: list[MessageQueue] = self._get("assignment")
         return assignment
 
 
-class PopConsumer(_Consumer[consumer.PopConsumer]):
-    """``rocketmq_py.PopConsumer`` for threads: takes a group's messages, each its own for a time (5.x).
+class PopConsumer(PopConsumerMethods, _Consumer[consumer.PopConsumer]):
+    """``rocketmq_py.PopConsumer`` for threads: pops messages, which are invisible to others for a time (5.x).
 
-    Options, errors and promises are those of the trio PopConsumer. What came for a ``receive`` that was
-    interrupted is what the next one returns.
+    Options, errors and guarantees are those of the trio PopConsumer. An interrupted ``receive`` loses no
+    messages: the next one returns them.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
-            a blocking Client to share.
-        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared; instead of their
-            fields as keywords, or beside some of them.
-        group: the consumer group. All its members must subscribe alike.
-        rng: the source of randomness, for tests that replay a run.
+        client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
+            a ``rocketmq_py.blocking.Client`` to share.
+        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared. Single fields may be
+            given as keywords instead, or in addition.
+        group: the consumer group. All members must have the same subscriptions.
+        rng: the source of randomness, for reproducible tests.
         **options: the fields of PopConsumerConfig, and those of ClientConfig unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown or not valid.
     """
 
     def __init__(
@@ -355,17 +331,8 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
 
     @property
     def config(self) -> PopConsumerConfig:
-        """Its settings."""
+        """The settings."""
         return self._target.config
-
-    subscribe: Final = plain(consumer.PopConsumer.subscribe)
-    unsubscribe: Final = plain(consumer.PopConsumer.unsubscribe)
-    ack: Final = blocking(consumer.PopConsumer.ack)
-    change_invisible: Final = blocking(consumer.PopConsumer.change_invisible)
-    begin_offsets: Final = blocking(consumer.PopConsumer.begin_offsets)
-    end_offsets: Final = blocking(consumer.PopConsumer.end_offsets)
-    lag: Final = blocking(consumer.PopConsumer.lag)
-    check_sql: Final = blocking(consumer.PopConsumer.check_sql)
 
     def receive(
         self,
@@ -375,10 +342,10 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
         invisible: float = 60.0,
         wait: float = 15.0,
     ) -> list[PoppedMessage]:
-        """Take messages, as soon as there are any; each comes again if it is not acknowledged in time.
+        """Return messages as soon as there are any. A message that is not acknowledged in time comes again.
 
         Arguments and errors are those of the trio PopConsumer's ``receive``. When interrupted, no message is
-        lost: what has come is returned by the next one.
+        lost: the next call returns it.
         """
         if not self._undelivered:
             receive = partial(

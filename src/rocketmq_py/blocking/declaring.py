@@ -1,4 +1,4 @@
-"""Methods of this door, declared by the async methods of the trio classes."""
+"""Declares methods of the threads API from the async methods of the trio classes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from rocketmq_py.handoff.hosted import without_iterators
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
-    """Return the method that waits for an async one of a trio class."""
+    """Return a method that runs the method of a trio class in the trio thread and waits for its end."""
     name = method.__name__
 
     @written_for(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = self._call(getattr(self._target, name), *args, **kwargs)
+        positional = without_iterators(args)
+        named = dict(zip(kwargs, without_iterators(kwargs.values()), strict=True))
+        result: R = self._call(getattr(self._target, name), *positional, **named)
         return result
 
     return call
@@ -25,7 +29,7 @@ def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Co
 def written_for(
     method: Callable[Concatenate[Any, P], Awaitable[R]],
 ) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
-    """Return what gives a method that was written by hand the signature and docstring of an async one."""
+    """Decorate a method that is written by hand: it gets the signature and docstring of a trio class's."""
 
     def decorate(call: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
         wrapped: Callable[Concatenate[Any, P], R] = functools.wraps(method)(call)

@@ -1,4 +1,4 @@
-"""What all blocking objects have in common."""
+"""The base class of everything that the threads API opens."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ Result = TypeVar("Result")
 
 
 class Hosted(base.Hosted[Target]):
-    """Opens a trio object in the thread that runs trio, and calls it there.
+    """Opens a trio object in the trio thread, and calls its methods there.
 
-    It is open from the beginning until :meth:`close`, the end of its ``with``, or the end of the process.
+    It is open from its construction until :meth:`close`, the end of its ``with`` block, or the end of the
+    process.
 
     Args:
-        target: the object.
-        parent: what it is opened from; closing that closes this first.
+        target: the trio object.
+        parent: the object from which it is opened. Closing that closes this one first.
     """
 
     def __init__(self, target: Target, parent: base.Hosted[Lifespan] | None = None) -> None:
@@ -30,7 +31,7 @@ class Hosted(base.Hosted[Target]):
         try:
             self._thread.call(partial(self._thread.start_task, self._live))
         except BaseException:
-            self.close_soon()  # it may be open although the waiting was interrupted
+            self.close_soon()  # it may be open although the wait was interrupted
             raise
 
     def __enter__(self) -> Self:
@@ -42,7 +43,7 @@ class Hosted(base.Hosted[Target]):
         self._ends_with_error = error is not None
         self.close()
 
-    if not TYPE_CHECKING:  # type checkers say it before
+    if not TYPE_CHECKING:  # type checkers report the missing methods
 
         async def __aenter__(self) -> NoReturn:
             self.close_soon()
@@ -55,10 +56,10 @@ class Hosted(base.Hosted[Target]):
             raise AssertionError("it was never entered")
 
     def close(self) -> None:
-        """Close it, after all that was opened from it: finish what is under way, within its close_timeout.
+        """Close it, after everything that was opened from it. Pending work may end within ``close_timeout``.
 
-        Repeatable. When interrupted, it is closed in the background. In a process that was forked from the
-        one where it was opened, nothing happens: it is the parent's.
+        It may be called again. When interrupted, closing goes on in the background. In a process that was
+        forked from the one that opened it, it does nothing: the connections belong to the parent.
         """
         if not self._thread.is_usable:
             return
@@ -77,7 +78,7 @@ class Hosted(base.Hosted[Target]):
 
 
 def shared_client(client: object) -> tuple[str | Client | None, base.Hosted[Lifespan] | None]:
-    """Return what a trio object is made with where its door was given this, and what it is opened from.
+    """Return the first argument of the trio class for a client argument, and the parent.
 
     Raises ConfigurationError unless it is an address, None, or a blocking Client.
     """

@@ -15,6 +15,7 @@ from rocketmq_py import producer
 from rocketmq_py.blocking.declaring import blocking, written_for
 from rocketmq_py.blocking.futures import ThreadFuture
 from rocketmq_py.blocking.hosted import Hosted, shared_client
+from rocketmq_py.blocking.methods import BatchingProducerMethods, ProducerMethods
 from rocketmq_py.blocking.send_queue import ThreadSendCall, ThreadSendQueue
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError
@@ -58,27 +59,27 @@ class _Producer(HostedProducer[Target, ThreadSendQueue], Hosted[Target]):
         self._send_queue.completer.flush()
 
 
-class Producer(_Producer[producer.Producer]):
-    """``rocketmq_py.Producer`` for threads: the same methods, arguments and errors, without ``await``.
+class Producer(ProducerMethods, _Producer[producer.Producer]):
+    """``rocketmq_py.Producer`` for threads: the same methods, without ``await``.
 
-    Any number of threads may send through one. A KeyboardInterrupt cancels the call that waits; a request
-    that was written may still be stored then. Closing waits until what is under way has its result, for at
-    most ``close_timeout`` seconds; so does the end of the process.
+    Any number of threads may share a producer. KeyboardInterrupt cancels a call that waits, but the broker
+    may still store a message whose request was written. Closing, and the end of the process, wait at most
+    ``close_timeout`` seconds for pending sends.
 
-    Queue selectors, hooks and callbacks run in the thread that serves all calls: they must be quick.
+    Queue selectors and hooks run in the background thread that serves all calls: they must not block.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
-            a blocking Client to share.
-        *configs: a ProducerConfig, and a ClientConfig unless a client is shared; instead of their fields as
-            keywords, or beside some of them.
+        client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
+            a ``rocketmq_py.blocking.Client`` to share.
+        *configs: a ProducerConfig, and a ClientConfig unless a client is shared. Single fields may be
+            given as keywords instead, or in addition.
         group: the producer group; None for DEFAULT_PRODUCER.
-        rng: the source of randomness, for tests that replay a run.
+        rng: the source of randomness, for reproducible tests.
         **options: the fields of ProducerConfig, and those of ClientConfig unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, or outside of what is allowed.
-        ClosedError: the client is closed, or was opened in the parent of this process.
+        ConfigurationError: an option is unknown, given twice or not valid.
+        ClosedError: the client is closed, or belongs to the parent of this process.
     """
 
     def __init__(
@@ -101,48 +102,42 @@ class Producer(_Producer[producer.Producer]):
 
     @property
     def config(self) -> ProducerConfig:
-        """Its settings."""
+        """The settings."""
         return self._target.config
 
     @written_for(producer.Producer.send)
     def send(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> SendResult:
-        """Has the docstring of the trio Producer's method."""
+        """Replaced by the docstring of the trio Producer's method."""
         self._check_open()
         return self._thread.wait_for(ThreadSendCall(self._thread, self._target, message, queue, timeout))
 
     def submit(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> Future[SendResult]:
-        """Send a message without waiting for the broker: waits only while ``max_in_flight`` are under way.
+        """Queue a message for sending, and return a future of the result.
 
-        Messages that one thread sends leave in that order. The result, or the error after the last try, is
-        in the future, InvalidMessageError and SendForbiddenError too; ``timeout`` runs from when it has its
-        turn. Cancelling the future before that keeps the message from being sent.
+        It waits only while ``max_in_flight`` messages are pending. Messages of one thread are sent in order.
+        The future has the result, or the error of the last attempt. ``timeout`` (seconds) starts when the
+        message leaves the queue. Until then, cancelling the future keeps the message from being sent.
+
+        When interrupted while it waits, the message is not sent.
 
         Raises:
-            ClosedError: the producer is closed, or was opened in the parent of this process.
+            InvalidMessageError: the argument is not a Message.
+            ClosedError: the producer is closed, or belongs to the parent of this process.
         """
         return self._send_queue.send(message, queue, timeout)
-
-    send_oneway: Final = blocking(producer.Producer.send_oneway)
-
-    send_batch: Final = blocking(producer.Producer.send_batch)
-
-    request: Final = blocking(producer.Producer.request)
-
-    reply: Final = blocking(producer.Producer.reply)
-
-    recall: Final = blocking(producer.Producer.recall)
 
     def submit_request(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> Future[ReceivedMessage]:
-        """Send a request without waiting for its reply: waits only for a place in flight and a connection.
+        """Send a request, and return a future of the reply.
 
-        The reply, or the error, is in the future. The arguments and the errors are those of :meth:`request`;
-        only InvalidMessageError, SendForbiddenError and ClosedError are raised at once.
+        It waits only for a connection, and while ``max_in_flight`` messages are pending. Arguments and errors
+        are those of :meth:`request`. InvalidMessageError, SendForbiddenError and ClosedError are raised here,
+        the others are in the future.
         """
         future: ThreadFuture[ReceivedMessage] = ThreadFuture(self._thread, self._send_queue.completer)
         future.start()
@@ -150,20 +145,18 @@ class Producer(_Producer[producer.Producer]):
         self._call(self._target.submit_request, message, queue=queue, timeout=timeout, on_done=done)
         return future
 
-    queues: Final = blocking(producer.Producer.queues)
-
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
-        """Have a hook called around sends from now on; returns what removes it."""
+        """Add a hook that runs around sends. Returns a function that removes it."""
         return self._target.add_hook(hook)
 
     @property
     def in_flight(self) -> int:
-        """How many pipelined sends have neither succeeded nor failed yet."""
+        """The number of pipelined sends without an outcome."""
         return len(self._send_queue)
 
     @property
     def statistics(self) -> ProducerStatistics:
-        """What it has done until now."""
+        """The counters since it was opened."""
         return self._target.statistics
 
 
@@ -174,20 +167,20 @@ def _set_reply(future: ThreadFuture[ReceivedMessage], pending: PendingReply) -> 
         future.finish(pending.result())
 
 
-class BatchingProducer(_Producer[producer.BatchingProducer]):
-    """``rocketmq_py.BatchingProducer`` for threads: messages of all of them go together.
+class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProducer]):
+    """``rocketmq_py.BatchingProducer`` for threads: batches the messages of all threads.
 
-    The same methods, arguments and errors, without ``await``; closing, interruptions and callbacks are as
-    for the blocking Producer.
+    It has the same methods, without ``await``. Closing, interruptions and callbacks are as for
+    :class:`Producer`.
 
     Args:
-        client, group, rng: as for Producer; *configs may hold a BatchingConfig, too.
+        client, group, rng: as for Producer; *configs may have a BatchingConfig, too.
         **options: the fields of BatchingConfig and ProducerConfig, and those of ClientConfig unless a client
             is shared.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, or outside of what is allowed.
-        ClosedError: the client is closed, or was opened in the parent of this process.
+        ConfigurationError: an option is unknown, given twice or not valid.
+        ClosedError: the client is closed, or belongs to the parent of this process.
     """
 
     def __init__(
@@ -210,63 +203,59 @@ class BatchingProducer(_Producer[producer.BatchingProducer]):
 
     @property
     def config(self) -> BatchingConfig:
-        """Its settings."""
+        """The settings."""
         return self._target.config
 
-    send: Final = blocking(producer.BatchingProducer.send)
-    send_oneway: Final = blocking(producer.BatchingProducer.send_oneway)
-    queues: Final = blocking(producer.BatchingProducer.queues)
-
     def submit(self, message: Message, *, queue: Destination | None = None) -> Future[SendResult]:
-        """Accept a message, to be sent with others: waits only while ``max_buffered_bytes`` are exhausted.
+        """Queue a message for the next batch, and return a future of the result.
 
-        As the blocking Producer's ``submit`` otherwise.
+        It waits only while ``max_buffered_bytes`` are in use. Otherwise it is as the Producer's ``submit``.
         """
         return self._send_queue.send(message, queue)
 
     def send_all(
         self, messages: Iterable[Message], *, queues: Iterable[Destination | None] | None = None
     ) -> list[SendResult | RocketMQError]:
-        """Send messages, and return the outcome of each; see the trio BatchingProducer's ``send_all``.
+        """Send messages, and return the outcome of each. See the trio BatchingProducer's ``send_all``.
 
-        All of them cross to the thread that serves calls at once: it is the fastest way to send many.
+        It is the fastest way to send many messages: they reach the trio thread together.
         """
-        chosen = None if queues is None else list(queues)
-        return self._call(self._target.send_all, list(messages), queues=chosen)
+        destinations = None if queues is None else list(queues)
+        return self._call(self._target.send_all, list(messages), queues=destinations)
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
-        """Have a hook called around the sends of batches from now on; returns what removes it."""
+        """Add a hook that runs around batch sends. Returns a function that removes it."""
         return self._target.producer.add_hook(hook)
 
     @property
     def pending(self) -> int:
-        """How many messages have been accepted and have no result yet."""
+        """The number of accepted messages without a result."""
         return self._target.pending
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes they take, of ``max_buffered_bytes``."""
+        """The size of the collected messages in bytes, of ``max_buffered_bytes``."""
         return self._target.buffered_bytes
 
     @property
     def statistics(self) -> ProducerStatistics:
-        """What it has done until now."""
+        """The counters since it was opened."""
         return self._target.producer.statistics
 
 
 class TransactionProducer(Producer):
-    """``rocketmq_py.TransactionProducer`` for threads: the same methods and errors, without ``await``.
+    """``rocketmq_py.TransactionProducer`` for threads: the same methods, without ``await``.
 
-    ``check`` and the local work are plain functions, called in worker threads.
+    ``check`` and the local work are plain functions, which worker threads call.
 
     Args:
-        client, group, rng: as for Producer; the group must be given.
+        client, group, rng: as for Producer. The group is required.
         *configs: a TransactionConfig, a ProducerConfig, and a ClientConfig unless a client is shared.
-        check: finds out what became of a transaction; see the trio TransactionProducer.
-        **options: the fields of these.
+        check: returns the state of a transaction. See the trio TransactionProducer.
+        **options: the fields of these classes.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, missing, or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice, missing or not valid.
     """
 
     _target: producer.TransactionProducer
@@ -286,7 +275,7 @@ class TransactionProducer(Producer):
 
     @property
     def transaction_config(self) -> TransactionConfig:
-        """Its settings for transactions."""
+        """The settings of transactions."""
         return self._target.transaction_config
 
     send_in_transaction: Final = blocking(producer.TransactionProducer.send_in_transaction)
@@ -300,7 +289,7 @@ class TransactionProducer(Producer):
         timeout: float | None = None,
         check_immunity: float | None = None,
     ) -> Iterator[Transaction]:
-        """Send a message that is delivered only if the ``with`` block ends well.
+        """Send a message that is delivered only if the ``with`` block ends without an exception.
 
         The arguments and errors are those of the trio TransactionProducer's ``transaction``.
         """
@@ -311,7 +300,7 @@ class TransactionProducer(Producer):
         try:
             transaction = self._call(context.enter)
         except BaseException as error:
-            if context.is_entered:  # it was interrupted in this moment
+            if context.is_entered:  # it was interrupted at the last moment
                 self._thread.call(partial(context.leave, error))
             raise
         try:
@@ -323,6 +312,6 @@ class TransactionProducer(Producer):
 
     @property
     def transaction_statistics(self) -> TransactionStatistics:
-        """What became of its transactions until now."""
+        """The counters of transactions since it was opened."""
         statistics: TransactionStatistics = self._get("transaction_statistics")
         return statistics

@@ -1,10 +1,10 @@
-"""Reading without joining a group, for threads."""
+"""Reader for threads: reads topics without joining a group."""
 
 from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 from rocketmq_py import client as core
 from rocketmq_py import consumer
 from rocketmq_py.blocking.hosted import Hosted, shared_client
+from rocketmq_py.blocking.methods import ReaderMethods
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.consumer.read import stream
-from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS
 from rocketmq_py.consumer.read.raw import (
     DEFAULT_BUFFER,
     DEFAULT_PARALLEL,
@@ -24,7 +24,6 @@ from rocketmq_py.consumer.read.raw import (
     PullResult,
     RawPull,
 )
-from rocketmq_py.consumer.read.reader import MAX_FOUND
 from rocketmq_py.consumer.read.start import StartPosition
 from rocketmq_py.consumer.read.stream import READER_GROUP
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -36,19 +35,19 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
-class Reader(Hosted[consumer.Reader]):
-    """``rocketmq_py.Reader`` for threads: the same methods, arguments and errors, without ``await``.
+class Reader(ReaderMethods, Hosted[consumer.Reader]):
+    """``rocketmq_py.Reader`` for threads: the same methods, without ``await``.
 
-    Any number of threads may use one at the same time. A KeyboardInterrupt cancels the call that waits.
+    Any number of threads may use one at the same time. KeyboardInterrupt cancels a call that waits.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
-            a blocking Client to share.
+        client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
+            a ``rocketmq_py.blocking.Client`` to share.
         **options: the fields of ClientConfig, unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
-        ClosedError: the client is closed, or was opened in the parent of this process.
+        ConfigurationError: an option is unknown or not valid.
+        ClosedError: the client is closed, or belongs to the parent of this process.
     """
 
     def __init__(self, client: str | Client | None = None, **options: Unpack[ClientOptions]) -> None:
@@ -68,9 +67,9 @@ class Reader(Hosted[consumer.Reader]):
         stop_at_end: bool = False,
         sql: str | None = None,
     ) -> MessageStream:
-        """Return what reads a topic, all queues of it at once: iterate over it, and close it.
+        """Open a stream over all queues of a topic. Iterate over it, and close it.
 
-        Opened at once; arguments and errors are those of the trio Reader's ``open``.
+        Arguments and errors are those of the trio Reader's ``open``.
         """
         reading = self._call_plain(
             self._target.open, topic, tags, start=start, stop_at_end=stop_at_end, sql=sql
@@ -88,7 +87,7 @@ class Reader(Hosted[consumer.Reader]):
         tags: str = ALL,
         sql: str | None = None,
     ) -> Iterator[ReceivedMessage]:
-        """Return the messages of one queue between two places; see the trio Reader's ``range``."""
+        """Return an iterator over offsets or times of one queue. See the trio Reader's ``range``."""
         found = self._call_plain(
             self._target.range,
             queue,
@@ -100,26 +99,6 @@ class Reader(Hosted[consumer.Reader]):
             sql=sql,
         )
         return _Flattened(self, found.some)
-
-    def message(self, offset_message_id: str, *, topic: str | None = None) -> ReceivedMessage | None:
-        """Return the message that a broker gave an id; see the trio Reader's ``message``."""
-        return self._call(self._target.message, offset_message_id, topic=topic)
-
-    def find_message(self, topic: str, message_id: str) -> ReceivedMessage | None:
-        """Return the message with the id that its sender gave it; see the trio Reader's ``find_message``."""
-        return self._call(self._target.find_message, topic, message_id)
-
-    def find(
-        self,
-        topic: str,
-        key: str,
-        *,
-        max: int = MAX_FOUND,  # noqa: A002  # what it is called in Java's tools
-        begin_ms: int = 0,
-        end_ms: int = END_OF_TIME_MS,
-    ) -> list[ReceivedMessage]:
-        """Return the newest messages of a topic that have a key; see the trio Reader's ``find``."""
-        return self._call(self._target.find, topic, key, max=max, begin_ms=begin_ms, end_ms=end_ms)
 
     def pull(
         self,
@@ -133,10 +112,10 @@ class Reader(Hosted[consumer.Reader]):
         patience: float = DEFAULT_PATIENCE,
         group: str = READER_GROUP,
     ) -> PullResultStream:
-        """Return the messages of spans of queues as brokers store them: iterate over it.
+        """Open a stream over offset ranges, with messages as brokers store them, and start pulling.
 
-        Pulling begins at once. It ends at the end of the iteration, or when what is returned is closed, by
-        ``close()`` or ``with``. Arguments and errors are those of the trio Reader's ``pull``.
+        It ends at the end of the iteration, or when the stream is closed, by ``close()`` or ``with``.
+        Arguments and errors are those of the trio Reader's ``pull``.
         """
         pulling = self._call_plain(
             self._target.pull,
@@ -151,40 +130,14 @@ class Reader(Hosted[consumer.Reader]):
         )
         return PullResultStream(pulling, self)
 
-    def topics(self) -> list[str]:
-        """Return the topics of users; see the trio Reader's ``topics``."""
-        return self._call(self._target.topics)
-
-    def offsets(self, topic: str) -> dict[MessageQueue, tuple[int, int]]:
-        """Return each queue's first offset, and the one that its next message will get."""
-        return self._call(self._target.offsets, topic)
-
-    def offsets_of(
-        self, topics: Iterable[str], *, present: bool = False
-    ) -> dict[str, dict[MessageQueue, tuple[int, int]]]:
-        """Return what :meth:`offsets` does, of many topics at once; ``present``: see the trio Reader's."""
-        return self._call(self._target.offsets_of, list(topics), present=present)
-
-    def offsets_at(self, topics: Iterable[str], timestamp_ms: int) -> dict[MessageQueue, int]:
-        """Return each queue's first offset of a time; see the trio Reader's ``offsets_at``."""
-        return self._call(self._target.offsets_at, list(topics), timestamp_ms)
-
-    def committed(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int | None]:
-        """Return where a group goes on in each queue; see the trio Reader's ``committed``."""
-        return self._call(self._target.committed, group, list(queues))
-
-    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Set where a group goes on in each queue; see the trio Reader's ``commit``."""
-        self._call(self._target.commit, group, dict(offsets))
-
 
 class _Stream(Iterator[Item]):
-    """What a trio object gives, item by item: closed by ``close()``, ``with``, or when it is dropped."""
+    """Iterates over the items of a trio stream. ``close()``, ``with`` or its finalizer closes it."""
 
-    def __init__(self, door: Hosted[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
-        self._door = door
-        self._items = _Flattened(door, some)
-        weakref.finalize(self, door.close_soon).atexit = False
+    def __init__(self, hosted: Hosted[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
+        self._hosted = hosted
+        self._items = _Flattened(hosted, some)
+        weakref.finalize(self, hosted.close_soon).atexit = False
 
     def __enter__(self) -> Self:
         return self
@@ -198,15 +151,15 @@ class _Stream(Iterator[Item]):
         return next(self._items)
 
     def close(self) -> None:
-        """Stop pulling, and forget what has been pulled. Repeatable."""
-        self._door.close()
+        """Stop pulling, and drop messages that were pulled. It may be called again."""
+        self._hosted.close()
 
 
 class MessageStream(_Stream[ReceivedMessage]):
-    """The messages of a topic, as they come from its queues; made by ``Reader.open``.
+    """The messages of a topic in the order in which they arrive. ``Reader.open`` returns it.
 
-    Iterate over it; errors are those of the trio MessageStream. It goes on pulling until it is closed, by
-    ``close()``, ``with``, or being dropped. A KeyboardInterrupt that ends the waiting loses no message.
+    Iterate over it. Errors are those of the trio MessageStream. It pulls until it is closed by ``close()``,
+    ``with`` or its finalizer. A KeyboardInterrupt during a wait loses no message.
     """
 
     def __init__(self, reading: stream.MessageStream, reader: Reader) -> None:
@@ -214,10 +167,10 @@ class MessageStream(_Stream[ReceivedMessage]):
 
 
 class PullResultStream(_Stream[PullResult]):
-    """What is pulled of spans; made by ``Reader.pull``.
+    """The results of pulls of offset ranges. ``Reader.pull`` returns it.
 
-    Iterate over it; errors are those of the trio RawPull. At the end of the iteration, and after an
-    error, it is closed; before, by ``close()``, ``with``, or being dropped.
+    Iterate over it. Errors are those of the trio stream. It is closed at the end of the iteration, after an
+    error, and by ``close()``, ``with`` or its finalizer.
     """
 
     def __init__(self, pulling: RawPull, reader: Reader) -> None:
@@ -232,13 +185,13 @@ class PullResultStream(_Stream[PullResult]):
 
 
 class _Flattened(Iterator[Item]):
-    """The items of sequences that are fetched one after the other, until one is empty.
+    """Iterates over the items of sequences, which it fetches one by one until one is empty.
 
-    What has been fetched stays here when the one who waits for it is interrupted.
+    An interrupted wait loses no items: the next one returns them.
     """
 
-    def __init__(self, door: Hosted[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
-        self._door = door
+    def __init__(self, hosted: Hosted[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
+        self._hosted = hosted
         self._some = some
         self._items: deque[Item] = deque()
         self._has_ended = False
@@ -249,7 +202,7 @@ class _Flattened(Iterator[Item]):
                 return self._items.popleft()
             if self._has_ended:
                 raise StopIteration
-            self._door._call(self._fetch)
+            self._hosted._call(self._fetch)
 
     async def _fetch(self) -> None:
         items = await self._some()

@@ -58,7 +58,7 @@ class LoopLink:
         self.loop = loop
         self.thread = thread
         self.open: dict[OpenedOnLoop, None] = {}
-        self._outbox: deque[tuple[Any, ...]] = deque()  # functions with their arguments
+        self._outbox: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()  # with arguments
         self._will_wake = False  # before trio waits; trio thread only
         self._is_woken = False
         self._end: AsyncGenerator[None, None] | None = None
@@ -124,7 +124,7 @@ class LoopLink:
         outbox = self._outbox
         try:
             for _ in range(min(len(outbox), MAX_AT_ONCE)):
-                function, *arguments = outbox.popleft()
+                function, arguments = outbox.popleft()
                 try:
                     function(*arguments)
                 except Exception:
@@ -149,7 +149,7 @@ class LoopLink:
 
     def deliver(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function on the loop, after everything that was delivered before. It must not raise."""
-        self._outbox.append((function, *arguments))
+        self._outbox.append((function, arguments))
         if not self._will_wake:
             self._will_wake = True
             self.thread.before_wait(self._wake)
@@ -220,7 +220,7 @@ class LoopCall(Call[Result]):
     def __init__(self, link: LoopLink, function: Callable[[], Awaitable[Result]]) -> None:
         super().__init__(link.thread, function)
         self._link = link
-        self.done: asyncio.Future[None] = link.loop.create_future()
+        self.done: asyncio.Future[None] = asyncio.Future(loop=link.loop)
         self.has_ended: bool = False
 
     def ended(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
@@ -197,6 +197,11 @@ def plain(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any,
         return result
 
     return call
+
+
+def without_iterators(arguments: Iterable[Any]) -> Iterator[Any]:
+    """Replace iterators by tuples: iterating runs the user's code, which must not run in the trio thread."""
+    return (tuple(one) if isinstance(one, Iterator) else one for one in arguments)
 
 
 class Undelivered(Generic[Item]):

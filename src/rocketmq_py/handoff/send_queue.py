@@ -93,7 +93,8 @@ class SendQueue(Generic[Sent]):
         self._nursery: trio.Nursery
         self._scope: trio.CancelScope | None = None
         self._lost = _LostMessages()
-        self._take_function: Callable[[], object] = self._take  # one object for all messages
+        self._takes = 0  # how often the trio thread has begun to take messages
+        self._posted_after = -1  # a call of _take was posted after this one
 
     # In any thread
 
@@ -125,12 +126,16 @@ class SendQueue(Generic[Sent]):
     def add(self, send: Sent) -> None:
         """Queue a message. The caller has waited for space."""
         self._queue.append(send)
-        self.thread.post(self._take_function)
+        takes = self._takes
+        if self._posted_after != takes:
+            self.thread.post(self._take)
+            # Only now, as in TrioThread.post: an interruption must not leave a message that nothing takes.
+            self._posted_after = takes
 
     def must_wait(self, wake: Callable[[], object], size: int) -> bool:
         """Call ``wake`` when there is space. Return False if there is some now: then it may not be called."""
         self.waiting.append(wake)
-        self.thread.post(self._take_function)  # an interrupted sender may have left a message behind
+        self.thread.post(self._take)  # an interrupted sender may have left a message behind
         return not (self._is_closed or self.has_space(size))
 
     # In the trio thread
@@ -141,6 +146,7 @@ class SendQueue(Generic[Sent]):
 
     def _take(self) -> None:
         """Pass queued messages to the producer, until it has to await something."""
+        self._takes += 1
         queue = self._queue
         while queue and not self._is_awaiting:
             one = queue[0]

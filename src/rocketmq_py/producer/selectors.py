@@ -88,7 +88,9 @@ def select(selector: QueueSelector, queues: Sequence[MessageQueue], message: Mes
     """Return the queue that a selector chooses. Raises InvalidMessageError if it is none of the topic's."""
     queue = selector(queues, message)
     if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
-        raise InvalidMessageError(f"the selector chose {queue!r}, no queue of topic {message.topic!r}")
+        raise InvalidMessageError(
+            f"the selector returned {queue!r}, which is not a queue of topic {message.topic!r}"
+        )
     return queue
 
 

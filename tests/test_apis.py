@@ -1,4 +1,4 @@
-"""Every door has what the trio classes have: nothing is forgotten, and signatures are the same."""
+"""The asyncio and threads APIs have every method of the trio classes, with the same signature."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ import rocketmq_py
 from rocketmq_py import aio, blocking, client
 from rocketmq_py.admin.part import Part
 from rocketmq_py.errors import ConfigurationError, OutsideAsyncioError
+from tests.generate_apis import WRAPPERS, generate, path_of
 
 DIFFERENT = {
-    # What the trio classes have for nurseries and for who builds on them.
+    # Methods for nurseries and for subclasses.
     "nursery", "close_timeout", "client", "is_open", "start", "aclose", "producer",
-    # Written by hand at the door, as the result or the callback differs.
+    # The result or the callback differs.
     "submit", "submit_request", "lite_pull_consumer",
 }  # fmt: skip
 WAITS_ELSEWHERE = {"open", "range", "pull", "transaction"}
-"""Of these the parameters are the same, but what is awaited is another."""
+"""Methods with the same parameters that are awaited at another place."""
 CLIENT_INSIDE = set(dir(client.Client))
-"""What a client has for the other rooms, not for users; but for hooks."""
+"""Methods of a client for other modules of the library."""
 NAMES = [
     "Client", "Producer", "BatchingProducer", "TransactionProducer",
     "PushConsumer", "LitePullConsumer", "PopConsumer", "Reader", "Admin",
@@ -36,7 +37,12 @@ NOT_THERE = {
 
 
 PARTS = {name for name, value in vars(rocketmq_py.Admin).items() if isinstance(value, cached_property)}
-"""Of an Admin; a door's are attributes of each."""
+"""The parts of an Admin. In the other APIs they are attributes of each instance."""
+
+
+@pytest.mark.parametrize("package", sorted(WRAPPERS))
+def test_forwarding_methods_are_current(package: str) -> None:
+    assert path_of(package).read_text() == generate(package), "run `make apis`"
 
 
 def public(kind: type[Any]) -> dict[str, Any]:
@@ -48,15 +54,11 @@ def parameters(function: Any) -> list[tuple[str, Any, Any]]:
     return [(one.name, one.kind, one.default) for one in found if one.name != "self"]
 
 
-@pytest.mark.parametrize("door", [aio, blocking], ids=["aio", "blocking"])
+@pytest.mark.parametrize("api", [aio, blocking], ids=["aio", "blocking"])
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_forgotten(name: str, door: Any) -> None:
-    missing = public(getattr(rocketmq_py, name)).keys() - public(getattr(door, name)).keys() - PARTS
+def test_every_method_exists(name: str, api: Any) -> None:
+    missing = public(getattr(rocketmq_py, name)).keys() - public(getattr(api, name)).keys() - PARTS
     only_inside = {
-        "begin",
-        "begin_batch",
-        "begin_outside",
-        "begin_soon",
         "client",
         "nursery",
         "close_timeout",
@@ -65,49 +67,49 @@ def test_nothing_is_forgotten(name: str, door: Any) -> None:
         *NOT_THERE.get(name, ()),
     }
     # A blocking object is open when it is made, and a stream has `close`.
-    only_async = {"start", "aclose"} if door is blocking else set()
+    only_async = {"start", "aclose"} if api is blocking else set()
     assert missing <= only_inside | only_async
 
 
-@pytest.mark.parametrize("door", [aio, blocking], ids=["aio", "blocking"])
+@pytest.mark.parametrize("api", [aio, blocking], ids=["aio", "blocking"])
 @pytest.mark.parametrize("name", NAMES)
-def test_signatures_and_docstrings(name: str, door: Any) -> None:
-    inside, outside = public(getattr(rocketmq_py, name)), public(getattr(door, name))
+def test_signatures_and_docstrings(name: str, api: Any) -> None:
+    inside, outside = public(getattr(rocketmq_py, name)), public(getattr(api, name))
     for method in (inside.keys() & outside.keys()) - DIFFERENT:
         if not inspect.isfunction(inside[method]):
             continue
         assert parameters(outside[method]) == parameters(inside[method]), method
         if method in WAITS_ELSEWHERE:
             continue
-        is_async = inspect.iscoroutinefunction(inside[method]) and door is aio
+        is_async = inspect.iscoroutinefunction(inside[method]) and api is aio
         assert inspect.iscoroutinefunction(outside[method]) == is_async, method
         assert outside[method].__doc__, method
 
 
-@pytest.mark.parametrize("door", ["aio", "blocking"])
+@pytest.mark.parametrize("api", ["aio", "blocking"])
 @pytest.mark.parametrize("part", sorted(PARTS))
-def test_each_part_of_an_admin_has_the_methods_of_the_trio_one(part: str, door: str) -> None:
+def test_each_part_of_an_admin_has_the_methods_of_the_trio_one(part: str, api: str) -> None:
     value = getattr(rocketmq_py.Admin(), part)
     assert isinstance(value, Part)
     kind = type(value)
     inside = public(kind)
-    outside = public(getattr(importlib.import_module(f"rocketmq_py.{door}.admin"), kind.__name__))
+    outside = public(getattr(importlib.import_module(f"rocketmq_py.{api}.admin"), kind.__name__))
     assert outside.keys() == inside.keys()
     for method in inside:
         assert parameters(outside[method]) == parameters(inside[method]), method
-        assert inspect.iscoroutinefunction(outside[method]) == (door == "aio"), method
+        assert inspect.iscoroutinefunction(outside[method]) == (api == "aio"), method
         assert outside[method].__doc__, method
 
 
-@pytest.mark.parametrize("door", [aio, blocking], ids=["aio", "blocking"])
-def test_an_admin_has_all_parts(door: Any) -> None:
-    opened = door.Admin()
+@pytest.mark.parametrize("api", [aio, blocking], ids=["aio", "blocking"])
+def test_an_admin_has_all_parts(api: Any) -> None:
+    opened = api.Admin()
     assert vars(opened).keys() >= PARTS > {"topics"}
-    if door is blocking:
+    if api is blocking:
         opened.close()
 
 
-async def test_who_takes_the_wrong_class_on_trio_is_told() -> None:
+async def test_the_wrong_class_on_trio_raises_an_error_that_names_the_right_one() -> None:
     with pytest.raises(OutsideAsyncioError, match="programs on trio use rocketmq_py, others"):
         async with aio.Producer("127.0.0.1:1", group="g"):
             pytest.fail("not reached")
@@ -119,14 +121,14 @@ async def test_who_takes_the_wrong_class_on_trio_is_told() -> None:
 
 
 @pytest.mark.parametrize("package", [rocketmq_py, aio])
-def test_who_forgets_async_is_told(package: Any) -> None:
+def test_with_instead_of_async_with_raises_an_error(package: Any) -> None:
     producer = package.Producer("127.0.0.1:1", group="g")
     with pytest.raises(TypeError, match=r"use 'async with Producer\(...\)'; for 'with'"), producer:
         pytest.fail("not reached")
 
 
 @pytest.mark.parametrize("package", [aio, blocking])
-def test_another_doors_client_is_refused(package: Any) -> None:
+def test_the_client_of_another_api_is_refused(package: Any) -> None:
     client = package.Client("127.0.0.1:1")
     try:
         with pytest.raises(
