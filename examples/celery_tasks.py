@@ -10,7 +10,6 @@ late.
 
 from __future__ import annotations
 
-import os
 from functools import cache
 
 from celery import Celery
@@ -19,7 +18,7 @@ import rocketmq_py.integrations.kombu  # noqa: F401  # registers rocketmq://
 from rocketmq_py import Message
 from rocketmq_py.blocking import Producer
 
-app = Celery("shop", broker=f"rocketmq://{os.environ.get('NAMESRV_ADDR', '127.0.0.1:9876')}")
+app = Celery("shop", broker="rocketmq://")  # the name servers in NAMESRV_ADDR; or rocketmq://host:9876
 app.conf.update(
     task_acks_late=True,
     task_ignore_result=True,

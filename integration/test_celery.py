@@ -116,6 +116,10 @@ class Scene:
         """Wait until tasks have written these lines."""
         wait_until(lambda: set(wanted) <= set(self.lines()), lambda: self.lines())
 
+    def wait_for_count(self, count: int) -> None:
+        """Wait until tasks have written so many different lines."""
+        wait_until(lambda: len(set(self.lines())) >= count, self.lines)
+
 
 class Worker:
     """A worker's process group, and its log."""
@@ -205,7 +209,7 @@ def test_many_kills_lose_no_task(scene: Scene) -> None:
     scene.call("for number in range(200): quick.delay(number)")
     for kill in range(1, 4):
         with scene.worker(name=f"killed{kill}") as worker:
-            wait_until(lambda kill=kill: len(set(scene.lines())) >= 40 * kill, lambda: worker.log)
+            scene.wait_for_count(40 * kill)
             worker.kill()
     with scene.worker(name="last"):
         scene.wait_for(*map(str, range(200)))

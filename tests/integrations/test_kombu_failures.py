@@ -132,6 +132,15 @@ def test_several_name_servers_of_one_cluster(broker: TestBroker) -> None:
     assert len(broker.messages("q")) == 1
 
 
+def test_a_url_without_a_host_takes_the_name_servers_of_the_environment(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", f"127.0.0.1:1;{broker.name_server_address}")
+    with Connection("rocketmq://") as connection, connection.clone() as clone:
+        publish(clone, job_queue("q"), "task")
+    assert len(broker.messages("q")) == 1
+
+
 def test_no_broker_is_an_operational_error() -> None:
     with Connection("rocketmq://127.0.0.1:1") as connection, pytest.raises(OperationalError):
         connection.ensure_connection(max_retries=1, interval_start=0)

@@ -41,7 +41,7 @@ class Cluster:
     """The client of a connection, and the kombu queues that the connection declared. Thread-safe.
 
     Args:
-        address: name servers as ``host:port;host:port``.
+        address: name servers as ``host:port;host:port``. None reads NAMESRV_ADDR, else it is 127.0.0.1:9876.
         options: the transport's options.
         client_options: the client's options.
 
@@ -49,8 +49,7 @@ class Cluster:
         ConfigurationError: an address or option is not allowed. Nothing is dialled yet.
     """
 
-    def __init__(self, address: str, options: TransportOptions, client_options: ClientOptions) -> None:
-        self.address: str = address
+    def __init__(self, address: str | None, options: TransportOptions, client_options: ClientOptions) -> None:
         self.options: TransportOptions = options
         self.client: Client = Client(address, **client_options)
         self._producer = self.client.producer(group=f"{options.group_prefix}producers")
@@ -113,19 +112,27 @@ class Cluster:
     def _wait_for_route(self, topic: str) -> None:
         """Wait until the name servers know a topic that was just created."""
         deadline = time.monotonic() + ROUTE_SECONDS
-        while not self.has_topic(topic):
-            if time.monotonic() >= deadline:
-                raise TopicNotFoundError(topic, self.address)
-            time.sleep(0.05)
+        while True:
+            try:
+                self._find_topic(topic)
+            except TopicNotFoundError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
+
+    def _find_topic(self, topic: str) -> None:
+        """Raise TopicNotFoundError if the name servers do not know a topic, or as a request to them does."""
+        with suppress(SomeBrokersFailedError):
+            self._admin.topics.describe(topic)  # with the route of now, not one that is some seconds old
 
     def has_topic(self, topic: str) -> bool:
         """Return whether the name servers know a topic. Raises as a request to them does."""
         try:
-            self._admin.topics.describe(topic)  # with the route of now, not one that is some seconds old
+            self._find_topic(topic)
         except TopicNotFoundError:
             return False
-        except SomeBrokersFailedError:
-            return True
         return True
 
     def has_queue(self, queue: str) -> bool:

@@ -105,13 +105,15 @@ def _plain(name: str) -> str:
     return f"{plain[: MAX_NAME_LENGTH - len(digest) - 1]}-{digest}"
 
 
-def address_of(connection: Connection) -> str:
-    """Return the name servers in a connection's URL.
+def address_of(connection: Connection) -> str | None:
+    """Return the name servers in a connection's URL. None for a URL without a host: see ``Client``.
 
     ``rocketmq://a,b:9876`` names two name servers of one cluster. Clusters to fail over to are separate URLs.
     """
+    if not connection.hostname:
+        return None
     port = connection.port or DEFAULT_PORT
-    hosts = (connection.hostname or "127.0.0.1").split(",")
+    hosts = connection.hostname.split(",")
     return ";".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts)
 
 

@@ -108,8 +108,8 @@ class Transport(virtual.Transport):
 
     @property
     def default_connection_params(self) -> dict[str, Any]:
-        """The host and port of a URL without them."""
-        return {"hostname": "127.0.0.1", "port": DEFAULT_PORT}
+        """The port of a URL without one. A URL without a host means the environment variable NAMESRV_ADDR."""
+        return {"port": DEFAULT_PORT}
 
     @property
     def is_of_this_process(self) -> bool:
