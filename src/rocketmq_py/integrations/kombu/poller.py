@@ -187,9 +187,8 @@ class Poller:
 
 def requeue_all(deliveries: Iterable[Delivery]) -> None:
     """Requeue deliveries, up to the first failure: the others come again when their time is over."""
-    waiting: deque[Delivery] = deque(deliveries)
-    with suppress(RocketMQError):
-        while waiting:
-            waiting.popleft().requeue()
-    if waiting:
-        logger.warning("could not requeue all messages; they come again after the visibility timeout")
+    try:
+        for delivery in deliveries:
+            delivery.requeue()
+    except RocketMQError as error:
+        logger.warning("could not requeue messages; they come again after the visibility timeout: %s", error)
