@@ -129,7 +129,7 @@ class Learning:
 @pytest.fixture
 def learning(monkeypatch: pytest.MonkeyPatch) -> Learning:
     learning = Learning()
-    choose, sending_failed = FaultAwareRoundRobin.choose, SendRequest.failed
+    choose, sending_failed = FaultAwareRoundRobin.choose, SendRequest.attempt_failed
     failed, record, reached = LatencyFaults.failed, LatencyFaults.record, LatencyFaults.reached
 
     def noted_choose(choice: FaultAwareRoundRobin, route: Route, failed_broker: str | None) -> MessageQueue:
@@ -155,7 +155,7 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> Learning:
         return sending_failed(sending, error)
 
     monkeypatch.setattr(FaultAwareRoundRobin, "choose", noted_choose)
-    monkeypatch.setattr(SendRequest, "failed", noted_sending_failed)
+    monkeypatch.setattr(SendRequest, "attempt_failed", noted_sending_failed)
     monkeypatch.setattr(LatencyFaults, "failed", noted_failed)
     monkeypatch.setattr(LatencyFaults, "record", noted_record)
     monkeypatch.setattr(LatencyFaults, "reached", noted_reached)

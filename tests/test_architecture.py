@@ -246,14 +246,17 @@ def test_a_command_loads_only_what_it_uses(module: str, rooms: set[str]) -> None
     assert loaded.isdisjoint(rooms | {"rocketmq_py.consumer.pop", "rocketmq_py.consumer.lite_pull"})
 
 
-def test_modules_of_the_spark_room_import_without_cycles() -> None:
-    room = "rocketmq_py.spark."
+@pytest.mark.parametrize("room", ["client", "producer", "spark"])
+def test_modules_of_a_room_import_without_cycles(room: str) -> None:
+    prefix = f"rocketmq_py.{room}."
     imports = {
         module.stem: {
-            name.removeprefix(room).split(".")[0] for name in imported_names(module) if name.startswith(room)
+            name.removeprefix(prefix).split(".")[0]
+            for name in imported_names(module)
+            if name.startswith(prefix)
         }
-        for module in (PACKAGE / "spark").glob("*.py")
+        for module in (PACKAGE / room).glob("*.py")
     }
     while leaves := {module for module, imported in imports.items() if not imported & imports.keys()}:
         imports = {module: imported for module, imported in imports.items() if module not in leaves}
-    assert not imports
+    assert not imports, f"cycles among {sorted(imports)}"

@@ -187,10 +187,10 @@ async def consumed_plainly(address: str, calls: Calls) -> None:
 @pytest.mark.parametrize(
     ("work", "bound"),
     [
-        (pipelined, 27.0),
-        (awaited, 54.0),
+        (pipelined, 35.7),
+        (awaited, 58.1),
         (in_lists, 1.7),
-        (batching, 5.7),
+        (batching, 7.5),
         (consumed, 5.0),
         (consumed_in_lists, 4.2),
     ],

@@ -18,7 +18,7 @@ from rocketmq_py.names import (
     is_system_topic,
     retry_topic,
 )
-from rocketmq_py.producer.batch import must_go_alone
+from rocketmq_py.producer.batch import may_be_batched
 from rocketmq_py.properties import decode_properties, encode_properties
 from rocketmq_py.protocol.send_request import encode_message_properties
 
@@ -223,7 +223,7 @@ def test_a_priority_that_cannot_be(options: dict[str, Any], words: str) -> None:
 def test_a_priority_goes_along_as_a_property() -> None:
     assert "_SYS_MSG_PRIORITY_\x017\x02" in encode_message_properties(Message("T", b"x", priority=7), "id")
     assert "PRIORITY" not in encode_message_properties(Message("T", b"x"), "id")
-    assert must_go_alone(Message("T", b"x", priority=0))
+    assert not may_be_batched(Message("T", b"x", priority=0))
 
 
 def test_a_message_with_nothing_but_a_body_is_equal_to_one_with_all_defaults_given() -> None:

@@ -21,7 +21,7 @@ from rocketmq_py.properties import decode_properties
 from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.telemetry import TelemetryConsumerHook, TelemetryProducerHook
 from tests.consumer.received import QUEUE, received
-from tests.producer.test_ways_of_sending import store_batch
+from tests.producer.test_send_options import store_batch
 from tests.scripted import refuse, scripted_cluster, store
 
 
@@ -256,7 +256,7 @@ async def test_what_is_received_is_a_span_of_the_wait_with_links(spans: Spans) -
     tracer = spans.provider.get_tracer("test")
     sending = tracer.start_span("send T")
     with tracer.start_as_current_span("around") as around:
-        await hooks_of(spans).received([sent_in(sending), received(1)], [QUEUE, QUEUE], 2.0)
+        await hooks_of(spans).call_for_received([sent_in(sending), received(1)], [QUEUE, QUEUE], 2.0)
         assert trace.get_current_span() is around
     span, _ = spans.finished()
     assert span.name == "receive T"

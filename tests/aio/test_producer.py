@@ -278,7 +278,7 @@ def test_what_a_hook_around_requests_raises_is_told_by_its_name(
             await producer.send(Message("T", b"x"))
 
     run(main())
-    told = [record for record in caplog.records if "a hook raised in" in record.message]
+    told = [record for record in caplog.records if "hook failed method=" in record.message]
     assert told
     assert all("Fails.after_answer; " in record.message for record in told)
 
@@ -380,12 +380,12 @@ def test_transactions(address: str) -> None:
 
             task = asyncio.create_task(never_end())
             await began.wait()
-            assert producer.transaction_statistics.under_way == 1
+            assert producer.transaction_statistics.in_progress == 1
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
             statistics = producer.transaction_statistics
-            assert (statistics.committed, statistics.unknown, statistics.under_way) == (2, 1, 0)
+            assert (statistics.committed, statistics.unknown, statistics.in_progress) == (2, 1, 0)
         assert await count(address, "T") == 2
 
     run(main())

@@ -1,4 +1,4 @@
-"""What assignment listeners hear on every cluster, and what has happened by then and has not."""
+"""Assignment listeners are called before commits, and before other members lock revoked queues."""
 
 from __future__ import annotations
 
@@ -27,12 +27,19 @@ from tests.behaviours.test_lite_pulling import assigned, bodies, fill_evenly, po
 pytestmark = pytest.mark.doors
 
 NEVER = 1e6
-"""Seconds between two commits that come by themselves."""
+"""A commit interval that is longer than any test."""
 
 
 @attrs.define
-class Committed(AssignmentListener):
-    """Notes what is committed of queues when they are revoked; then commits, or waits, as it is told."""
+class RevocationListener(AssignmentListener):
+    """Records the committed offsets of revoked queues.
+
+    Attributes:
+        consumer: if set, ``on_revoked`` commits with it.
+        may_return: ``on_revoked`` waits for it.
+        assigned: the assigned queues.
+        revoked: the revoked queues, with their committed offsets at that time.
+    """
 
     client: Client
     group: str
@@ -52,7 +59,7 @@ class Committed(AssignmentListener):
         if not is_retry_topic(queues[0].topic):
             await self.may_return.wait()
 
-    async def has_revoked(self, count: int) -> None:
+    async def wait_until_revoked(self, count: int) -> None:
         with trio.fail_after(PATIENCE):
             while len(self.revoked) < count:
                 await trio.sleep(0.02)
@@ -63,7 +70,7 @@ def is_retry_topic(topic: str) -> bool:
 
 
 async def committed(client: Client, group: str, queue: MessageQueue) -> int | None:
-    # 4.x brokers say 0 of a queue in which the group never was.
+    # 4.x brokers answer 0 for a queue that the group has never consumed.
     return await client.brokers.committed_offset(group, queue, zero_if_new=False) or None
 
 
@@ -87,22 +94,22 @@ def lite_consumer(
     )
 
 
-async def test_what_was_polled_is_committed_after_queues_are_revoked(
+async def test_offsets_are_committed_after_on_revoked_has_returned(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     await fill_evenly(client, topic, 80)
-    listener = Committed(client, unique)
+    listener = RevocationListener(client, unique)
     async with lite_consumer(client, cluster.address, unique, listener) as first:
         first.subscribe(topic)
         assert bodies(await poll(first, 80)) == numbers(range(80))
         assert sorted(listener.assigned) == first.assignment
-        assert await first.poll(timeout=0) == []  # what was polled is done with
+        assert await first.poll(timeout=0) == []  # acknowledges the polled messages
         async with lite_consumer(client, cluster.address, unique) as second:
             second.subscribe(topic)
-            await listener.has_revoked(2)
+            await listener.wait_until_revoked(2)
             lost = list(listener.revoked)
             assert list(listener.revoked.values()) == [None, None]
-            assert set(lost) < set(first.assignment), "they are its own until the listener returns"
+            assert set(lost) < set(first.assignment), "the queues stay assigned until the listener returns"
             await trio.sleep(1)
             assert [await committed(client, unique, queue) for queue in lost] == [None, None]
             listener.may_return.set()
@@ -110,15 +117,15 @@ async def test_what_was_polled_is_committed_after_queues_are_revoked(
             with trio.fail_after(PATIENCE):
                 while [await committed(client, unique, queue) for queue in lost] != [20, 20]:
                     await trio.sleep(0.05)
-    assert set(listener.revoked) == set(listener.assigned), "at the end it loses the others"
+    assert set(listener.revoked) == set(listener.assigned), "closing revokes the other queues"
 
 
-async def test_a_listener_commits_what_only_it_knows_to_be_done(
+async def test_a_listener_can_commit_when_queues_are_revoked(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     await fill_evenly(client, topic, 80)
     received: list[ReceivedMessage] = []
-    listener = Committed(client, unique)
+    listener = RevocationListener(client, unique)
     listener.may_return.set()
     async with lite_consumer(client, cluster.address, unique, listener, auto_commit=False) as first:
         listener.consumer = first
@@ -127,7 +134,7 @@ async def test_a_listener_commits_what_only_it_knows_to_be_done(
         await fill_evenly(client, topic, 80, start=80)
         received += await poll(first, 80)
         assert listener.revoked == {}
-    assert list(listener.revoked.values()) == [None] * 4, "it is told when it closes, and may commit then"
+    assert list(listener.revoked.values()) == [None] * 4, "on_revoked is called when the consumer closes"
     assert [await committed(client, unique, queue) for queue in listener.revoked] == [40] * 4
     async with lite_consumer(client, cluster.address, unique) as second:
         second.subscribe(topic)
@@ -136,22 +143,22 @@ async def test_a_listener_commits_what_only_it_knows_to_be_done(
     assert bodies(received) == numbers(range(164))
 
 
-async def test_a_listener_says_where_to_begin(
+async def test_a_listener_can_seek_newly_assigned_queues(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
-    class Seeking(AssignmentListener):
+    class SeekingListener(AssignmentListener):
         async def on_assigned(self, queues: list[MessageQueue]) -> None:
             for queue in queues:
                 await consumer.seek(queue, 15)
 
     await fill_evenly(client, topic, 80)
-    async with lite_consumer(client, cluster.address, unique, Seeking()) as consumer:
+    async with lite_consumer(client, cluster.address, unique, SeekingListener()) as consumer:
         consumer.subscribe(topic)
         messages = await poll(consumer, 20)
     assert Counter(message.queue_offset for message in messages) == dict.fromkeys(range(15, 20), 4)
 
 
-async def test_no_member_locks_a_queue_before_the_listener_of_its_last_owner_returns(
+async def test_no_member_locks_a_queue_before_on_revoked_of_its_owner_has_returned(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     def consumer(listener: AssignmentListener | None = None) -> PushConsumer:
@@ -167,7 +174,7 @@ async def test_no_member_locks_a_queue_before_the_listener_of_its_last_owner_ret
         )
 
     first, second = Collector(80), Collector(1)
-    listener = Committed(client, unique)
+    listener = RevocationListener(client, unique)
     async with trio.open_nursery() as nursery, consumer(listener) as one:
         one.subscribe(topic)
         nursery.start_soon(one.run, first)
@@ -193,4 +200,6 @@ async def test_no_member_locks_a_queue_before_the_listener_of_its_last_owner_ret
             two.stop()
             one.stop()
     assert {message.queue for message in second.messages} == set(lost)
-    assert sorted([*first.bodies, *second.bodies], key=int) == numbers(range(160)), "and nothing comes twice"
+    assert sorted([*first.bodies, *second.bodies], key=int) == numbers(range(160)), (
+        "each message is handled once"
+    )

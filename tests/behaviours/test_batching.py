@@ -1,4 +1,4 @@
-"""Batches that the user makes, at the edges of what brokers take, and batches that make themselves."""
+"""Batches of send_batch at the limits of brokers, and batches of the BatchingProducer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.behaviours.reading import PATIENCE, read_all, until_readable
 pytestmark = pytest.mark.doors
 
 LARGEST = 4 * 1024 * 1024
-"""What brokers take in one request unless their settings say otherwise."""
+"""The default limit of brokers for one request, in bytes."""
 
 
 def size_in_batch(message: Message) -> int:
@@ -26,7 +26,7 @@ def size_in_batch(message: Message) -> int:
 
 
 async def check_results(client: Client, results: dict[bytes, SendResult], topic: str) -> None:
-    """See that every message is where its result says, and under the ids that the result names."""
+    """Check that every message is at the offset, and has the ids, of its result."""
     received = await read_all(client, topic, count=len(results))
     assert len(received) == len(results)
     for message in received:
@@ -39,9 +39,7 @@ async def check_results(client: Client, results: dict[bytes, SendResult], topic:
 # Lists, at the edges
 
 
-async def test_a_list_of_just_the_size_that_brokers_take_goes_in_one_request(
-    client: Client, topic: str
-) -> None:
+async def test_a_list_of_the_maximum_size_is_sent_in_one_request(client: Client, topic: str) -> None:
     overhead = size_in_batch(Message(topic, b"x")) - 1
     body = random.Random(1).randbytes
     fitting = [Message(topic, body(size)) for size in (1000, LARGEST - 1000 - 2 * overhead)]
@@ -61,7 +59,7 @@ async def test_a_list_of_just_the_size_that_brokers_take_goes_in_one_request(
     ]
 
 
-async def test_a_list_of_one_byte_more_is_refused(client: Client, topic: str) -> None:
+async def test_a_message_one_byte_above_the_maximum_size_is_rejected(client: Client, topic: str) -> None:
     overhead = size_in_batch(Message(topic, b"x")) - 1
     message = Message(topic, random.Random(1).randbytes(LARGEST + 1 - overhead))
     async with client.producer(
@@ -71,14 +69,12 @@ async def test_a_list_of_one_byte_more_is_refused(client: Client, topic: str) ->
             await producer.send_batch([message])
         assert caught.value.delivery is Delivery.REFUSED
     async with client.producer("senders") as producer:
-        with pytest.raises(MessageTooLargeError, match="message 0 of the list: it takes 4194305 bytes"):
+        with pytest.raises(MessageTooLargeError, match=r"messages\[0\]: it takes 4194305 bytes"):
             await producer.send_batch([message])
 
 
 @pytest.mark.long
-async def test_more_messages_than_a_broker_counts_are_stored_one_after_the_other(
-    client: Client, topic: str
-) -> None:
+async def test_more_messages_than_brokers_can_count_are_stored_in_order(client: Client, topic: str) -> None:
     count = MAX_BATCHED_MESSAGES + 10
     async with client.producer("senders", send_timeout=30) as producer:
         queue = (await producer.queues(topic))[0]
@@ -89,7 +85,7 @@ async def test_more_messages_than_a_broker_counts_are_stored_one_after_the_other
     await until_readable(client, topic, count=count + 1)
 
 
-async def test_the_longest_properties_of_a_message_in_a_list_come_back(client: Client, topic: str) -> None:
+async def test_the_longest_properties_of_a_batched_message_are_stored(client: Client, topic: str) -> None:
     others = len("UNIQ_KEY=;WAIT=true;long=;") + 32
     value = "x" * (MAX_BATCHED_PROPERTIES - others)
     messages = [
@@ -122,7 +118,7 @@ def results_of(pending: dict[bytes, PendingSend]) -> dict[bytes, SendResult]:
     return {body: one.result() for body, one in pending.items()}
 
 
-async def test_every_message_is_where_its_own_result_says(client: Client, topic: str) -> None:
+async def test_every_message_is_at_the_offset_in_its_result(client: Client, topic: str) -> None:
     async with client.batching_producer("senders", max_batch_messages=70) as producer:
         pending = await send_numbers(producer, topic, 1000)
         await producer.flush()
@@ -132,9 +128,7 @@ async def test_every_message_is_where_its_own_result_says(client: Client, topic:
     await check_results(client, results, topic)
 
 
-async def test_one_queue_has_its_messages_in_the_order_in_which_they_were_sent(
-    client: Client, topic: str
-) -> None:
+async def test_a_queue_stores_batched_messages_in_the_order_of_sending(client: Client, topic: str) -> None:
     async with client.batching_producer("senders", max_batch_messages=64) as producer:
         queue = (await producer.queues(topic))[2]
         pending = await send_numbers(producer, topic, 1000, queue)
@@ -164,7 +158,7 @@ async def test_keys_keep_their_order_while_many_tasks_send(client: Client, topic
     assert steps == {key: list(range(100)) for key in range(8)}
 
 
-async def test_messages_of_all_kinds_keep_their_turn(client: Client, topic: str) -> None:
+async def test_batched_and_single_messages_keep_their_order(client: Client, topic: str) -> None:
     queue = (await client.routes.get(topic)).write_queues[0]
     bodies = [b"small", random.Random(1).randbytes(100_000), b"then", b"compressible " * 1000, b"last"]
     async with client.batching_producer("senders") as producer:
@@ -185,14 +179,16 @@ async def test_a_delayed_message_is_delayed_among_others(client: Client, topic: 
     assert received[b"later"].store_time_ms - received[b"at once"].store_time_ms > 500
 
 
-async def test_leaving_sends_what_is_collected(cluster: ClusterUnderTest, client: Client, topic: str) -> None:
+async def test_closing_sends_the_collected_messages(
+    cluster: ClusterUnderTest, client: Client, topic: str
+) -> None:
     async with BatchingProducer(cluster.address, group="senders", linger=60) as producer:
         pending = await send_numbers(producer, topic, 50)
         assert producer.pending == 50
     await check_results(client, results_of(pending), topic)
 
 
-async def test_senders_wait_while_too_much_is_buffered(client: Client, topic: str) -> None:
+async def test_senders_wait_for_max_buffered_bytes(client: Client, topic: str) -> None:
     most = 20_000
     async with client.batching_producer(
         "senders", linger=60, max_batch_size=5_000, max_buffered_bytes=most

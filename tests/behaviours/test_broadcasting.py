@@ -1,3 +1,5 @@
+"""Broadcasting consumers: each member receives every message, and keeps its offsets in a file."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -13,7 +15,7 @@ from tests.behaviours.doors import new
 pytestmark = pytest.mark.doors
 
 PATIENCE = 60
-"""Seconds after which a test that still waits has failed."""
+"""Seconds after which a waiting test fails."""
 
 
 async def fill(client: Client, topic: str, numbers: range) -> None:
@@ -23,7 +25,7 @@ async def fill(client: Client, topic: str, numbers: range) -> None:
 
 
 class Member:
-    """A broadcasting consumer, and how often it got each message."""
+    """A broadcasting consumer that counts the deliveries of each message."""
 
     def __init__(
         self, client: Client, cluster: ClusterUnderTest, group: str, topic: str, folder: Path, name: str
@@ -34,9 +36,9 @@ class Member:
         self.topic = topic
         self.folder = folder
         self.name = name
-        self.got: Counter[int] = Counter()
+        self.delivered: Counter[int] = Counter()
         self.fails_on: set[int] = set()
-        self._more = trio.lowlevel.ParkingLot()
+        self._changed = trio.lowlevel.ParkingLot()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with new(
@@ -53,15 +55,15 @@ class Member:
             task_status.started()
             await consumer.run(self._handle)
 
-    async def until(self, *ranges: range) -> None:
+    async def wait_for(self, *ranges: range) -> None:
         with trio.fail_after(PATIENCE):
-            while not all(self.got[number] for numbers in ranges for number in numbers):
-                await self._more.park()
+            while not all(self.delivered[number] for numbers in ranges for number in numbers):
+                await self._changed.park()
 
     async def _handle(self, message: ReceivedMessage) -> None:
         number = int(message.body)
-        self.got[number] += 1
-        self._more.unpark_all()
+        self.delivered[number] += 1
+        self._changed.unpark_all()
         if number in self.fails_on:
             raise ValueError("no")
 
@@ -75,7 +77,7 @@ def members(
     ]
 
 
-async def test_every_member_gets_every_message_once(
+async def test_every_member_receives_every_message_once(
     client: Client, topic: str, members: list[Member]
 ) -> None:
     await fill(client, topic, range(50))
@@ -83,16 +85,16 @@ async def test_every_member_gets_every_message_once(
         for member in members:
             await nursery.start(member.run)
         for member in members:
-            await member.until(range(50))
+            await member.wait_for(range(50))
         await fill(client, topic, range(50, 100))
         for member in members:
-            await member.until(range(100))
+            await member.wait_for(range(100))
         nursery.cancel_scope.cancel()
     for member in members:
-        assert member.got == Counter(range(100))
+        assert member.delivered == Counter(range(100))
 
 
-async def test_a_member_that_is_started_anew_goes_on_where_it_was(
+async def test_a_restarted_member_continues_at_its_offsets(
     client: Client, topic: str, members: list[Member]
 ) -> None:
     member, other = members[:2]
@@ -100,31 +102,29 @@ async def test_a_member_that_is_started_anew_goes_on_where_it_was(
         await fill(client, topic, numbers)
         async with trio.open_nursery() as nursery:
             await nursery.start(member.run)
-            await member.until(numbers)
+            await member.wait_for(numbers)
             nursery.cancel_scope.cancel()
-    assert member.got == Counter(range(90))
-    # What one member has does not count for another.
+    assert member.delivered == Counter(range(90))
+    # Another member has its own offsets.
     async with trio.open_nursery() as nursery:
         await nursery.start(other.run)
-        await other.until(range(90))
+        await other.wait_for(range(90))
         nursery.cancel_scope.cancel()
 
 
-async def test_what_fails_does_not_come_again_and_what_follows_does(
-    client: Client, topic: str, members: list[Member]
-) -> None:
+async def test_failed_messages_are_skipped(client: Client, topic: str, members: list[Member]) -> None:
     member = members[0]
     member.fails_on = {3, 7}
     await fill(client, topic, range(20))
     async with trio.open_nursery() as nursery:
         await nursery.start(member.run)
-        await member.until(range(20))
+        await member.wait_for(range(20))
         await fill(client, topic, range(20, 40))
-        await member.until(range(40))
+        await member.wait_for(range(40))
         nursery.cancel_scope.cancel()
     async with trio.open_nursery() as nursery:
         await nursery.start(member.run)
         await fill(client, topic, range(40, 50))
-        await member.until(range(40, 50))
+        await member.wait_for(range(40, 50))
         nursery.cancel_scope.cancel()
-    assert member.got == Counter(range(50))
+    assert member.delivered == Counter(range(50))

@@ -1,4 +1,4 @@
-"""Delay levels on all brokers; exact times and recalls on those that have them."""
+"""Delay levels on all brokers, timed messages and recalls on brokers that support them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_a_delay_level_by_number_and_by_name(client: Client, topic: str, l
     assert later.store_time_ms - later.born_time_ms >= 900, "the clusters of these tests delay level 3 by 1 s"
 
 
-async def test_an_exact_time_is_kept_or_refused(
+async def test_a_timed_message_is_delivered_in_time_or_rejected(
     cluster: ClusterUnderTest, client: Client, topic: str
 ) -> None:
     due = time.time_ns() // 1_000_000 + 2000
@@ -45,7 +45,7 @@ async def test_an_exact_time_is_kept_or_refused(
     assert timed.store_time_ms >= due - 100
 
 
-async def test_a_recalled_message_does_not_come(
+async def test_a_recalled_message_is_not_delivered(
     cluster: ClusterUnderTest, client: Client, topic: str
 ) -> None:
     async with client.producer("senders") as producer:

@@ -1,16 +1,15 @@
-"""A group of 20 members over 200 queues, while members come and go and topics grow.
+"""A group of 20 members over 200 queues, while members join and leave and topics grow.
 
-What the protocol allows. Each member decides by itself which queues are its own, from the queues that it
-knows of and the members that a broker lists to it: its view. Two members with the same view never take the
-same queue, and leave none out. So a queue may be owned twice, or by nobody, only while the views of members
-differ: from the moment in which a broker learns of a change, about which it gives notice to all members at
-once, until each has looked again. Nothing else, and no time, leads to another look here:
-``rebalance_interval`` is longer than any test. (A topic's new queues are found with the next look at its
-route.)
+Guarantees of the protocol. Each member allocates queues to itself from its view: the queues in its route and
+the members that a broker lists. Members with the same view never take the same queue, and leave none out. A
+queue can therefore have two owners, or none, only while the views of members differ. That is the case from
+the moment when a broker notices a change, and notifies all members, until each of them has rebalanced.
+Nothing else starts a rebalance here, since ``rebalance_interval`` is longer than any test. New queues of a
+topic are found with the next refresh of its route.
 
-While a queue is owned twice, out of order both owners may hand out the same messages. A member hands out
-nothing of a queue from its decision on that it is another's. In order, the broker's lock lets one owner only
-hand out messages: each is handed out once, and in its order.
+While a queue has two owners, both may deliver the same messages to concurrent handlers. A member delivers no
+message of a queue after it has decided to revoke it. Orderly consumers need the broker's lock, so only one
+owner delivers messages, each once and in order.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ QUEUES_AT_FIRST, QUEUES = 45, 50
 
 
 class Group:
-    """The members of a group, what each has decided, and what they have handled.
+    """The members of a group, with their views, their queues and the handled messages.
 
-    It is the strategy of all members: so it sees every look that a member takes, and what came of it.
+    It is also the allocation strategy of all members, so that it observes each rebalance.
     """
 
     def __init__(self, cluster: ClusterUnderTest, name: str, *, orderly: bool) -> None:
@@ -49,7 +48,7 @@ class Group:
         self.owners: defaultdict[MessageQueue, set[str]] = defaultdict(set)
         self.running: set[MessageQueue] = set()
         self._views: dict[tuple[str, str], tuple[int, Sequence[str]]] = {}
-        self._shares: dict[tuple[str, str], set[MessageQueue]] = {}
+        self._allocated: dict[tuple[str, str], set[MessageQueue]] = {}
 
     def __call__(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str], /
@@ -57,7 +56,7 @@ class Group:
         share = allocate_averagely(group, client_id, queues, client_ids)
         topic = queues[0].topic
         self._views[topic, client_id] = len(queues), list(client_ids)
-        self._shares[topic, client_id] = set(share)
+        self._allocated[topic, client_id] = set(share)
         for queue in share:
             self.owners[queue].add(client_id)
         return share
@@ -80,12 +79,12 @@ class Group:
             task_status.started(consumer)
             await consumer.run(self._handler(client_id))
             for topic in self.queues:
-                del self._shares[topic, client_id]
+                del self._allocated[topic, client_id]
 
     def _handler(self, client_id: str) -> Callable[[ReceivedMessage], object]:
         async def handle(message: ReceivedMessage) -> None:
             queue = message.queue
-            assert queue in self._shares[queue.topic, client_id], "it is another's"
+            assert queue in self._allocated[queue.topic, client_id], "the queue belongs to another member"
             if self.orderly:
                 assert queue not in self.running, "one message of a queue at a time"
                 self.running.add(queue)
@@ -97,16 +96,16 @@ class Group:
 
     @property
     def has_settled(self) -> bool:
-        """Whether all members have the same view, which is the right one."""
+        """Whether the views of all members are up to date."""
         ids = sorted(self.members)
         return all(
-            self._views.get((topic, of)) == (queues, ids)
+            self._views.get((topic, client_id)) == (queues, ids)
             for topic, queues in self.queues.items()
-            for of in ids
+            for client_id in ids
         )
 
     def check_owners(self) -> None:
-        """Each queue has one owner, and all members have as many of a topic, as far as that goes."""
+        """Check that each queue has one owner, and that the queues of each topic are evenly distributed."""
         for topic, queues in self.queues.items():
             shares = [
                 [queue for queue in member.queues if queue.topic == topic] for member in self.members.values()
@@ -115,8 +114,8 @@ class Group:
             assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-class Life:
-    """What happens to a group."""
+class GroupChanges:
+    """Changes a group, and waits until it has settled."""
 
     def __init__(self, group: Group, client: Client, nursery: trio.Nursery) -> None:
         self.group = group
@@ -125,7 +124,7 @@ class Life:
         self._nursery = nursery
 
     async def grow(self, queues: int) -> None:
-        """Give each topic so many queues."""
+        """Set the number of queues of each topic."""
         for topic in self.group.topics:
             await create_topic(self.client, topic, queues=queues)
             self.group.queues[topic] = queues
@@ -139,23 +138,25 @@ class Life:
             self.group.members.pop(client_id).stop()
 
     async def settle(self) -> None:
-        """Send messages to all queues while the group finds its shares, and wait until all is handled."""
+        """Send messages to all queues while the group rebalances, and wait until all are handled."""
         await self._send()
         await self._until(lambda: self.group.has_settled)
         self.group.check_owners()
         await self._send()
-        await self._until(lambda: all(len(set(self.group.handled[of])) == self.sent[of] for of in self.sent))
+        await self._until(
+            lambda: all(len(set(self.group.handled[queue])) == count for queue, count in self.sent.items())
+        )
 
     async def _send(self) -> None:
-        # In one try, however long it takes: a second one could store a message twice.
+        # A single attempt with a long timeout, since a retry could store a message twice.
         async with self.client.producer("senders", send_timeout=PATIENCE) as producer:
             pending = []
             for topic in self.group.topics:
                 for queue in (await self.client.routes.get(topic)).write_queues:
                     pending.append(await producer.submit(Message(topic, b"x"), queue=queue))
                     self.sent[queue] += 1
-            for one in pending:
-                await one
+            for future in pending:
+                await future
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         with trio.fail_after(PATIENCE):
@@ -164,35 +165,37 @@ class Life:
 
 
 @asynccontextmanager
-async def life_of(group: Group, client: Client) -> AsyncIterator[Life]:
+async def changes_of(group: Group, client: Client) -> AsyncIterator[GroupChanges]:
     async with trio.open_nursery() as nursery:
-        life = Life(group, client, nursery)
-        await life.grow(QUEUES_AT_FIRST)
-        yield life
+        changes = GroupChanges(group, client, nursery)
+        await changes.grow(QUEUES_AT_FIRST)
+        yield changes
         for member in group.members.values():
             member.stop()
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
-async def test_a_large_group_settles_whenever_anything_changes(
+async def test_a_large_group_settles_after_every_change(
     cluster: ClusterUnderTest, client: Client, unique: str, orderly: bool
 ) -> None:
     group = Group(cluster, unique, orderly=orderly)
-    async with life_of(group, client) as life:
-        await life.join(MEMBERS)
-        await life.settle()
-        await life.leave(MEMBERS // 3)
-        await life.settle()
-        await life.grow(QUEUES)
-        await life.join(MEMBERS // 3)
-        await life.settle()
-        await life.leave(MEMBERS // 4)
-        await life.join(MEMBERS // 4)
-        await life.settle()
+    async with changes_of(group, client) as changes:
+        await changes.join(MEMBERS)
+        await changes.settle()
+        await changes.leave(MEMBERS // 3)
+        await changes.settle()
+        await changes.grow(QUEUES)
+        await changes.join(MEMBERS // 3)
+        await changes.settle()
+        await changes.leave(MEMBERS // 4)
+        await changes.join(MEMBERS // 4)
+        await changes.settle()
         assert len(group.members) == MEMBERS
-        assert len(life.sent) == TOPICS * QUEUES
+        assert len(changes.sent) == TOPICS * QUEUES
     for queue, offsets in group.handled.items():
         if orderly:
-            assert offsets == list(range(life.sent[queue])), "each once, in order"
-        elif len(offsets) > life.sent[queue]:
-            assert len(group.owners[queue]) > 1, "again, although it has had one owner only"
+            assert offsets == list(range(changes.sent[queue])), "each message is handled once, in order"
+        elif len(offsets) > changes.sent[queue]:
+            assert len(group.owners[queue]) > 1, (
+                "a message was handled twice although its queue had one owner"
+            )

@@ -1,4 +1,4 @@
-"""What lite pull consumers promise on every cluster."""
+"""Lite pull consumers: polling, positions, pauses and commits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def consumer_of(client: Client | str, group: str, *, auto_commit: bool = True) -
 
 
 async def fill_evenly(client: Client, topic: str, count: int, *, tags: str = "", start: int = 0) -> None:
-    """Send messages to the queues in turn; what is tried again stays where it belongs."""
+    """Send messages round robin to fixed queues, so that a retry does not change the distribution."""
     queues = itertools.cycle((await client.routes.get(topic)).write_queues)
     async with client.producer("fillers") as producer:
         for number in range(start, start + count):
@@ -39,7 +39,7 @@ async def fill_evenly(client: Client, topic: str, count: int, *, tags: str = "",
 
 
 async def poll(consumer: LitePullConsumer, count: int) -> list[ReceivedMessage]:
-    """Poll until there are so many messages."""
+    """Poll ``count`` messages."""
     messages: list[ReceivedMessage] = []
     with trio.fail_after(PATIENCE):
         while len(messages) < count:
@@ -52,14 +52,16 @@ def bodies(messages: list[ReceivedMessage]) -> list[bytes]:
 
 
 async def assigned(consumer: LitePullConsumer, count: int) -> list[MessageQueue]:
-    """Wait until the consumer has so many queues."""
+    """Wait until the consumer has ``count`` queues, and return them."""
     with trio.fail_after(PATIENCE):
         while len(consumer.assignment) != count:
             await trio.sleep(0.05)
     return consumer.assignment
 
 
-async def test_a_group_goes_on_where_its_last_member_stopped(client: Client, topic: str, unique: str) -> None:
+async def test_a_new_member_continues_at_the_committed_offsets(
+    client: Client, topic: str, unique: str
+) -> None:
     await fill_evenly(client, topic, 200)
     received = []
     for _ in range(2):
@@ -73,7 +75,7 @@ async def test_a_group_goes_on_where_its_last_member_stopped(client: Client, top
         assert await client.brokers.committed_offset(unique, queue) == end
 
 
-async def test_two_members_share_the_queues_and_hand_them_over(
+async def test_two_members_share_the_queues(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     received: list[ReceivedMessage] = []
@@ -95,7 +97,7 @@ async def test_two_members_share_the_queues_and_hand_them_over(
     assert bodies(received) == numbers(range(240))
 
 
-async def test_a_push_consumer_goes_on_where_a_lite_pull_consumer_stopped(
+async def test_a_push_consumer_continues_at_the_offsets_of_a_lite_pull_consumer(
     client: Client, topic: str, unique: str
 ) -> None:
     await fill_evenly(client, topic, 100)
@@ -109,7 +111,7 @@ async def test_a_push_consumer_goes_on_where_a_lite_pull_consumer_stopped(
     assert bodies(first + collector.messages) == numbers(range(100))
 
 
-async def test_assigned_queues_and_places(client: Client, topic: str, unique: str) -> None:
+async def test_assigned_queues_can_be_seeked_and_committed(client: Client, topic: str, unique: str) -> None:
     middle = await fill_with_a_pause(client, topic)
     async with consumer_of(client, unique) as consumer:
         queues = await consumer.queues(topic)
@@ -135,7 +137,7 @@ async def test_assigned_queues_and_places(client: Client, topic: str, unique: st
         assert await consumer.committed(queue) == 3
 
 
-async def test_only_what_was_committed_by_hand_is_committed(client: Client, topic: str, unique: str) -> None:
+async def test_without_auto_commit_only_commit_commits(client: Client, topic: str, unique: str) -> None:
     await fill_evenly(client, topic, 40)
     await until_readable(client, topic, count=40)
     async with consumer_of(client, unique, auto_commit=False) as consumer:
@@ -150,7 +152,9 @@ async def test_only_what_was_committed_by_hand_is_committed(client: Client, topi
         assert not await client.brokers.committed_offset(unique, other)
 
 
-async def test_pauses(client: Client, topic: str, unique: str) -> None:
+async def test_a_paused_queue_is_not_polled_until_it_is_resumed(
+    client: Client, topic: str, unique: str
+) -> None:
     async with consumer_of(client, unique) as consumer:
         consumer.subscribe(topic)
         queue, *others = await assigned(consumer, 4)
@@ -166,22 +170,22 @@ async def test_pauses(client: Client, topic: str, unique: str) -> None:
 
 
 @pytest.mark.parametrize("subscribes", [True, False])
-async def test_some_messages_by_tags_and_by_a_condition(
+async def test_tags_and_sql_filters_select_messages(
     client: Client, topic: str, unique: str, subscribes: bool
 ) -> None:
     await fill_evenly(client, topic, 20, tags="A")
     await fill_evenly(client, topic, 20, tags="B", start=20)
-    for number, wanted in enumerate(({"tags": "B || C"}, {"sql": "TAGS = 'B'"})):
+    for number, filter_options in enumerate(({"tags": "B || C"}, {"sql": "TAGS = 'B'"})):
         async with consumer_of(client, f"{unique}-{number}") as consumer:
             if subscribes:
-                consumer.subscribe(topic, **wanted)
+                consumer.subscribe(topic, **filter_options)
             else:
-                await consumer.assign(await consumer.queues(topic), **wanted)
+                await consumer.assign(await consumer.queues(topic), **filter_options)
             assert bodies(await poll(consumer, 20)) == numbers(range(20, 40))
 
 
-@pytest.mark.doors("trio", "asyncio", "uvloop")  # nobody can cancel a thread
-async def test_iterating_over_what_comes(client: Client, topic: str, unique: str) -> None:
+@pytest.mark.doors("trio", "asyncio", "uvloop")  # threads cannot be cancelled
+async def test_async_for_returns_new_messages(client: Client, topic: str, unique: str) -> None:
     received = []
     async with consumer_of(client, unique) as consumer, trio.open_nursery() as nursery:
         consumer.subscribe(topic)
@@ -198,7 +202,7 @@ async def test_iterating_over_what_comes(client: Client, topic: str, unique: str
     assert bodies(received) == numbers(range(50))
 
 
-async def test_in_a_namespace(cluster: ClusterUnderTest, unique: str) -> None:
+async def test_a_consumer_in_a_namespace_polls_and_commits(cluster: ClusterUnderTest, unique: str) -> None:
     async with Client(cluster.address, namespace="tenant") as client:
         await create_topic(client, unique, queues=4)
         await fill_evenly(client, unique, 20)

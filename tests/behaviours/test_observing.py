@@ -52,7 +52,7 @@ async def test_hooks_see_sends_and_may_forbid_them(client: Client, topic: str) -
     async with client.producer("senders") as producer:
         client.add_rpc_hook(Requests())
         producer.add_hook(NoSecrets())
-        with pytest.raises(SendForbiddenError, match="NoSecrets forbids to send it: no secrets"):
+        with pytest.raises(SendForbiddenError, match="NoSecrets forbids the send: no secrets"):
             await producer.send(Message(topic, b"secret"))
         result = await producer.send(Message(topic, b"public"))
         pending = await producer.submit(Message(topic, b"public"))

@@ -1,4 +1,4 @@
-"""Looking at what is consumed: hooks, traces, spans, statistics."""
+"""Observability of consumers: hooks, trace records, OpenTelemetry spans and statistics."""
 
 from __future__ import annotations
 
@@ -55,14 +55,16 @@ async def send(client: Client, topic: str, count: int) -> None:
     await until_readable(client, topic, count=count)
 
 
-async def until(holds: Callable[[], object]) -> None:
-    """Poll until something holds."""
+async def wait_until(condition: Callable[[], object]) -> None:
+    """Poll a condition until it holds."""
     with trio.fail_after(PATIENCE):
-        while not holds():
+        while not condition():
             await trio.sleep(0.02)
 
 
-class Seen(ConsumerHook):
+class RecordingHook(ConsumerHook):
+    """A hook that records the contexts of calls."""
+
     def __init__(self) -> None:
         self.contexts: list[ConsumeContext] = []
 
@@ -73,9 +75,9 @@ class Seen(ConsumerHook):
         self.contexts.append(context)
 
 
-async def fail_the_first_time(message: ReceivedMessage) -> None:
+async def fail_first_delivery(message: ReceivedMessage) -> None:
     if not message.reconsume_times:
-        raise ValueError("the first time fails")
+        raise ValueError("the first delivery fails")
 
 
 @pytest.mark.parametrize("kind", ["concurrent", "orderly"])
@@ -88,42 +90,44 @@ async def test_hooks_see_each_delivery(client: Client, topic: str, unique: str, 
         orderly=kind == "orderly",
         suspend_current_queue=0.1,
     )
-    consumer.add_hook(seen := Seen())
-    async with running(consumer, topic, fail_the_first_time):
-        await until(lambda: len(seen.contexts) == 16)
-    assert {(context.operation, context.consumer_group) for context in seen.contexts} == {
+    consumer.add_hook(hook := RecordingHook())
+    async with running(consumer, topic, fail_first_delivery):
+        await wait_until(lambda: len(hook.contexts) == 16)
+    assert {(context.operation, context.consumer_group) for context in hook.contexts} == {
         (ConsumeOperation.PROCESS, unique)
     }
-    of_first = [context for context in seen.contexts if not context.messages[0].reconsume_times]
-    again = [context for context in seen.contexts if context.messages[0].reconsume_times]
-    assert {context.returned for context in of_first} == {ConsumeReturnType.EXCEPTION}
-    assert {context.returned for context in again} == {ConsumeReturnType.SUCCESS}
-    assert {context.queue.topic for context in again} == {topic if kind == "orderly" else f"%RETRY%{unique}"}
-    assert {context.messages[0].topic for context in seen.contexts} == {topic}
+    first = [context for context in hook.contexts if not context.messages[0].reconsume_times]
+    retried = [context for context in hook.contexts if context.messages[0].reconsume_times]
+    assert {context.returned for context in first} == {ConsumeReturnType.EXCEPTION}
+    assert {context.returned for context in retried} == {ConsumeReturnType.SUCCESS}
+    assert {context.queue.topic for context in retried} == {
+        topic if kind == "orderly" else f"%RETRY%{unique}"
+    }
+    assert {context.messages[0].topic for context in hook.contexts} == {topic}
 
 
-async def test_hooks_see_what_is_broadcast(client: Client, topic: str, unique: str, tmp_path: Path) -> None:
+async def test_hooks_see_broadcast_messages(client: Client, topic: str, unique: str, tmp_path: Path) -> None:
     await send(client, topic, 4)
     consumer = client.push_consumer(
         unique, broadcasting=True, local_offsets=tmp_path, consume_from=ConsumeFrom.FIRST, batch_size=4
     )
-    consumer.add_hook(seen := Seen())
+    consumer.add_hook(hook := RecordingHook())
     async with running(consumer, topic, lambda messages: None):
-        await until(lambda: sum(len(context.messages) for context in seen.contexts) == 4)
-    assert all(context.success for context in seen.contexts)
+        await wait_until(lambda: sum(len(context.messages) for context in hook.contexts) == 4)
+    assert all(context.success for context in hook.contexts)
 
 
-async def test_hooks_see_what_is_polled(client: Client, topic: str, unique: str) -> None:
+async def test_hooks_see_polled_messages(client: Client, topic: str, unique: str) -> None:
     await send(client, topic, 8)
     async with client.lite_pull_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
-        consumer.add_hook(seen := Seen())
+        consumer.add_hook(hook := RecordingHook())
         consumer.subscribe(topic)
         polled: list[ReceivedMessage] = []
         with trio.fail_after(PATIENCE):
             while len(polled) < 8:
                 polled += await consumer.poll()
-    assert [message for context in seen.contexts for message in context.messages] == polled
-    for context in seen.contexts:
+    assert [message for context in hook.contexts for message in context.messages] == polled
+    for context in hook.contexts:
         assert context.operation is ConsumeOperation.RECEIVE
         assert {message.queue for message in context.messages} == {context.queue}
 
@@ -137,20 +141,22 @@ async def test_trace_records_are_in_the_trace_topic(
     consumer = client.push_consumer(
         unique, trace=traces, consume_from=ConsumeFrom.FIRST, rebalance_interval=1
     )
-    consumer.add_hook(seen := Seen())
-    async with running(consumer, topic, fail_the_first_time):
-        await until(lambda: len(seen.contexts) == 2)
+    consumer.add_hook(hook := RecordingHook())
+    async with running(consumer, topic, fail_first_delivery):
+        await wait_until(lambda: len(hook.contexts) == 2)
     received = await read_all(client, traces, count=1)
     records = [fields for message in received for fields in read_records(message.body)]
-    message_id = seen.contexts[0].messages[0].message_id
+    message_id = hook.contexts[0].messages[0].message_id
     region = "null" if cluster.name.startswith("4.") else "DefaultRegion"
-    begins = [fields for fields in records if fields[0] == "SubBefore"]
+    starts = [fields for fields in records if fields[0] == "SubBefore"]
     ends = [fields for fields in records if fields[0] == "SubAfter"]
-    assert [fields[2:4] + fields[5:] for fields in begins] == [
+    assert [fields[2:4] + fields[5:] for fields in starts] == [
         [region, unique, message_id, "0", "order-0"],
         [region, unique, message_id, "1", "order-0"],
     ]
-    assert [fields[1] for fields in ends] == [fields[4] for fields in begins], "the same calls"
+    assert [fields[1] for fields in ends] == [fields[4] for fields in starts], (
+        "the request id links both records"
+    )
     assert [(fields[2], fields[4], fields[5], fields[6], fields[8]) for fields in ends] == [
         (message_id, "false", "order-0", "2", unique),
         (message_id, "true", "order-0", "0", unique),
@@ -159,7 +165,7 @@ async def test_trace_records_are_in_the_trace_topic(
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
-async def test_a_message_is_one_trace_from_its_send_to_what_its_handler_does(
+async def test_send_process_and_handler_spans_form_one_trace(
     client: Client, topic: str, unique: str, in_thread: bool
 ) -> None:
     spans = InMemorySpanExporter()
@@ -169,7 +175,7 @@ async def test_a_message_is_one_trace_from_its_send_to_what_its_handler_does(
     def handle(message: ReceivedMessage) -> None:
         provider.get_tracer("application").start_span("work").end()
 
-    async def handle_here(message: ReceivedMessage) -> None:
+    async def handle_async(message: ReceivedMessage) -> None:
         handle(message)
 
     async with client.producer("senders") as producer:
@@ -177,8 +183,8 @@ async def test_a_message_is_one_trace_from_its_send_to_what_its_handler_does(
         await producer.send(Message(topic, b"x"))
     consumer = client.push_consumer(unique, consume_from=ConsumeFrom.FIRST)
     consumer.add_hook(TelemetryConsumerHook(provider))
-    async with running(consumer, topic, handle if in_thread else handle_here):
-        await until(lambda: len(spans.get_finished_spans()) == 3)
+    async with running(consumer, topic, handle if in_thread else handle_async):
+        await wait_until(lambda: len(spans.get_finished_spans()) == 3)
     sending, work, processing = spans.get_finished_spans()
     assert [sending.name, work.name, processing.name] == [f"send {topic}", "work", f"process {topic}"]
     assert sending.context is not None
@@ -194,15 +200,15 @@ async def test_a_message_is_one_trace_from_its_send_to_what_its_handler_does(
 
 @pytest.mark.sockets
 @pytest.mark.parametrize("kind", ["concurrent", "orderly", "broadcasting"])
-async def test_statistics_say_how_far_a_consumer_is(
+async def test_statistics_report_the_progress_of_a_push_consumer(
     client: Client, topic: str, unique: str, kind: str, tmp_path: Path
 ) -> None:
     await send(client, topic, 8)
-    stuck = trio.Event()
+    resume = trio.Event()
 
     async def handle(message: ReceivedMessage) -> None:
         if message.body == b"0":
-            await stuck.wait()
+            await resume.wait()
 
     consumer = client.push_consumer(
         unique,
@@ -213,18 +219,18 @@ async def test_statistics_say_how_far_a_consumer_is(
         commit_interval=0.5,
     )
     async with running(consumer, topic, handle):
-        await until(lambda: consumer.statistics.pulled == 8 and consumer.statistics.in_flight == 1)
+        await wait_until(lambda: consumer.statistics.pulled == 8 and consumer.statistics.in_flight == 1)
         statistics = consumer.statistics
         in_flight = [queue for queue, each in statistics.queues.items() if each.in_flight]
-        of_it = statistics.queues[in_flight[0]]
-        assert (of_it.handled_to, of_it.state) == (0, PullState.PULLING)
-        assert of_it.locked is (True if kind == "orderly" else None)
-        stuck.set()
-        await until(lambda: consumer.statistics.handled == 8)
+        queue_statistics = statistics.queues[in_flight[0]]
+        assert (queue_statistics.handled_to, queue_statistics.state) == (0, PullState.PULLING)
+        assert queue_statistics.locked is (True if kind == "orderly" else None)
+        resume.set()
+        await wait_until(lambda: consumer.statistics.handled == 8)
         with trio.fail_after(PATIENCE):
             while sum((await consumer.lag()).values()):
                 await trio.sleep(0.05)
-        await until(lambda: consumer.statistics.lag == 0)
+        await wait_until(lambda: consumer.statistics.lag == 0)
         statistics = consumer.statistics
         assert (statistics.in_flight, statistics.failed, statistics.sent_back) == (0, 0, 0)
         assert sum(each.end or 0 for queue, each in statistics.queues.items() if queue.topic == topic) == 8
@@ -232,7 +238,7 @@ async def test_statistics_say_how_far_a_consumer_is(
         assert f"{topic}: pulled 8" in str(statistics)
 
 
-async def test_a_lite_pull_consumers_lag_goes_with_its_commits(
+async def test_the_lag_of_a_lite_pull_consumer_counts_uncommitted_messages(
     client: Client, topic: str, unique: str
 ) -> None:
     await send(client, topic, 8)
@@ -251,17 +257,17 @@ async def test_a_lite_pull_consumers_lag_goes_with_its_commits(
         assert (consumer.statistics.pulled, consumer.statistics.handled, consumer.statistics.lag) == (8, 8, 0)
 
 
-async def test_a_pop_consumer_is_looked_at_too(
+async def test_hooks_traces_and_statistics_of_a_pop_consumer(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     if cluster.name.startswith("4."):
-        pytest.skip("brokers of 4.x do not know pop")
+        pytest.skip("brokers of 4.x do not support pop")
     traces = f"{unique}-traces"
     await create_topic(client, traces, queues=1)
     await send(client, topic, 8)
     async with client.pop_consumer(unique, consume_from=ConsumeFrom.FIRST, trace=traces) as consumer:
         consumer.subscribe(topic)
-        consumer.add_hook(seen := Seen())
+        consumer.add_hook(hook := RecordingHook())
         assert sum((await consumer.lag()).values()) == 8
         received = 0
         with trio.fail_after(PATIENCE):
@@ -270,45 +276,49 @@ async def test_a_pop_consumer_is_looked_at_too(
                 received += len(messages)
                 await consumer.ack(*messages)
             assert (consumer.statistics.pulled, consumer.statistics.handled) == (8, 8)
-            while sum((await consumer.lag()).values()):  # brokers commit what was acknowledged a little later
+            while sum((await consumer.lag()).values()):  # brokers commit acknowledged messages a little later
                 await trio.sleep(0.05)
-    assert {context.operation for context in seen.contexts} == {ConsumeOperation.RECEIVE}
-    assert sum(len(context.messages) for context in seen.contexts) == 8
+    assert {context.operation for context in hook.contexts} == {ConsumeOperation.RECEIVE}
+    assert sum(len(context.messages) for context in hook.contexts) == 8
     records = [
         fields for message in await read_all(client, traces, count=1) for fields in read_records(message.body)
     ]
     assert sorted({fields[0] for fields in records}) == ["SubAfter", "SubBefore"]
 
 
-async def test_a_push_consumer_that_pops_is_looked_at_too(
+async def test_hooks_and_statistics_of_a_push_consumer_that_pops(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     if cluster.name.startswith("4."):
-        pytest.skip("brokers of 4.x do not know pop")
+        pytest.skip("brokers of 4.x do not support pop")
     popping = Popping(client, cluster.address, topic, unique)
     await popping.set_mode(RequestMode.POP)
-    go_on = trio.Event()
+    resume = trio.Event()
 
     async def wait(message: ReceivedMessage) -> None:
         if message.body == b"0":
-            await go_on.wait()
+            await resume.wait()
 
     popping.answer = wait
     async with popping.member(pop_invisible_time=60.0) as consumer:
-        consumer.add_hook(seen := Seen())
-        await until(lambda: any(queue.queue_id < 0 for queue in consumer.queues))
+        consumer.add_hook(hook := RecordingHook())
+        await wait_until(lambda: any(queue.queue_id < 0 for queue in consumer.queues))
         await send(client, topic, 8)
-        await until(lambda: len(seen.contexts) == 7)
-        (place,) = popping.queues(consumer)
-        of_it = consumer.statistics.queues[place]
-        assert (of_it.cached, of_it.cached_bytes, of_it.in_flight) == (1, 1, 1)
-        assert (of_it.state, of_it.lag) == (PullState.PULLING, None)
-        go_on.set()
-        await until(lambda: consumer.statistics.handled == 8)
+        await wait_until(lambda: len(hook.contexts) == 7)
+        (queue,) = popping.queues(consumer)
+        queue_statistics = consumer.statistics.queues[queue]
+        assert (queue_statistics.cached, queue_statistics.cached_bytes, queue_statistics.in_flight) == (
+            1,
+            1,
+            1,
+        )
+        assert (queue_statistics.state, queue_statistics.lag) == (PullState.PULLING, None)
+        resume.set()
+        await wait_until(lambda: consumer.statistics.handled == 8)
         with trio.fail_after(PATIENCE):
             while sum((await consumer.lag()).values()):
                 await trio.sleep(0.05)
         assert (consumer.statistics.pulled, consumer.statistics.in_flight) == (8, 0)
-    assert {(context.operation, context.returned) for context in seen.contexts} == {
+    assert {(context.operation, context.returned) for context in hook.contexts} == {
         (ConsumeOperation.PROCESS, ConsumeReturnType.SUCCESS)
     }

@@ -31,7 +31,7 @@ async def test_a_sharding_key_keeps_its_messages_in_order(client: Client, topic:
         assert list(bodies) == [b"%d" % step for step in range(10)]
 
 
-async def test_any_callable_and_the_ready_made_ones_choose(client: Client, topic: str) -> None:
+async def test_callables_and_predefined_selectors_choose_the_queue(client: Client, topic: str) -> None:
     async with client.producer("senders") as producer:
         queues = await producer.queues(topic)
         assert [queue.queue_id for queue in queues] == [0, 1, 2, 3]
@@ -73,7 +73,7 @@ async def test_a_list_is_stored_in_order_and_each_message_has_its_result(client:
         assert (got.message_id, got.offset_message_id) == (result.message_id, result.offset_message_id)
 
 
-async def test_a_list_larger_than_a_request_goes_in_parts(client: Client, topic: str) -> None:
+async def test_a_list_larger_than_a_request_is_split(client: Client, topic: str) -> None:
     messages = [Message(topic, bytes([number]) * 900_000) for number in range(1, 11)]
     queue = MessageQueue(topic, next(iter(client.routes.brokers())), 3)
     async with client.producer("senders", send_timeout=30) as producer:
@@ -83,24 +83,24 @@ async def test_a_list_larger_than_a_request_goes_in_parts(client: Client, topic:
     assert [message.body for message in received] == [message.body for message in messages]
 
 
-async def test_what_cannot_be_in_a_list_is_refused_with_the_reason(client: Client, topic: str) -> None:
+async def test_messages_that_cannot_be_batched_are_rejected_with_a_reason(client: Client, topic: str) -> None:
     plain = Message(topic, b"x")
     async with client.producer("senders") as producer:
         for other, reason in (
-            (attrs.evolve(plain, topic="other"), "its topic is 'other'"),
-            (attrs.evolve(plain, delay_level=1), "it is delayed"),
-            (attrs.evolve(plain, delay=1.0), "it is delayed"),
-            (attrs.evolve(plain, wait_store_ok=False), "its wait_store_ok is False"),
+            (attrs.evolve(plain, topic="other"), "topic is 'other'"),
+            (attrs.evolve(plain, delay_level=1), "a delayed message"),
+            (attrs.evolve(plain, delay=1.0), "a delayed message"),
+            (attrs.evolve(plain, wait_store_ok=False), "wait_store_ok is False"),
             (attrs.evolve(plain, body=bytes(4 * 1024 * 1024)), "max_message_size is 4194304"),
         ):
             with pytest.raises(InvalidMessageError, match=reason):
                 await producer.send_batch([plain, other])
-        with pytest.raises(InvalidMessageError, match="list of messages is empty"):
+        with pytest.raises(InvalidMessageError, match="messages is empty"):
             await producer.send_batch([])
 
 
 @pytest.mark.doors("trio")  # another client has routes of its own
-async def test_a_topic_that_may_only_be_read_says_so(client: Client, topic: str) -> None:
+async def test_sending_to_a_read_only_topic_raises(client: Client, topic: str) -> None:
     info = await client.name_servers.cluster_info()
     async with client.producer("senders") as producer:
         await producer.send(Message(topic, b"x"))

@@ -432,7 +432,7 @@ async def test_members_in_order_leave_it_alone_and_say_so(
     async with popping.member(orderly=True) as consumer:
         await popping.send(b"a")
         with trio.fail_after(PATIENCE):
-            while "is set to be popped by this group" not in caplog.text:
+            while "has set the group to pop this topic" not in caplog.text:
                 await trio.sleep(0.05)
         assert popping.queues(consumer) == []
     assert popping.got == []

@@ -60,7 +60,7 @@ async def test_many_requests_get_their_own_replies(
             bodies = [(await one).body for one in pending]
         assert bodies == [b"NUMBER %d" % number for number in range(100)]
         assert len(done) == 100
-        if door == "trio":  # a future does not say it
+        if door == "trio":  # a future does not have it
             assert all(one.sent is not None for one in pending)
         nursery.cancel_scope.cancel()
 
@@ -74,7 +74,9 @@ async def test_repeated_and_late_replies_are_dropped_and_counted(
         await nursery.start(lambda **status: answer_in_capitals(cluster, topic, unique, times=3, **status))
         with trio.fail_after(PATIENCE):
             assert (await producer.request(Message(topic, b"in time"), timeout=PATIENCE)).body == b"IN TIME"
-            while producer.statistics.late_replies < 5:  # 3 to the one that gave up, 2 more to the other
+            while (
+                producer.statistics.late_replies < 5
+            ):  # 3 to the request that timed out, 2 more to the other
                 await trio.sleep(0.02)
         assert producer.in_flight == 0
         nursery.cancel_scope.cancel()
@@ -95,7 +97,9 @@ async def test_replies_still_come_when_another_producer_of_the_client_has_left(
         nursery.cancel_scope.cancel()
 
 
-async def test_what_is_no_request_cannot_be_replied_to(client: Client, topic: str, unique: str) -> None:
+async def test_a_message_that_is_not_a_request_cannot_be_replied_to(
+    client: Client, topic: str, unique: str
+) -> None:
     async with client.producer("askers") as producer:
         await producer.send(Message(topic, b"no question"))
         errors: list[InvalidMessageError] = []
@@ -117,4 +121,4 @@ async def test_what_is_no_request_cannot_be_replied_to(client: Client, topic: st
             with trio.fail_after(PATIENCE):
                 await got.wait()
             nursery.cancel_scope.cancel()
-        assert "is no request that can be replied to" in str(errors[0])
+        assert "it is not a request" in str(errors[0])

@@ -52,7 +52,7 @@ async def test_a_message_comes_back_as_it_was_sent(
     assert received.corruption is None
 
 
-async def test_awaited_sends_go_round_all_queues(client: Client, topic: str) -> None:
+async def test_awaited_sends_use_all_queues_round_robin(client: Client, topic: str) -> None:
     async with client.producer("senders") as producer:
         results = [await producer.send(Message(topic, b"%d" % number)) for number in range(8)]
     assert {result.queue.queue_id for result in results} == {0, 1, 2, 3}
@@ -60,7 +60,7 @@ async def test_awaited_sends_go_round_all_queues(client: Client, topic: str) -> 
     assert len({result.message_id for result in results}) == 8
 
 
-async def test_pipelined_sends_resolve_once_each(client: Client, topic: str) -> None:
+async def test_each_pipelined_send_has_one_outcome(client: Client, topic: str) -> None:
     queue = MessageQueue(topic, next(iter(client.routes.brokers())), 2)
     done: list[PendingSend] = []
     async with client.producer("senders", max_in_flight=50) as producer:
@@ -69,7 +69,7 @@ async def test_pipelined_sends_resolve_once_each(client: Client, topic: str) -> 
             for number in range(500)
         ]
         results = [await one for one in pending]
-    # In any order: a real broker's threads store the requests of one connection side by side.
+    # In any order. The threads of a real broker store the requests of a connection concurrently.
     assert sorted(result.queue_offset for result in results) == list(range(500))
     assert {result.queue for result in results} == {queue}
     assert sorted(map(id, done)) == sorted(map(id, pending))
@@ -79,7 +79,7 @@ async def test_pipelined_sends_resolve_once_each(client: Client, topic: str) -> 
     }
 
 
-async def test_leaving_waits_for_what_is_in_flight(client: Client, topic: str) -> None:
+async def test_closing_waits_for_the_sends_in_flight(client: Client, topic: str) -> None:
     async with client.producer("senders") as producer:
         pending = [await producer.submit(Message(topic, b"%d" % number)) for number in range(200)]
     assert all(one.done and one.error is None for one in pending)
@@ -106,14 +106,14 @@ async def test_a_topic_is_created_by_its_first_message(client: Client, unique: s
         result = await producer.send(Message(unique, b"first"))
         assert result.status is SendStatus.SEND_OK
         assert 0 <= result.queue.queue_id < 4
-    with trio.fail_after(30):  # brokers tell the name servers of a new topic in the background
+    with trio.fail_after(30):  # brokers register new topics at the name servers in the background
         while unique not in await client.name_servers.topics():
             await trio.sleep(0.05)
     (received,) = await read_all(client, unique, count=1)
     assert received.body == b"first"
 
 
-async def test_a_body_of_the_largest_size_goes_through_and_a_larger_one_is_refused_here(
+async def test_a_body_of_the_maximum_size_is_stored_and_a_larger_one_is_rejected_by_the_client(
     client: Client, topic: str
 ) -> None:
     body = random.Random(1).randbytes(4 * 1024 * 1024 - 1024)
@@ -125,10 +125,12 @@ async def test_a_body_of_the_largest_size_goes_through_and_a_larger_one_is_refus
     assert received.body == body
 
 
-async def test_a_broker_refuses_what_is_too_large_for_it(client: Client, topic: str) -> None:
+async def test_a_broker_refuses_a_body_that_is_too_large_for_it(client: Client, topic: str) -> None:
     async with client.producer("senders", max_message_size=8 << 20, send_timeout=30) as producer:
         with pytest.raises(MessageRefusedError) as caught:
-            await producer.send(Message(topic, random.Random(1).randbytes(5 << 20)))  # not to be compressed
+            await producer.send(
+                Message(topic, random.Random(1).randbytes(5 << 20))
+            )  # compression would not shrink it
     assert caught.value.delivery is Delivery.REFUSED
     assert caught.value.code == 13
 
@@ -143,7 +145,7 @@ async def test_a_queue_that_does_not_exist_is_refused(client: Client, topic: str
             await producer.send(Message(topic, b"x"), queue=MessageQueue(topic, "no-such-broker", 0))
 
 
-async def test_properties_that_do_not_fit_are_refused_here(client: Client, topic: str) -> None:
+async def test_properties_that_are_too_long_are_rejected_by_the_client(client: Client, topic: str) -> None:
     async with client.producer("senders") as producer:
         with pytest.raises(InvalidMessageError, match="at most 32767 are allowed"):
             await producer.send(Message(topic, b"x", properties={"long": "x" * 40_000}))

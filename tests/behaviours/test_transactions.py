@@ -31,7 +31,7 @@ COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, 
 
 
 class Ledger:
-    """What became of each transaction, as a sender's own database knows it."""
+    """The outcome of each transaction in the sender's own database."""
 
     def __init__(self) -> None:
         self.states: dict[str, TransactionState] = {}
@@ -44,7 +44,7 @@ class Ledger:
     def work(
         self, state: TransactionState, told: TransactionState | None = None
     ) -> Callable[[Message, str], TransactionState]:
-        """Return local work that comes to ``state``, and says ``told``."""
+        """Return local work that records ``state``, and returns ``told``."""
 
         def do(_: Message, transaction_id: str) -> TransactionState:
             self.states[transaction_id] = state
@@ -67,7 +67,7 @@ def bodies(messages: list[ReceivedMessage]) -> set[bytes]:
 
 
 async def until_checks_have_gone_round(client: Client, topic: str, group: str) -> None:
-    """Wait until the broker has asked about a transaction begun now: it has seen to older ones before."""
+    """Wait until the broker has checked a new transaction. It has checked older ones before."""
     ledger = Ledger()
     async with client.transaction_producer(group, ledger.check) as producer:
         await producer.send_in_transaction(Message(topic, b"a marker"), ledger.work(ROLLBACK, told=UNKNOWN))
@@ -127,7 +127,7 @@ async def test_a_message_that_is_rolled_back_is_never_seen(client: Client, topic
 
 @pytest.mark.parametrize("serialization", list(Serialization))
 @pytest.mark.parametrize("size", [10, 100_000])
-async def test_an_unknown_state_is_asked_for(
+async def test_an_unknown_state_is_checked(
     cluster: ClusterUnderTest, topic: str, serialization: Serialization, size: int
 ) -> None:
     ledger = Ledger()
@@ -149,7 +149,7 @@ async def test_an_unknown_state_is_asked_for(
     assert asked.corruption is None
 
 
-async def test_the_broker_asks_until_it_is_answered(client: Client, topic: str) -> None:
+async def test_the_broker_checks_until_it_gets_an_outcome(client: Client, topic: str) -> None:
     ledger = Ledger()
 
     async def check(message: ReceivedMessage) -> TransactionState:
@@ -165,7 +165,7 @@ async def test_the_broker_asks_until_it_is_answered(client: Client, topic: str) 
 
 
 @pytest.mark.parametrize("names_topics", [False, True])
-async def test_a_producer_that_was_restarted_is_asked_before_it_has_sent_anything(
+async def test_a_restarted_producer_is_checked_before_its_first_send(
     cluster: ClusterUnderTest, client: Client, topic: str, names_topics: bool
 ) -> None:
     ledger, group = Ledger(), f"senders-{topic}"
@@ -180,7 +180,7 @@ async def test_a_producer_that_was_restarted_is_asked_before_it_has_sent_anythin
         await until(lambda: producer.transaction_statistics.checked)
 
 
-async def test_another_producer_of_the_group_is_asked(
+async def test_another_producer_of_the_group_is_checked(
     cluster: ClusterUnderTest, client: Client, topic: str
 ) -> None:
     ledger, group = Ledger(), f"senders-{topic}"
@@ -198,7 +198,7 @@ async def test_another_producer_of_the_group_is_asked(
     assert ledger.asked
 
 
-async def test_groups_of_one_client_are_asked_each_about_its_own(client: Client, topic: str) -> None:
+async def test_two_groups_of_a_client_get_their_own_checks(client: Client, topic: str) -> None:
     ledgers = [Ledger(), Ledger()]
     async with (
         client.transaction_producer(f"first-{topic}", ledgers[0].check) as first,
@@ -212,7 +212,7 @@ async def test_groups_of_one_client_are_asked_each_about_its_own(client: Client,
 
 @pytest.mark.long
 @pytest.mark.sockets
-async def test_a_sender_that_is_killed_in_between(
+async def test_a_transaction_of_a_killed_sender_is_checked(
     cluster: ClusterUnderTest, client: Client, topic: str
 ) -> None:
     ledger, group = Ledger(), f"senders-{topic}"
@@ -234,7 +234,7 @@ async def test_a_sender_that_is_killed_in_between(
 
 
 class Questions:
-    """What brokers ask a client, in the order in which it comes."""
+    """The checks that a client gets from brokers, in order."""
 
     def __init__(self, client: Client) -> None:
         self.ids: list[str] = []
@@ -245,8 +245,8 @@ class Questions:
         return False
 
 
-@pytest.mark.doors("trio")  # it listens to what the client is asked
-async def test_a_transaction_under_way_is_not_checked_and_its_end_answers_the_question(
+@pytest.mark.doors("trio")  # it records the requests of brokers
+async def test_checks_of_a_transaction_in_progress_are_answered_by_its_end(
     client: Client, topic: str
 ) -> None:
     questions, ledger = Questions(client), Ledger()
@@ -264,14 +264,14 @@ async def test_a_transaction_under_way_is_not_checked_and_its_end_answers_the_qu
         assert (transaction.state, transaction.end_error) == (COMMIT, None)
         assert [(end.message_id, end.from_check) for end in ends] == [(transaction.id, True)]
         await until_checks_have_gone_round(client, topic, f"others-{topic}")
-    # Brokers keep a copy of the half message for each question: had the end been about the first, they
-    # would ask about the copy, and deliver the message twice.
+    # Brokers store a copy of the half message for each check. If the end referred to the first copy, they
+    # would check the last one, and deliver the message twice.
     assert not ledger.asked
     assert [message.body for message in await read_all(client, topic, count=1)] == [b"slow"]
 
 
-@pytest.mark.doors("trio")  # it listens to what the client is asked
-async def test_nothing_is_asked_during_the_time_of_immunity(client: Client, topic: str) -> None:
+@pytest.mark.doors("trio")  # it records the requests of brokers
+async def test_there_are_no_checks_during_the_immunity_time(client: Client, topic: str) -> None:
     questions, ledger = Questions(client), Ledger()
     async with client.transaction_producer(f"senders-{topic}", ledger.check) as producer:
         async with producer.transaction(Message(topic, b"immune"), check_immunity=3600) as immune:

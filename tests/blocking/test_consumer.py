@@ -224,7 +224,7 @@ def test_transactions(client: Client) -> None:
         with pytest.raises(KeyboardInterrupt), producer.transaction(Message("T", b"x")):
             raise KeyboardInterrupt
         statistics = producer.transaction_statistics
-        assert (statistics.committed, statistics.rolled_back, statistics.under_way) == (2, 1, 0)
+        assert (statistics.committed, statistics.rolled_back, statistics.in_progress) == (2, 1, 0)
     assert count(client, "T") == 2
 
 

@@ -74,7 +74,7 @@ def test_errors_are_the_trio_producers(client: Client) -> None:
         assert isinstance(future.exception(), MessageTooLargeError)
     with pytest.raises(ConfigurationError, match="did you mean 'retries'"):
         client.producer("g", retires=1)  # type: ignore[call-arg]
-    with pytest.raises(ConfigurationError, match="set this on the client"):
+    with pytest.raises(ConfigurationError, match="set it on the Client"):
         client.producer("g", namespace="n")
 
 
@@ -479,7 +479,7 @@ def test_send_all_to_queues(client: Client) -> None:
         assert [outcome.queue for outcome in outcomes if isinstance(outcome, SendResult)] == wanted
         by_hash = producer.send_all([Message("T", b"x")] * 5, queues=repeat(SelectByHash("one"), 5))
         assert len({outcome.queue for outcome in by_hash if isinstance(outcome, SendResult)}) == 1
-        with pytest.raises(InvalidMessageError, match="2 messages, and 1 queues"):
+        with pytest.raises(InvalidMessageError, match="queues has 1 entries for 2 messages"):
             producer.send_all([Message("T", b"x")] * 2, queues=[None])
     even = [one for one in bodies(client, "T")[0] if one.isdigit()]
     assert even == [body(number) for number in range(0, 400, 2)]

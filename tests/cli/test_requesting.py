@@ -78,7 +78,7 @@ def test_a_message_that_is_no_request_is_told_of(
     trio.run(send)
     ended = invoke("request", "-t", "Questions", "what?", "--timeout", "30s", "-n", address)
     assert (ended.code, ended.out) == (0, b"42\n")
-    assert "is no request that can be replied to" in capsys.readouterr().err
+    assert "it is not a request" in capsys.readouterr().err
 
 
 def test_nobody_replies(invoke: Invoke, broker_aside: str) -> None:

@@ -36,14 +36,14 @@ async def with_vip_channel() -> AsyncIterator[tuple[ScriptedCluster, ScriptedSer
                 above.address = await nursery.start(above.run)
                 break
             except ConfigurationError:
-                vip.stop()  # somebody has that port
+                vip.stop()  # the port is in use
         broker.stop()
         cluster.brokers["broker-a"] = above
         yield cluster, vip
         nursery.cancel_scope.cancel()
 
 
-async def test_all_but_pulls_and_heartbeats_go_to_the_vip_channel() -> None:
+async def test_requests_except_pulls_and_heartbeats_go_to_the_vip_channel() -> None:
     pull = PullMessageRequest(
         consumer_group="g",
         topic="T",
@@ -79,7 +79,7 @@ async def test_all_but_pulls_and_heartbeats_go_to_the_vip_channel() -> None:
     assert {request.code for request in broker.requests} == {RequestCode.HEART_BEAT, RequestCode.PULL_MESSAGE}
 
 
-async def test_without_a_vip_channel_all_go_to_the_broker_itself() -> None:
+async def test_without_a_vip_channel_all_requests_go_to_the_broker_itself() -> None:
     async with with_vip_channel() as (cluster, vip), Client(cluster.address) as client:
         broker = cluster.brokers["broker-a"]
         await client.routes.get("T")
@@ -88,7 +88,7 @@ async def test_without_a_vip_channel_all_go_to_the_broker_itself() -> None:
     assert not vip.requests
 
 
-async def test_the_clients_own_messages_go_to_the_next_broker_where_one_is_gone(
+async def test_the_clients_own_messages_go_to_the_next_broker_if_one_is_gone(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store, store) as cluster, Client(cluster.address) as client:
@@ -100,7 +100,7 @@ async def test_the_clients_own_messages_go_to_the_next_broker_where_one_is_gone(
         (sent,) = cluster.brokers["broker-b"].asked(RequestCode.SEND_MESSAGE_V2)
         assert sent.body == b"x"
         await trio.sleep(1)
-        assert len(cluster.name_server.requests) == asked + 1, "where the topic is now is asked for"
+        assert len(cluster.name_server.requests) == asked + 1, "the route is refreshed"
 
 
 async def test_names_in_requests_are_those_on_the_wire() -> None:

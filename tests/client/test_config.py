@@ -41,7 +41,7 @@ def test_the_address_comes_from_the_environment_when_none_is_given(
     assert name_servers(None, ClientConfig()) == ("127.0.0.1:9876",)
 
 
-def test_an_empty_address_is_refused_whatever_the_environment_says(
+def test_an_empty_address_is_rejected_in_spite_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "a:1")
@@ -50,7 +50,7 @@ def test_an_empty_address_is_refused_whatever_the_environment_says(
 
 
 def accepted_type(config: type[attrs.AttrsInstance], name: str) -> Any:
-    """Return the type that a field accepts: that of its converter, if it has one."""
+    """Return the type that a field accepts: the type of its converter, if it has one."""
     converter = getattr(attrs.fields(config), name).converter
     if converter is None:
         return typing.get_type_hints(config)[name]
@@ -82,18 +82,18 @@ def test_client_ids_differ() -> None:
     assert "@orders-1#" in new_client_id("10.0.0.1", "orders-1", rng)
 
 
-def test_the_own_address_is_the_one_towards_the_peer() -> None:
+def test_the_clients_address_is_the_one_on_the_route_to_the_peer() -> None:
     assert outgoing_address("127.0.0.1:9876") == "127.0.0.1"
     assert outgoing_address("a-name-for-a-resolver:9876").count(".") == 3
 
 
 @pytest.mark.usefixtures("ipv6")
-def test_the_own_address_towards_an_ipv6_peer() -> None:
+def test_the_clients_address_on_the_route_to_an_ipv6_peer() -> None:
     assert outgoing_address("[::1]:9876") == "::1"
     assert outgoing_address("::1:9876") == "::1"
 
 
-def test_a_client_is_made_for_an_ipv6_peer_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_for_an_ipv6_peer_works_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
     make_socket = socket.socket
 
     def without_ipv6(family: socket.AddressFamily, kind: socket.SocketKind) -> socket.socket:
@@ -109,9 +109,9 @@ def test_a_client_is_made_for_an_ipv6_peer_without_ipv6(monkeypatch: pytest.Monk
     ("options", "text"),
     [
         ({"namespace": "a%b"}, "namespace 'a%b' may hold only letters"),
-        ({"instance_name": "half \ud83d"}, "instance_name .* may hold no control characters"),
-        ({"unit_name": "two units"}, "unit_name 'two units' may hold neither blanks"),
-        ({"unit_name": "a\n"}, "may hold neither blanks nor control characters"),
+        ({"instance_name": "half \ud83d"}, "instance_name is .*; it must not contain control characters"),
+        ({"unit_name": "two units"}, "unit_name is 'two units'; it must not contain spaces"),
+        ({"unit_name": "a\n"}, "it must not contain spaces or control characters"),
         ({"name_server_refresh_interval": 0}, "name_server_refresh_interval is 0; it must be above 0"),
         ({"request_timeout": math.nan}, "request_timeout is nan; it must be above 0"),
         ({"request_timeout": "5"}, "request_timeout is '5'; it must be a number"),
@@ -122,30 +122,30 @@ def test_a_client_is_made_for_an_ipv6_peer_without_ipv6(monkeypatch: pytest.Monk
         ({"credentials": ("key", "the-secret")}, r"credentials must be Credentials\(\.\.\.\), not tuple"),
     ],
 )
-def test_what_an_option_cannot_be(options: dict[str, Any], text: str) -> None:
+def test_invalid_client_options_are_rejected(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text) as caught:
         Client(**options)
     assert "the-secret" not in str(caught.value)
 
 
-def test_a_unit_ends_the_clients_id() -> None:
+def test_the_client_id_ends_with_the_unit() -> None:
     assert Client(unit_name="blue").client_id.endswith("@blue")
     assert Client().client_id.count("@") == 1
 
 
-def test_settings_show_no_secret() -> None:
+def test_the_repr_of_settings_shows_no_secret() -> None:
     config = ClientConfig(credentials=Credentials("key", "the-secret", "the-token"))
     assert "the-secret" not in repr(config)
     assert "the-token" not in repr(config)
 
 
-def test_a_wrong_address_fails_where_it_is_written() -> None:
+def test_an_invalid_address_fails_in_the_constructor() -> None:
     with pytest.raises(ConfigurationError, match="is not host:port"):
         Client("localhost")
 
 
 @pytest.mark.parametrize("timeout", [None, 0, 3, 0.5, math.inf])
-def test_what_is_a_timeout(timeout: float | None) -> None:
+def test_valid_timeouts(timeout: float | None) -> None:
     check_timeout(timeout)
 
 
@@ -158,12 +158,12 @@ def test_what_is_a_timeout(timeout: float | None) -> None:
         (True, "wait is True; it must be a number of seconds"),
     ],
 )
-def test_what_is_no_timeout_is_refused_by_its_name(timeout: object, text: str) -> None:
+def test_an_invalid_timeout_is_named(timeout: object, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         check_timeout(timeout, "wait")
 
 
-def test_a_constructor_takes_config_objects_as_well_as_their_fields() -> None:
+def test_a_constructor_accepts_config_objects_and_their_fields() -> None:
     shared = ProducerConfig(retries=5, group="orders")
     producer = Producer("a:1", ClientConfig(request_timeout=1.0), shared, send_timeout=9.0, vip_channel=True)
     assert producer.config == ProducerConfig(retries=5, group="orders", send_timeout=9.0)
@@ -185,26 +185,26 @@ def test_a_constructor_takes_config_objects_as_well_as_their_fields() -> None:
         (
             [ProducerConfig(retries=5)],
             {"retries": 1},
-            "retries is given twice: by itself, and in the ProducerC",
+            "retries is given twice: as a keyword and in the ProducerC",
         ),
         ([ProducerConfig(group="a")], {"group": "b"}, "group is given twice"),
         ([ClientConfig(vip_channel=True)], {"vip_channel": True}, "vip_channel is given twice"),
-        ([ProducerConfig(), ProducerConfig()], {}, "two ProducerConfig are given; one is enough"),
+        ([ProducerConfig(), ProducerConfig()], {}, "ProducerConfig is given twice; pass one"),
         (
             [BatchingConfig()],
             {},
-            "a BatchingConfig is no configuration that this takes; it takes ProducerConfig, ",
+            "a configuration object must be one of ProducerConfig, ClientConfig, not a BatchingConfig",
         ),
-        ([{"retries": 5}], {}, "a dict is no configuration that this takes"),
+        ([{"retries": 5}], {}, "a configuration object must be one of .* not a dict"),
         ([], {"retry": 5}, "there is no option 'retry'; did you mean 'retries'"),
     ],
 )
-def test_an_option_is_given_once(configs: list[Any], options: dict[str, Any], text: str) -> None:
+def test_an_option_cannot_be_given_twice(configs: list[Any], options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         Producer("a:1", *configs, **options)
 
 
-def test_a_transaction_producer_has_a_group_of_its_own_and_a_check() -> None:
+def test_a_transaction_producer_requires_a_group_and_a_check() -> None:
     with pytest.raises(ConfigurationError, match="group is missing"):
         TransactionProducer("a:1", check=lambda _: TransactionState.UNKNOWN)
     with pytest.raises(ConfigurationError, match=r"a function that accepts \(message\), not None"):
@@ -215,23 +215,25 @@ def test_a_transaction_producer_has_a_group_of_its_own_and_a_check() -> None:
     ("options", "text"),
     [
         ({"trace": "no topic!"}, "topic 'no topic!' may hold only letters"),
-        ({"trace": "SCHEDULE_TOPIC_XXXX"}, "a topic that clients may not send to"),
+        ({"trace": "SCHEDULE_TOPIC_XXXX"}, "a topic that clients cannot send to"),
         ({"trace": 5}, "trace is 5; it must be True, False or a topic"),
         ({"group": 5}, "group must be a str, not int"),
     ],
 )
-def test_what_an_option_of_a_producer_cannot_be(options: dict[str, Any], text: str) -> None:
+def test_invalid_producer_options_are_rejected(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         Producer("a:1", **options)
 
 
-def test_a_client_is_an_address_or_a_client() -> None:
-    with pytest.raises(ConfigurationError, match=r"client is an address .*, not int of builtins"):
+def test_a_client_must_be_an_address_or_a_client() -> None:
+    with pytest.raises(ConfigurationError, match=r"client must be an address .*, not int of builtins"):
         Client(9876)  # type: ignore[arg-type]  # the fault that is tested
 
 
-def test_what_a_client_has_is_set_on_the_client() -> None:
-    with pytest.raises(ConfigurationError, match="request_timeout: set this on the client that is shared"):
+def test_options_of_a_shared_client_are_rejected() -> None:
+    with pytest.raises(
+        ConfigurationError, match="request_timeout cannot be set here, because the client is shared"
+    ):
         Producer(Client("a:1"), request_timeout=1.0)
 
 

@@ -1,4 +1,4 @@
-"""Name servers that a URL names: with a web server that does as a test says."""
+"""Discovery of name servers, with a scripted web server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HANG = b"an answer that does not come"
 
 
 class WebServer:
-    """Answers each question with the next of ``pages``, and with the last one from then on."""
+    """Answers each request with the next of ``pages``, and later ones with the last."""
 
     def __init__(self, *pages: bytes) -> None:
         self.pages = list(pages)
@@ -37,7 +37,7 @@ class WebServer:
         return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}/rocketmq/nsaddr"
 
     async def serve(self, connection: trio.SocketStream) -> None:
-        # A client that does not trust the certificate hangs up.
+        # A client that does not trust the certificate closes the connection.
         with suppress(trio.BrokenResourceError):
             await self.answer(connection)
 
@@ -76,7 +76,7 @@ async def web_server(*pages: bytes, tls: ssl.SSLContext | None = None) -> AsyncI
 
 @pytest.fixture(autouse=True)
 def proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy that nobody must ask."""
+    """A proxy that must not get requests."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
 
@@ -113,7 +113,7 @@ def test_a_url_may_have_an_ipv6_host() -> None:
         ("https://h/x?a=b", "u/1", "https://h/x-u%2F1?a=b&nofix=1"),
     ],
 )
-def test_a_unit_has_a_url_of_its_own(url: str, unit_name: str, asked: str) -> None:
+def test_a_unit_is_part_of_the_url(url: str, unit_name: str, asked: str) -> None:
     assert Discovery(url, unit_name=unit_name).url == asked
 
 
@@ -122,8 +122,8 @@ def test_a_unit_has_a_url_of_its_own(url: str, unit_name: str, asked: str) -> No
     [
         (page("", "404 Not Found"), "it answered 404 Not Found"),
         (page("oops", "500 Internal Server Error"), "it answered 500"),
-        (page(""), "its answer is no list of name servers: no address given"),
-        (page("<html>" + "x" * 10_000), "its answer is no list of name servers: address '<html>"),
+        (page(""), "its answer is not a list of addresses: no address given"),
+        (page("<html>" + "x" * 10_000), "its answer is not a list of addresses: address '<html>"),
         (page("10.0.0.1"), "'10.0.0.1' is not host:port"),
         (page(bytes(MAX_ANSWER_SIZE + 1)), f"its answer is longer than {MAX_ANSWER_SIZE} bytes"),
         (b"SSH-2.0-OpenSSH\r\n", "SSH-2.0-OpenSSH"),
@@ -133,22 +133,22 @@ def test_a_unit_has_a_url_of_its_own(url: str, unit_name: str, asked: str) -> No
         (page("", "302 Found", "Location: /rocketmq/nsaddr"), "it redirects more than 3 times"),
     ],
 )
-async def test_an_answer_that_names_none_is_a_clear_error(answer: bytes, reason: str) -> None:
+async def test_an_answer_without_addresses_is_a_clear_error(answer: bytes, reason: str) -> None:
     async with web_server(answer) as server:
         with pytest.raises(NameServerError) as caught:
             await Discovery(server.url).fetch()
     text = str(caught.value)
-    assert text.startswith(f"no name server answered ({server.url} does not name them: ")
+    assert text.startswith(f"no name server answered ({server.url} did not return their addresses: ")
     assert reason in text
     assert len(text) < 500
     assert "\n" not in text
     assert list(caught.value.reasons) == [server.url]
 
 
-async def test_nobody_there_is_a_clear_error() -> None:
+async def test_a_refused_connection_is_a_clear_error() -> None:
     async with web_server(page("")) as server:
         pass
-    with pytest.raises(NameServerError, match=f"{server.url} does not name them: .*refused"):
+    with pytest.raises(NameServerError, match=f"{server.url} did not return their addresses: .*refused"):
         await Discovery(server.url).fetch()
 
 
@@ -158,7 +158,7 @@ async def silent(stream: trio.SocketStream) -> None:
 
 
 async def drip(stream: trio.SocketStream) -> None:
-    """Send a byte now and then: no single read times out."""
+    """Send a byte at intervals, so that no single read times out."""
     await stream.send_all(b"HTTP/1.1 200 OK\r\n\r\n")
     while True:
         try:
@@ -169,7 +169,7 @@ async def drip(stream: trio.SocketStream) -> None:
 
 
 @pytest.mark.parametrize("handler", [silent, drip])
-async def test_one_that_is_too_slow_is_not_waited_for(
+async def test_a_slow_answer_times_out(
     handler: Callable[[trio.SocketStream], Awaitable[None]],
 ) -> None:
     async def serve(stream: trio.SocketStream) -> None:
@@ -184,7 +184,7 @@ async def test_one_that_is_too_slow_is_not_waited_for(
         url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/"
         with pytest.raises(NameServerError, match=r"no answer within 0\.2 s|timed out"):
             await Discovery(url, timeout=0.2).fetch()
-        await ended.wait()  # the thread that asked gives up as well
+        await ended.wait()  # the worker thread times out as well
         nursery.cancel_scope.cancel()
 
 
@@ -198,7 +198,7 @@ async def test_a_few_redirections_are_followed_and_no_more() -> None:
             await Discovery(server.url).fetch()
 
 
-async def test_https_is_verified_and_never_given_up(tmp_path: Path) -> None:
+async def test_https_is_verified_and_never_downgraded(tmp_path: Path) -> None:
     authority = trustme.CA()
     ca_file = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(ca_file))
@@ -207,12 +207,15 @@ async def test_https_is_verified_and_never_given_up(tmp_path: Path) -> None:
     async with web_server(
         page("10.0.0.1:9876"), page("", "302 Found", "Location: http://127.0.0.1/x"), tls=context
     ) as server:
-        with pytest.raises(NameServerError, match=r"does not name them: .*certificate verify failed"):
+        with pytest.raises(
+            NameServerError, match=r"did not return their addresses: .*certificate verify failed"
+        ):
             await Discovery(server.url).fetch()
         trusting = Discovery(server.url, tls=TLS(ca_file=ca_file))
         assert await trusting.fetch() == ("10.0.0.1:9876",)
         with pytest.raises(
-            NameServerError, match=r"it redirects to http://127\.0\.0\.1/x, which is not followed"
+            NameServerError,
+            match=r"it redirects to http://127\.0\.0\.1/x, which is neither http nor https, or not encrypted",
         ):
             await trusting.fetch()
 
@@ -220,16 +223,16 @@ async def test_https_is_verified_and_never_given_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("ftp://host/x", "neither host:port nor a URL of http or https"),
-        ("http:///x", "neither host:port nor a URL of http or https"),
-        ("http://host:nonsense/x", "no URL that could name the name servers"),
-        ("http://host:0/x", "neither host:port nor a URL"),
-        ("http://[v1.a:b]/x", "no URL that could name the name servers"),
-        ("http://user:hush@host/x", "must name neither a user nor a password"),
-        ("http://user:hush@[host/x", "must name neither a user nor a password"),
+        ("ftp://host/x", "neither host:port nor an http or https URL"),
+        ("http:///x", "neither host:port nor an http or https URL"),
+        ("http://host:nonsense/x", "the URL for name servers is .*, which is malformed"),
+        ("http://host:0/x", "neither host:port nor an http or https URL"),
+        ("http://[v1.a:b]/x", "the URL for name servers is .*, which is malformed"),
+        ("http://user:hush@host/x", "must not contain a user or a password"),
+        ("http://user:hush@[host/x", "must not contain a user or a password"),
     ],
 )
-def test_a_wrong_url_fails_where_it_is_written(url: str, reason: str) -> None:
+def test_an_invalid_url_fails_in_the_constructor(url: str, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason) as caught:
         Client(url)
     assert "hush" not in str(caught.value)
@@ -243,7 +246,7 @@ async def test_a_client_finds_its_name_servers_by_url_and_follows_them() -> None
         Client(server.url, name_server_refresh_interval=0.05) as client,
     ):
         assert client.name_servers.addresses == server.url
-        assert not server.paths, "nothing is asked before it is needed"
+        assert not server.paths, "there is no request before it is needed"
         async with trio.open_nursery() as nursery:
             for topic in ("T", "TBW102"):
                 nursery.start_soon(client.routes.get, topic)
@@ -256,7 +259,7 @@ async def test_a_client_finds_its_name_servers_by_url_and_follows_them() -> None
         assert other.name_server.requests
 
 
-async def test_name_servers_that_stay_keep_their_connection() -> None:
+async def test_remaining_name_servers_keep_their_connections() -> None:
     async with scripted_cluster(store) as cluster:
         more = f"{cluster.address};127.0.0.1:1"
         async with (
@@ -290,13 +293,15 @@ async def test_a_url_that_fails_later_keeps_the_old_name_servers(
         await client.routes.refresh("T")
 
 
-async def test_a_url_that_fails_at_first_is_asked_again_when_needed() -> None:
+async def test_a_failed_discovery_is_repeated_when_needed() -> None:
     async with (
         scripted_cluster(store) as cluster,
         web_server(page("", "503 Busy"), page(cluster.address)) as server,
         Client(server.url) as client,
     ):
-        with pytest.raises(NameServerError, match=f"{server.url} does not name them: it answered 503"):
+        with pytest.raises(
+            NameServerError, match=f"{server.url} did not return their addresses: it answered 503"
+        ):
             await client.routes.get("T")
         with trio.fail_after(10):
             while client.name_servers.addresses != cluster.address:
@@ -305,7 +310,9 @@ async def test_a_url_that_fails_at_first_is_asked_again_when_needed() -> None:
                     await client.routes.get("T")
 
 
-async def test_many_who_ask_share_a_question_and_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_discoveries_share_a_request_and_its_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("rocketmq_py.client.name_servers.DISCOVERY_BACK_OFF", 60)
 
     async def ask() -> None:
@@ -319,7 +326,7 @@ async def test_many_who_ask_share_a_question_and_its_failure(monkeypatch: pytest
         assert len(server.paths) == 1
 
 
-async def test_a_cancelled_question_leaves_the_next_one_alone() -> None:
+async def test_a_cancelled_discovery_does_not_affect_the_next() -> None:
     async with (
         scripted_cluster(store) as cluster,
         web_server(HANG, page(cluster.address)) as server,
@@ -332,7 +339,7 @@ async def test_a_cancelled_question_leaves_the_next_one_alone() -> None:
         assert (await client.routes.get("T")).write_queues
 
 
-async def test_the_environment_may_name_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_may_contain_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
     async with scripted_cluster(store) as cluster, web_server(page(cluster.address)) as server:
         monkeypatch.setenv("NAMESRV_ADDR", server.url)
         async with Client(unit_name="blue") as client:
@@ -342,6 +349,6 @@ async def test_the_environment_may_name_a_url(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("timeout", [math.inf, 1e300])
-async def test_a_timeout_longer_than_sockets_know(timeout: float) -> None:
+async def test_a_timeout_longer_than_sockets_support(timeout: float) -> None:
     async with web_server(page("a:1")) as web:
         assert await Discovery(web.url, timeout=timeout).fetch() == ("a:1",)

@@ -24,7 +24,7 @@ def heartbeats(server: ScriptedServer) -> list[dict[str, object]]:
 
 
 def hold_heartbeats() -> tuple[list[Callable[[], None]], Answering]:
-    """Return a script that answers everything but heartbeats, and what answers these, one by one."""
+    """Return a script that answers everything but heartbeats, and a function that answers one of these."""
     held: list[Callable[[], None]] = []
 
     def answer(connection: Connection, request: Command) -> None:
@@ -42,7 +42,7 @@ async def until_asked(server: ScriptedServer, code: int, count: int = 1) -> None
             await trio.sleep(0.01)
 
 
-async def test_every_broker_in_use_hears_of_every_group_every_30_s(
+async def test_every_broker_gets_a_heartbeat_with_every_group_every_30_s(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store, store) as cluster, Client(cluster.address) as client:
@@ -60,7 +60,7 @@ async def test_every_broker_in_use_hears_of_every_group_every_30_s(
         assert {len(heartbeats(server)) for server in cluster.brokers.values()} == {3}
 
 
-async def test_brokers_that_went_away_for_good_are_forgotten(
+async def test_brokers_without_heartbeats_are_forgotten(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store, store) as cluster, Client(cluster.address) as client:
@@ -69,14 +69,15 @@ async def test_brokers_that_went_away_for_good_are_forgotten(
         gone = cluster.brokers.pop("broker-b")
         await until_asked(gone, RequestCode.HEART_BEAT)
         await trio.sleep(100)
-        assert client.heartbeats._heard_at.keys() == {gone.address, cluster.brokers["broker-a"].address}
+        last_heartbeats = client.heartbeats._last_heartbeats
+        assert last_heartbeats.keys() == {gone.address, cluster.brokers["broker-a"].address}
         client.connections.close(gone.address)
         await client.routes.refresh("T")
         await trio.sleep(1000)
-        assert client.heartbeats._heard_at.keys() == {cluster.brokers["broker-a"].address}
+        assert client.heartbeats._last_heartbeats.keys() == {cluster.brokers["broker-a"].address}
 
 
-async def test_groups_and_topics_are_named_as_on_the_wire() -> None:
+async def test_heartbeats_have_the_names_on_the_wire() -> None:
     consumer = ConsumerData(
         group_name="c", subscription_data_set=(SubscriptionData(topic="T", sub_string="*"),)
     )
@@ -108,7 +109,7 @@ async def test_groups_and_topics_are_named_as_on_the_wire() -> None:
         assert [leave.get("producerGroup") or leave["consumerGroup"] for leave in leaves] == ["ns%p", "ns%c"]
 
 
-async def test_leave_is_taken_of_a_group_when_its_last_producer_goes() -> None:
+async def test_a_group_is_unregistered_with_its_last_producer() -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         broker = cluster.brokers["broker-a"]
         client.heartbeats.add_producer("p")
@@ -122,7 +123,7 @@ async def test_leave_is_taken_of_a_group_when_its_last_producer_goes() -> None:
         assert (leave.fields["clientID"], leave.fields["producerGroup"]) == (client.client_id, "p")
 
 
-async def test_a_broker_that_does_not_answer_holds_up_no_other(
+async def test_a_silent_broker_does_not_delay_other_heartbeats(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(ignore, store) as cluster, Client(cluster.address) as client:
@@ -134,7 +135,7 @@ async def test_a_broker_that_does_not_answer_holds_up_no_other(
         assert heartbeats(cluster.brokers["broker-b"])
 
 
-async def test_brokers_tell_of_changed_members() -> None:
+async def test_on_members_changed_is_called_when_a_broker_notifies() -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         broker = cluster.brokers["broker-a"]
         changed: list[str] = []
@@ -154,22 +155,22 @@ async def test_brokers_tell_of_changed_members() -> None:
         assert changed == ["c"]
 
 
-async def test_a_connection_that_was_introduced_by_itself_is_kept_alive(
+async def test_a_connection_to_a_vip_channel_gets_heartbeats(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         client.heartbeats.add_producer("p")
         server = cluster.brokers["broker-a"]
-        connection = await client.connections.get(server.address)  # in no route: as the VIP channel is
-        await client.heartbeats.ensure_heard(connection, timeout=3)
+        connection = await client.connections.get(server.address)  # not in a route, like a VIP channel
+        await client.heartbeats.ensure_current(connection, timeout=3)
         await trio.sleep(61)
         assert len(heartbeats(server)) == 3
 
 
-async def test_a_broker_hears_of_all_groups_at_once_over_the_connection_that_follows_a_lost_one(
+async def test_a_replacement_connection_gets_a_heartbeat_at_once(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    """It has forgotten a client with its connection: until then the group's others go on without it."""
+    """The broker forgets a client with its connection, and reassigns its queues until the next heartbeat."""
     async with scripted_cluster(store, store) as cluster, Client(cluster.address) as client:
         client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
         await client.routes.get("T")
@@ -178,7 +179,7 @@ async def test_a_broker_hears_of_all_groups_at_once_over_the_connection_that_fol
         server.connections[0].close()
         cluster.name_server.connections[0].close()
         await trio.sleep(1)
-        assert len(heartbeats(server)) == 1, "nobody needs a connection now"
+        assert len(heartbeats(server)) == 1, "no connection is needed now"
         await client.connections.get(server.address)
         await client.connections.get(cluster.name_server.address)
         await trio.sleep(1)
@@ -190,10 +191,10 @@ async def test_a_broker_hears_of_all_groups_at_once_over_the_connection_that_fol
         await trio.sleep(1)
         await client.connections.get(server.address)
         await trio.sleep(1)
-        assert len(heartbeats(server)) == 2, "there is nothing to tell any more"
+        assert len(heartbeats(server)) == 2, "there is nothing to unregister"
 
 
-async def test_a_broker_that_does_not_take_a_heartbeat_over_a_new_connection_is_told_again_in_time(
+async def test_a_failed_heartbeat_over_a_new_connection_is_repeated_in_the_next_round(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
@@ -209,18 +210,18 @@ async def test_a_broker_that_does_not_take_a_heartbeat_over_a_new_connection_is_
         server.answer = store
         assert len(heartbeats(server)) == 2
         await trio.sleep(30)
-        # That of the round, which dials, and that of the connection that it has dialled.
+        # The heartbeat of the round, which dials, and the heartbeat of the new connection.
         assert len(heartbeats(server)) > 2
 
 
-async def test_leave_is_taken_when_heartbeats_under_way_are_answered() -> None:
-    """Brokers serve the two in different threads: if the leave came first, the group would have it back."""
+async def test_unregistering_waits_for_heartbeats_in_flight() -> None:
+    """Brokers handle the two in different threads. The heartbeat would undo an earlier unregistering."""
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         (server,) = cluster.brokers.values()
         held, server.answer = hold_heartbeats()
         client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
         await client.routes.get("T")
-        await until_asked(server, RequestCode.HEART_BEAT)  # that of the background
+        await until_asked(server, RequestCode.HEART_BEAT)  # the heartbeat of the background task
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(client.heartbeats.send)
@@ -229,14 +230,14 @@ async def test_leave_is_taken_when_heartbeats_under_way_are_answered() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.heartbeats.remove_consumer, "c")
             for answer_heartbeat in held:
-                # An answer to something else, so that all that was sent before has been read.
+                # After an answer to another request, everything sent before has been read.
                 await client.connections.request(server.address, 12345, {}, timeout=3)
                 assert not server.asked(RequestCode.UNREGISTER_CLIENT)
                 answer_heartbeat()
         assert len(server.asked(RequestCode.UNREGISTER_CLIENT)) == 1
 
 
-async def test_a_broker_that_answers_no_heartbeat_is_left_after_a_second(
+async def test_unregistering_waits_at_most_a_second_for_a_heartbeat(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
@@ -252,17 +253,17 @@ async def test_a_broker_that_answers_no_heartbeat_is_left_after_a_second(
         assert len(server.asked(RequestCode.UNREGISTER_CLIENT)) == 1
 
 
-async def test_leave_is_taken_over_each_connection_that_the_broker_knows_the_member_by() -> None:
+async def test_unregistering_uses_each_connection_with_a_heartbeat() -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         (server,) = cluster.brokers.values()
-        vip = await client.connections.get(server.address)  # in no route: as the VIP channel is
+        vip = await client.connections.get(server.address)  # not in a route, like a VIP channel
         client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
-        await client.heartbeats.ensure_heard(vip, timeout=3)
+        await client.heartbeats.ensure_current(vip, timeout=3)
         await client.heartbeats.remove_consumer("c")
         assert len(server.asked(RequestCode.UNREGISTER_CLIENT)) == 1
 
 
-async def test_who_waits_for_a_heartbeat_is_told_that_the_client_was_closed() -> None:
+async def test_waiting_for_a_heartbeat_raises_when_the_client_closes() -> None:
     async with scripted_cluster(store) as cluster, trio.open_nursery() as nursery:
         (server,) = cluster.brokers.values()
         _, server.answer = hold_heartbeats()
@@ -272,15 +273,15 @@ async def test_who_waits_for_a_heartbeat_is_told_that_the_client_was_closed() ->
 
             async def wait() -> None:
                 with pytest.raises(RocketMQError, match="closed"):
-                    await client.heartbeats.ensure_heard(connection, timeout=3)
+                    await client.heartbeats.ensure_current(connection, timeout=3)
 
             nursery.start_soon(wait)
             await until_asked(server, RequestCode.HEART_BEAT)
         with pytest.raises(RocketMQError, match="closed"):
-            await client.heartbeats.ensure_heard(connection, timeout=3)
+            await client.heartbeats.ensure_current(connection, timeout=3)
 
 
-async def test_producers_that_leave_at_the_same_time_as_others_join_disturb_nobody() -> None:
+async def test_producers_can_close_while_others_open() -> None:
     held: list[Callable[[], None]] = []
 
     def hold_leaves(connection: Connection, request: Command) -> None:
@@ -296,12 +297,12 @@ async def test_producers_that_leave_at_the_same_time_as_others_join_disturb_nobo
             client.heartbeats.add_producer(group)
         await client.routes.get("T")
         await client.heartbeats.send()
-        await client.heartbeats.remove_producer("a")  # it stays announced: replies are expected
+        await client.heartbeats.remove_producer("a")  # it stays registered, because replies are expected
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.heartbeats.remove_producer, "b")
             await until_asked(broker, RequestCode.UNREGISTER_CLIENT)
             heard = len(heartbeats(broker))
-            client.heartbeats.add_producer("a")  # before its turn to leave
+            client.heartbeats.add_producer("a")  # before it is unregistered
             client.heartbeats.add_producer("b")
             client.heartbeats.add_producer("b")
             held.pop()()

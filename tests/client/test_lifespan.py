@@ -46,7 +46,7 @@ class Sample(Lifespan):
 ALL = ["open", "closed gracefully", "background ended", "abandoned"]
 
 
-async def test_leaving_closes_gracefully_and_ends_the_background() -> None:
+async def test_leaving_closes_gracefully_and_ends_the_background_tasks() -> None:
     async with Sample() as sample:
         open_inside = sample.is_open
     assert (open_inside, sample.is_open) == (True, False)
@@ -72,7 +72,7 @@ async def test_a_cancellation_still_closes_gracefully(autojump_clock: trio.testi
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, ZeroDivisionError])
-async def test_what_closing_raises_comes_out_and_nothing_stays_behind(kind: type[BaseException]) -> None:
+async def test_an_exception_of_closing_propagates(kind: type[BaseException]) -> None:
     class Failing(Sample):
         async def _close(self) -> None:
             await trio.lowlevel.checkpoint()
@@ -89,7 +89,7 @@ async def test_what_closing_raises_comes_out_and_nothing_stays_behind(kind: type
         with pytest.raises(kind, match="while closing"):
             await sample.aclose()
         assert sample.events == ["open", "background ended", "abandoned"]
-        await sample.aclose()  # once more does nothing
+        await sample.aclose()  # closing again does nothing
 
 
 async def test_closing_is_bounded(autojump_clock: trio.testing.MockClock) -> None:
@@ -101,7 +101,7 @@ async def test_closing_is_bounded(autojump_clock: trio.testing.MockClock) -> Non
     assert sample.events == ["open", "background ended", "abandoned"]
 
 
-async def test_what_fails_to_open_raises_its_own_error() -> None:
+async def test_an_exception_of_opening_propagates() -> None:
     with pytest.raises(ConfigurationError, match="no"):
         async with Sample(ConfigurationError("no")):
             pytest.fail("not reached")
@@ -119,7 +119,7 @@ async def test_opening_can_be_cancelled() -> None:
     assert scope.cancelled_caught
 
 
-async def test_a_bug_in_the_background_reaches_the_user() -> None:
+async def test_an_exception_of_a_background_task_propagates() -> None:
     class Buggy(Sample):
         async def _work(self) -> None:
             raise ZeroDivisionError("a bug")
@@ -129,16 +129,16 @@ async def test_a_bug_in_the_background_reaches_the_user() -> None:
             await trio.sleep_forever()
 
 
-async def test_a_nursery_of_the_callers(nursery: trio.Nursery) -> None:
+async def test_start_uses_the_nursery_of_the_caller(nursery: trio.Nursery) -> None:
     sample = Sample()
     await sample.start(nursery)
     assert sample.is_open
     await sample.aclose()
-    await sample.aclose()  # once more does nothing
+    await sample.aclose()  # closing again does nothing
     assert sample.events == ALL
 
 
-async def test_cancelling_the_callers_nursery_ends_it_without_grace() -> None:
+async def test_cancelling_the_callers_nursery_ends_it_without_a_graceful_close() -> None:
     sample = Sample()
     async with trio.open_nursery() as nursery:
         await sample.start(nursery)
@@ -148,11 +148,11 @@ async def test_cancelling_the_callers_nursery_ends_it_without_grace() -> None:
     assert not sample.is_open
 
 
-async def test_it_opens_once() -> None:
+async def test_it_cannot_be_opened_twice() -> None:
     sample = Sample()
     with pytest.raises(ClosedError, match="not open"):
         _ = sample.nursery
-    await sample.aclose()  # never opened: nothing to do
+    await sample.aclose()  # never opened, so there is nothing to do
     with pytest.raises(ClosedError, match="this Sample is not open: use it inside `async with Sample"):
         sample.use()
     async with sample:
@@ -163,14 +163,14 @@ async def test_it_opens_once() -> None:
             pytest.fail("not reached")
 
 
-async def test_afterwards_it_is_closed() -> None:
+async def test_it_is_closed_after_the_block() -> None:
     async with Sample() as sample:
         sample.use()
     with pytest.raises(ClosedError, match="this Sample is closed"):
         sample.use()
 
 
-def test_without_trio_it_says_what_to_use() -> None:
+def test_opening_without_trio_raises_a_helpful_error() -> None:
     async def open_one() -> None:
         async with Sample():
             pytest.fail("not reached")
@@ -179,7 +179,7 @@ def test_without_trio_it_says_what_to_use() -> None:
         asyncio.run(open_one())
 
 
-async def test_another_run_in_another_thread_is_told_so_and_disturbs_nothing() -> None:
+async def test_use_in_another_thread_raises() -> None:
     errors: list[str] = []
 
     async def use_in_each_way(sample: Sample) -> None:
@@ -194,11 +194,11 @@ async def test_another_run_in_another_thread_is_told_so_and_disturbs_nothing() -
         sample.use()
     assert sample.events == ALL
     (error,) = errors
-    assert "this Sample belongs to the trio.run that it was opened in" in error
+    assert "this Sample was opened in a trio.run in another thread" in error
     assert "rocketmq_py.blocking" in error
 
 
-async def test_a_plain_with_says_what_to_write() -> None:
-    text = r"use 'async with Sample\(\.\.\.\)'; for 'with' there is rocketmq_py\.blocking"
+async def test_a_plain_with_raises_a_helpful_error() -> None:
+    text = r"use 'async with Sample\(\.\.\.\)', or rocketmq_py\.blocking for a plain 'with'"
     with pytest.raises(TypeError, match=text), Sample():  # type: ignore[attr-defined]  # the fault that is tested
         pass

@@ -55,25 +55,25 @@ async def hanging_up(stream: trio.SocketStream) -> None:
 async def test_a_broker_is_not_taken_for_a_name_server() -> None:
     async with scripted_server(as_a_broker) as broker, Client(broker.address) as client:
         with pytest.raises(
-            NameServerError, match=f"{broker.address} is no name server, but a broker perhaps"
+            NameServerError, match=f"{broker.address} is not a name server, but perhaps a broker"
         ):
             await client.routes.get("T")
-        with pytest.raises(NameServerError, match=f"{broker.address} is no name server"):
+        with pytest.raises(NameServerError, match=f"{broker.address} is not a name server"):
             await client.name_servers.cluster_info()
 
 
 async def test_a_web_server_is_not_taken_for_a_name_server() -> None:
     async with tcp_server(as_a_web_server) as address, Client(address) as client:
         with pytest.raises(
-            NameServerError, match=f"{address} lost: .*not RocketMQ's protocol: .*web servers"
+            NameServerError, match=f"{address} lost: .*the peer sent invalid data: .*web servers"
         ):
             await client.routes.get("T")
 
 
-async def test_one_that_hangs_up_is_not_taken_for_a_name_server() -> None:
+async def test_a_peer_that_closes_the_connection_is_not_taken_for_a_name_server() -> None:
     async with tcp_server(hanging_up) as address, Client(address) as client:
         with pytest.raises(
-            NameServerError, match=f"{address} lost: the peer closed it before it said anything"
+            NameServerError, match=f"{address} lost: the peer closed the connection before it sent anything"
         ):
             await client.routes.get("T")
 
@@ -86,7 +86,7 @@ async def test_a_silent_port_is_not_taken_for_a_name_server(
             await client.routes.get("T")
 
 
-async def test_the_error_has_the_reason_of_each(jumping_clock: trio.testing.MockClock) -> None:
+async def test_the_error_has_a_reason_for_each_name_server(jumping_clock: trio.testing.MockClock) -> None:
     async with (
         scripted_server(ignore) as silent,
         scripted_server(as_a_broker) as broker,
@@ -103,7 +103,7 @@ async def test_the_error_has_the_reason_of_each(jumping_clock: trio.testing.Mock
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_one_that_fails_is_passed_over_and_asked_last_from_then_on(seed: int) -> None:
+async def test_a_name_server_that_fails_becomes_the_last_choice(seed: int) -> None:
     async with scripted_cluster(store) as cluster, scripted_server(as_a_broker) as broker:
         addresses = f"{broker.address};{cluster.address}"
         async with Client(addresses, rng=random.Random(seed)) as client:
@@ -113,7 +113,7 @@ async def test_one_that_fails_is_passed_over_and_asked_last_from_then_on(seed: i
         assert len(cluster.name_server.asked(QUESTION)) == 3
 
 
-async def test_clients_begin_with_different_ones() -> None:
+async def test_clients_start_with_different_name_servers() -> None:
     async with scripted_cluster(store) as one, scripted_cluster(store) as other:
         for seed in range(8):
             addresses = f"{one.address};{other.address}"
@@ -123,7 +123,7 @@ async def test_clients_begin_with_different_ones() -> None:
         assert other.name_server.asked(QUESTION)
 
 
-async def test_a_topic_is_asked_for_by_its_name_on_the_wire() -> None:
+async def test_a_route_is_requested_by_the_name_on_the_wire() -> None:
     async with scripted_cluster(store, topics=["ns%T"]) as cluster:
         async with Client(cluster.address, namespace="ns") as client:
             route = await client.routes.get("T")

@@ -27,13 +27,13 @@ NAMES = st.text(st.sampled_from("abcXYZ019_-|"), min_size=1, max_size=30)
         ("ns%T", "ns%T"),  # it has the namespace already
         ("%RETRY%ns%G", "%RETRY%ns%G"),
         ("other%T", "ns%other%T"),
-        ("TBW102", "TBW102"),  # RocketMQ's own
+        ("TBW102", "TBW102"),  # reserved by RocketMQ
         ("RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRACE_TOPIC"),
         ("rmq_sys_anything", "rmq_sys_anything"),
         ("%RETRY%TOOLS_CONSUMER", "%RETRY%TOOLS_CONSUMER"),
     ],
 )
-def test_topics_are_called_as_java_calls_them(topic: str, on_wire: str) -> None:
+def test_topics_have_the_same_names_as_in_java(topic: str, on_wire: str) -> None:
     assert Namespace("ns").wrap_topic(topic) == on_wire
     assert repr(Namespace("ns")) == "Namespace('ns')"
 
@@ -47,7 +47,7 @@ def test_topics_are_called_as_java_calls_them(topic: str, on_wire: str) -> None:
         ("TOOLS_CONSUMER", "TOOLS_CONSUMER"),
     ],
 )
-def test_groups_are_called_as_java_calls_them(group: str, on_wire: str) -> None:
+def test_groups_have_the_same_names_as_in_java(group: str, on_wire: str) -> None:
     assert Namespace("ns").wrap_group(group) == on_wire
 
 
@@ -63,12 +63,12 @@ def test_groups_are_called_as_java_calls_them(group: str, on_wire: str) -> None:
         ("T", "T"),
     ],
 )
-def test_another_namespace_keeps_its_whole_name(on_wire: str, topic: str) -> None:
+def test_names_of_another_namespace_are_unchanged(on_wire: str, topic: str) -> None:
     assert Namespace("ns").unwrap_topic(on_wire) == topic
 
 
 @given(NAMES, NAMES, st.sampled_from(["", "%RETRY%", "%DLQ%"]))
-def test_what_is_wrapped_is_unwrapped(name: str, short: str, kind: str) -> None:
+def test_unwrapping_reverses_wrapping(name: str, short: str, kind: str) -> None:
     namespace = Namespace(name)
     assert namespace.unwrap_topic(namespace.wrap_topic(kind + short)) == kind + short
     assert namespace.unwrap_group(namespace.wrap_group(short)) == short
@@ -113,7 +113,7 @@ def test_every_name_in_a_request_is_wrapped() -> None:
     assert namespace.wrap(HeartbeatRequest()) == HeartbeatRequest()
 
 
-def test_a_heartbeat_names_group_and_topics_as_on_the_wire() -> None:
+def test_a_heartbeat_has_the_names_on_the_wire() -> None:
     consumer = ConsumerData(
         group_name="G",
         subscription_data_set=(
@@ -128,7 +128,7 @@ def test_a_heartbeat_names_group_and_topics_as_on_the_wire() -> None:
     assert Namespace().wrap_consumer(consumer) is consumer
 
 
-def test_a_name_that_gets_too_long_says_so() -> None:
+def test_a_name_that_becomes_too_long_is_rejected() -> None:
     namespace = Namespace("n" * 60)
     assert len(namespace.wrap_topic("t" * 66)) == 127
     with pytest.raises(ConfigurationError, match="has 128 characters; at most 127"):
@@ -138,6 +138,6 @@ def test_a_name_that_gets_too_long_says_so() -> None:
 
 
 @pytest.mark.parametrize("name", ["a%b", "with blank", "ü", "a\n"])
-def test_what_cannot_be_a_namespace_is_refused(name: str) -> None:
+def test_an_invalid_namespace_is_rejected(name: str) -> None:
     with pytest.raises(ConfigurationError, match="may hold only letters, digits"):
         Namespace(name)

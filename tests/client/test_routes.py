@@ -85,7 +85,7 @@ class TestRoute:
         assert route.is_default
 
 
-async def test_many_who_ask_share_one_question() -> None:
+async def test_concurrent_requests_for_a_route_are_coalesced() -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         async with trio.open_nursery() as nursery:
             for _ in range(20):
@@ -106,10 +106,10 @@ async def test_routes_are_refreshed_on_time(jumping_clock: trio.testing.MockCloc
         assert len((await client.routes.get("T")).write_queues) == 8
         assert [len(route.write_queues) for route in changes] == [4, 8]
         await trio.sleep(60)
-        assert len(changes) == 2, "an unchanged route is no change"
+        assert len(changes) == 2, "on_change is not called for an unchanged route"
 
 
-async def test_a_spoiled_route_is_asked_for_at_once(jumping_clock: trio.testing.MockClock) -> None:
+async def test_an_invalidated_route_is_refreshed_at_once(jumping_clock: trio.testing.MockClock) -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         await client.routes.get("T")
         cluster.topics["T"] = (1, 1, 6)
@@ -121,7 +121,7 @@ async def test_a_spoiled_route_is_asked_for_at_once(jumping_clock: trio.testing.
         assert questions(cluster) == 2
 
 
-async def test_an_old_route_is_used_while_no_name_server_answers(
+async def test_old_routes_are_used_while_no_name_server_answers(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
@@ -142,7 +142,9 @@ async def test_consumers_get_no_default_route() -> None:
         assert not (await client.routes.get("new")).is_default
 
 
-async def test_waiting_for_a_topic_asks_until_it_exists(jumping_clock: trio.testing.MockClock) -> None:
+async def test_wait_for_repeats_the_request_until_the_topic_exists(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         async with trio.open_nursery() as nursery:
             started = trio.current_time()
@@ -181,10 +183,10 @@ async def test_the_next_name_server_is_asked_when_one_fails(
             for _ in range(5):
                 await client.routes.refresh("T")
         assert questions(good) == 6
-        assert questions(silent) <= 1, "it stays with one that answers"
+        assert questions(silent) <= 1, "it stays with a name server that answers"
 
 
-async def test_topics_that_do_not_exist_leave_nothing_behind() -> None:
+async def test_missing_topics_leave_nothing_behind() -> None:
     def locks() -> int:
         gc.collect()
         return sum(isinstance(one, trio.Lock) for one in gc.get_objects())
@@ -201,7 +203,7 @@ async def test_topics_that_do_not_exist_leave_nothing_behind() -> None:
 @pytest.mark.parametrize(
     "body", [b"[" * 900, b"\xff", b'{"queueDatas":3}', b'{"brokerDatas":[{"brokerAddrs":{"0":"\\ud800:1"}}]}']
 )
-async def test_a_route_that_cannot_be_read_leaves_the_old_one_and_a_warning(
+async def test_a_malformed_route_keeps_the_old_one_and_is_logged(
     body: bytes, jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
@@ -215,7 +217,7 @@ async def test_a_route_that_cannot_be_read_leaves_the_old_one_and_a_warning(
         assert (await client.routes.refresh("T")).write_queues == route.write_queues
 
 
-async def test_a_topic_that_stays_away_is_logged_at_growing_intervals(
+async def test_a_missing_topic_is_logged_at_growing_intervals(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with scripted_cluster(store, topics=["T"]) as cluster, Client(cluster.address) as client:

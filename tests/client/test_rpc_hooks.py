@@ -36,7 +36,7 @@ class Notes(RpcHook):
         return [context for context in self.after if context.code == SENDS]
 
 
-async def test_every_request_is_seen_before_and_after() -> None:
+async def test_hooks_see_every_request_before_and_after() -> None:
     async with scripted_cluster(store) as cluster:
         async with Client(cluster.address) as client, client.producer("g") as producer:
             remove = client.add_rpc_hook(notes := Notes())
@@ -56,10 +56,10 @@ async def test_every_request_is_seen_before_and_after() -> None:
             await producer.send(MESSAGE)
             assert len(notes.sends()) == 3
         stamps = [request.fields.get("stamp") for request in cluster.brokers["broker-a"].asked(SENDS)]
-        assert stamps == ["1", "1", "1", None], "what a hook changes goes on the wire"
+        assert stamps == ["1", "1", "1", None], "changes of a hook are written"
 
 
-async def test_hooks_see_why_no_answer_came(jumping_clock: object) -> None:
+async def test_hooks_see_the_error_of_a_request(jumping_clock: object) -> None:
     async with (
         scripted_cluster(ignore) as cluster,
         Client(cluster.address) as client,
@@ -73,7 +73,7 @@ async def test_hooks_see_why_no_answer_came(jumping_clock: object) -> None:
         assert {type(context.error) for context in notes.sends()} == {RequestTimeoutError}
 
 
-async def test_a_request_that_a_closed_connection_refuses_is_seen_too() -> None:
+async def test_hooks_see_a_request_that_a_closed_connection_rejects() -> None:
     def hang_up(connection: Connection, request: Command) -> None:
         if request.code == SENDS:
             connection.close()
@@ -109,7 +109,7 @@ async def test_a_hook_that_raises_changes_nothing(caplog: pytest.LogCaptureFixtu
     assert {record.levelno for record in caplog.records if "Broken" in record.message} == {logging.ERROR}
 
 
-async def test_a_header_that_a_hook_spoils_is_its_messages_error(jumping_clock: object) -> None:
+async def test_a_header_that_a_hook_makes_invalid_fails_its_message(jumping_clock: object) -> None:
     class Spoil(RpcHook):
         def before_request(self, context: RpcContext) -> None:
             if context.code == SENDS:
@@ -131,7 +131,7 @@ async def test_a_header_that_a_hook_spoils_is_its_messages_error(jumping_clock: 
         assert producer.in_flight == 0
 
 
-async def test_what_a_hook_has_wait_until_its_connection_is_lost_is_sent_over_another(
+async def test_a_request_whose_connection_is_lost_during_a_hook_is_sent_over_another(
     jumping_clock: object,
 ) -> None:
     class Lose(RpcHook):
@@ -156,7 +156,7 @@ async def test_what_a_hook_has_wait_until_its_connection_is_lost_is_sent_over_an
         assert producer.statistics.retried == 1
 
 
-async def test_a_topic_that_is_new_waits_for_its_route_before_its_hooks() -> None:
+async def test_hooks_run_after_the_route_of_a_new_topic_is_known() -> None:
     async with (
         scripted_cluster(store) as cluster,
         Client(cluster.address) as client,

@@ -14,7 +14,7 @@ Fill = Callable[..., Awaitable[None]]
 
 
 def now_ms() -> int:
-    """The time of day as trio's clock goes: a test's jumps count."""
+    """Return a wall clock time that follows trio's clock, including its jumps."""
     return 1_700_000_000_000 + int(trio.current_time() * 1000)
 
 
@@ -37,7 +37,10 @@ async def client(address: str) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def fill(broker: EmbeddedBroker, client: Client) -> Fill:
-    """Send so many messages to a topic, in turn to its queues; each body is its number."""
+    """Return a function that sends ``count`` messages to a topic, round robin over its queues.
+
+    The body of each message is its number. The function creates the topic if it does not exist.
+    """
 
     async def fill(topic: str, count: int, *, queues: int = 1, tags: str = "", first: int = 0) -> None:
         route = client.routes.get_nowait(topic)

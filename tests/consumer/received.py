@@ -1,4 +1,4 @@
-"""Received messages, made up."""
+"""Builders of received messages."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def several(offsets: Iterable[int]) -> list[ReceivedMessage]:
 
 
 def stored(offset: int, *, body: bytes = b"body", reconsume_times: int = 0, **properties: str) -> bytes:
-    """Return what a broker answers a pull with."""
+    """Return a message in the format of a pull response."""
     return stored_at(2, offset, body, reconsume_times, **properties)
 
 
 def stored_at(
     store_time_ms: int, offset: int, body: bytes = b"body", reconsume_times: int = 0, /, **properties: str
 ) -> bytes:
-    """Return the same, stored at a time."""
+    """Return a message that was stored at a time, in the format of a pull response."""
     return encode_message(
         topic="T",
         body=body,

@@ -1,7 +1,7 @@
-"""Groups whose members come, go, die and lose their connections at random, on the embedded broker.
+"""Groups whose members join, leave, crash and lose their connections at random, on the embedded broker.
 
-Whatever happens: when it has settled each queue has one owner, what is consumed in order is in order, and
-nothing is lost. Every seed is a run of its own in virtual time, which it replays to the letter.
+Once the group has settled, each queue has exactly one owner, orderly consumers have handled their messages in
+order, and no message is lost. Each seed gives a reproducible run in virtual time.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from rocketmq_py import (
     ReceivedMessage,
     StartPosition,
 )
-from rocketmq_py.consumer.config import LOCK_LIFE
+from rocketmq_py.consumer.config import LOCK_MAX_LIVE_TIME
 from rocketmq_py.errors import ClosedError, RocketMQError
 from rocketmq_py.testing import World, simulate
 
 SEEDS = range(*map(int, os.environ.get("ROCKETMQ_SEEDS", "0 2").split()))
-"""ROCKETMQ_SEEDS="2 500" looks further."""
+"""Set ROCKETMQ_SEEDS="2 500" to run more seeds."""
 QUEUES = 4
 CHAOS_SECONDS = 40
 LONGEST_CALL = 0.3
 SETTLE_SECONDS = 150
-"""Brokers keep the locks and the place in the group of who has died for two minutes at the most."""
+"""Brokers keep the locks and the membership of a crashed member for at most two minutes."""
 
 
 @attrs.define(eq=False)
 class Member:
-    """One consumer, and what ends it."""
+    """A consumer that can be killed or asked to leave."""
 
     name: str
     consumer: PushConsumer | LitePullConsumer | PopConsumer
@@ -62,11 +62,12 @@ class Member:
 
 @attrs.define
 class Group:
-    """Members, what they get, and what happens to them.
+    """The members of a group, and the faults that are injected.
 
     Attributes:
-        consume: what a member does, in its open consumer, until it is cancelled or leaves.
-        crashed_at: when the broker last was there again after a crash.
+        open: creates a consumer for an address.
+        consume: consumes with a member's open consumer until it is cancelled or leaves.
+        crashed_at: when the broker was last restarted after a crash, on trio's clock.
     """
 
     world: World
@@ -77,11 +78,11 @@ class Group:
     count: int = 0
     crashed_at: float = -math.inf
 
-    async def live_through(self, client: Client, messages: int) -> None:
-        """Begin with one member, and have this and that befall the group while messages are sent."""
+    async def run_chaos(self, client: Client, messages: int) -> None:
+        """Start with one member, and inject faults while messages are sent."""
         self.join()
         self.nursery.start_soon(send, client, messages)
-        await self._suffer(CHAOS_SECONDS)
+        await self._inject_faults(CHAOS_SECONDS)
 
     def check_owners(self) -> None:
         owned = [queue for member in self.members for queue in member.queues]
@@ -91,15 +92,15 @@ class Group:
         self.count += 1
         member = Member(f"m{self.count}", self.open(self.world.name_server_address))
         self.members.append(member)
-        self.nursery.start_soon(self._live, member)
+        self.nursery.start_soon(self._run_member, member)
 
-    async def _live(self, member: Member) -> None:
+    async def _run_member(self, member: Member) -> None:
         with member.killed:
             async with member.consumer, trio.open_nursery() as nursery:
                 member.consumer.subscribe("T")
                 nursery.start_soon(self.consume, member)
                 await member.leaving.wait()
-                await trio.lowlevel.checkpoint()  # a stop before the run would stop nothing
+                await trio.lowlevel.checkpoint()  # stop() has no effect before run() has started
                 if isinstance(member.consumer, PushConsumer):
                     member.consumer.stop()
                 else:
@@ -107,8 +108,8 @@ class Group:
         self.members.remove(member)
         member.ended.set()
 
-    async def _suffer(self, seconds: float) -> None:
-        """Do this and that to the members for a time; two are left at the end."""
+    async def _inject_faults(self, seconds: float) -> None:
+        """Inject random faults for a time. Leaves at least two members."""
         world, rng = self.world, self.world.rng
         end = trio.current_time() + seconds
         while trio.current_time() < end:
@@ -145,7 +146,7 @@ class Group:
 
 
 async def disturb(world: World) -> bool:
-    """Cut all connections, lose some answers, or have the broker crash and come back: then return True."""
+    """Cut connections, lose responses, or crash and restart the broker. Returns True for a crash."""
     rng = world.rng
     match rng.randrange(7):
         case 0 | 1 | 2:
@@ -175,7 +176,7 @@ async def send(client: Client, count: int, first: int = 0) -> None:
 
 
 def replay(program: Callable[[World], Awaitable[None]], seed: int) -> None:
-    """Run it with this seed, and see that it closes all that it opens."""
+    """Simulate a program with this seed, and check that it closes all connections."""
 
     async def main(world: World) -> None:
         await program(world)
@@ -188,19 +189,19 @@ def replay(program: Callable[[World], Awaitable[None]], seed: int) -> None:
 
 @attrs.define
 class Journal:
-    """What was handled, by whom, and whether it could be."""
+    """The handled messages, the queues with a running call, and the violations found."""
 
     handled: defaultdict[MessageQueue, list[int]] = attrs.field(factory=lambda: defaultdict(list))
-    at_work: set[MessageQueue] = attrs.field(factory=set)
+    running: set[MessageQueue] = attrs.field(factory=set)
     bodies: set[int] = attrs.field(factory=set)
     problems: list[str] = attrs.field(factory=list)
 
     def check_order(self) -> None:
-        """See that each queue was handled in order; who died before a commit has things done again."""
+        """Check that each queue was handled in order. A crash before a commit repeats messages."""
         for offsets in self.handled.values():
             highest = -1
             for offset in offsets:
-                assert offset <= highest + 1, "something was passed over"
+                assert offset <= highest + 1, "a message was skipped"
                 highest = max(highest, offset)
 
 
@@ -213,21 +214,21 @@ def test_push_consumers(seed: int, orderly: bool) -> None:
         rng = world.rng
 
         async def handle(message: ReceivedMessage) -> None:
-            # A broker that starts anew knows no locks, and its clients trust theirs a while: as in Java.
-            are_known = trio.current_time() - group.crashed_at > LOCK_LIFE + LONGEST_CALL
-            if orderly and are_known and message.queue in journal.at_work:
-                journal.problems.append(f"two calls at the same time for {message.queue}")
-            journal.at_work.add(message.queue)
+            # A restarted broker has lost its locks while clients still hold theirs for a while, as in Java.
+            are_known = trio.current_time() - group.crashed_at > LOCK_MAX_LIVE_TIME + LONGEST_CALL
+            if orderly and are_known and message.queue in journal.running:
+                journal.problems.append(f"concurrent handler calls for {message.queue}")
+            journal.running.add(message.queue)
             try:
                 await trio.sleep(rng.choice((0, 0, 0.01, LONGEST_CALL)))
                 journal.handled[message.queue].append(message.queue_offset)
                 journal.bodies.add(int(message.body))
             finally:
-                journal.at_work.discard(message.queue)
+                journal.running.discard(message.queue)
 
         async def consume(member: Member) -> None:
             assert isinstance(member.consumer, PushConsumer)
-            with suppress(ClosedError):  # it may leave before it begins
+            with suppress(ClosedError):  # it may leave before it starts
                 await member.consumer.run(handle)
 
         def consumer(address: str) -> PushConsumer:
@@ -235,7 +236,7 @@ def test_push_consumers(seed: int, orderly: bool) -> None:
 
         async with Client(world.name_server_address) as client, trio.open_nursery() as nursery:
             group = Group(world, nursery, consumer, consume)
-            await group.live_through(client, 400)
+            await group.run_chaos(client, 400)
             await trio.sleep(SETTLE_SECONDS)
             group.check_owners()
             assert journal.bodies == set(range(400))
@@ -252,7 +253,7 @@ def test_push_consumers(seed: int, orderly: bool) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_lite_pull_consumers(seed: int) -> None:
-    seen: set[int] = set()
+    polled: set[int] = set()
 
     async def program(world: World) -> None:
         rng = world.rng
@@ -267,8 +268,8 @@ def test_lite_pull_consumers(seed: int) -> None:
                 except RocketMQError:  # nothing is subscribed now
                     await trio.sleep(0.1)
                     continue
-                # Whoever leaves is done with what was polled last.
-                seen.update(int(message.body) for message in messages)
+                # Leaving acknowledges the messages of the last poll.
+                polled.update(int(message.body) for message in messages)
                 await trio.sleep(rng.choice((0, 0, 0.01, 0.3)))
 
         def consumer(address: str) -> LitePullConsumer:
@@ -276,10 +277,10 @@ def test_lite_pull_consumers(seed: int) -> None:
 
         async with Client(world.name_server_address) as client, trio.open_nursery() as nursery:
             group = Group(world, nursery, consumer, consume)
-            await group.live_through(client, 400)
+            await group.run_chaos(client, 400)
             await trio.sleep(SETTLE_SECONDS)
             group.check_owners()
-            assert seen == set(range(400))
+            assert polled == set(range(400))
             await group.end()
 
     replay(program, seed)
@@ -313,10 +314,10 @@ def test_pop_consumers_in_order(seed: int) -> None:
                     await trio.sleep(rng.choice((0, 0, 0.01, 0.3, 2)))
                     for queue, of_queue in by_queue.items():
                         if rng.random() < 0.9:
-                            taken = of_queue[: rng.randint(1, len(of_queue))]
-                            done[queue].update(message.queue_offset for message in taken)
-                            bodies.update(int(message.body) for message in taken)
-                            await consumer.ack(*taken)
+                            acknowledged = of_queue[: rng.randint(1, len(of_queue))]
+                            done[queue].update(message.queue_offset for message in acknowledged)
+                            bodies.update(int(message.body) for message in acknowledged)
+                            await consumer.ack(*acknowledged)
                 except ClosedError:
                     return
                 except RocketMQError:
@@ -327,8 +328,8 @@ def test_pop_consumers_in_order(seed: int) -> None:
 
         async with Client(world.name_server_address) as client, trio.open_nursery() as nursery:
             group = Group(world, nursery, consumer, consume)
-            await group.live_through(client, 200)
-            with trio.fail_after(3000):  # what is not acknowledged comes again, as often as not
+            await group.run_chaos(client, 200)
+            with trio.fail_after(3000):  # messages are redelivered until they are acknowledged
                 while len(bodies) < 200:
                     await trio.sleep(1)
             await group.end()
@@ -364,4 +365,4 @@ def test_readers(seed: int) -> None:
 
     replay(program, seed)
     for offsets in read.values():
-        assert offsets == list(range(len(offsets))), "none twice, none passed over"
+        assert offsets == list(range(len(offsets))), "each message is read exactly once"

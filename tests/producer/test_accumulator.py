@@ -16,7 +16,7 @@ FIRST_QUEUE = QUEUES[0]
 
 
 class World:
-    """An accumulator, a clock that a test sets, and what was sent."""
+    """An accumulator, a clock that the test sets, and the sent batches."""
 
     def __init__(self, *, max_size: int = 100, max_messages: int = 5) -> None:
         self.now = 0.0
@@ -28,7 +28,7 @@ class World:
             max_messages=max_messages,
             now=lambda: self.now,
             send=self.sent.append,
-            waits=self.wake,
+            on_linger=self.wake,
         )
 
     def wake(self) -> None:
@@ -47,9 +47,9 @@ class World:
         message = Message(topic, body.encode(), wait_store_ok=wait)
         self.accumulator.add(message, size, queue, alone=alone)
 
-    def arrived(self, number: int = 0) -> None:
-        """Have the batch that was sent as that number arrive."""
-        self.accumulator.arrived(self.sent[number], self.now)
+    def finished(self, number: int = 0) -> None:
+        """Finish the batch with this index among the sent ones."""
+        self.accumulator.finished(self.sent[number], self.now)
 
     @property
     def bodies(self) -> list[str]:
@@ -57,7 +57,7 @@ class World:
         return ["".join(message.body.decode() for message in batch.messages) for batch in self.sent]
 
 
-def test_a_batch_goes_when_its_first_message_has_lingered() -> None:
+def test_a_batch_is_sent_when_its_first_message_has_lingered() -> None:
     world = World()
     assert world.accumulator.send_due(0.0) is None
     world.add("a")
@@ -75,15 +75,15 @@ def test_a_batch_goes_when_its_first_message_has_lingered() -> None:
 
 
 @pytest.mark.parametrize(("max_size", "max_messages"), [(30, 5), (100, 3)])
-def test_a_full_batch_goes_at_once(max_size: int, max_messages: int) -> None:
+def test_a_full_batch_is_sent_at_once(max_size: int, max_messages: int) -> None:
     world = World(max_size=max_size, max_messages=max_messages)
     for body in "abcd":
         world.add(body)
     assert world.bodies == ["abc"]
-    assert world.accumulator.under_way == 1
+    assert world.accumulator.in_flight == 1
 
 
-def test_a_message_that_does_not_fit_any_more_begins_the_next_batch() -> None:
+def test_a_message_that_does_not_fit_starts_the_next_batch() -> None:
     world = World(max_size=30)
     world.add("a", size=20)
     world.add("b", size=11)
@@ -91,7 +91,7 @@ def test_a_message_that_does_not_fit_any_more_begins_the_next_batch() -> None:
     assert [batch.size for batch in world.accumulator.batches] == [20, 11]
 
 
-def test_topics_and_ways_of_storing_do_not_mix() -> None:
+def test_a_batch_has_one_topic_and_one_wait_store_ok() -> None:
     world = World()
     world.add("a")
     world.add("b", topic="Other")
@@ -102,31 +102,31 @@ def test_topics_and_ways_of_storing_do_not_mix() -> None:
     assert world.bodies == ["ae", "b", "c", "d"]
 
 
-def test_batches_for_any_queue_go_side_by_side() -> None:
+def test_batches_without_a_queue_are_sent_concurrently() -> None:
     world = World(max_messages=1)
     for body in "abc":
         world.add(body)
     assert world.bodies == ["a", "b", "c"]
-    assert world.accumulator.under_way == 3
+    assert world.accumulator.in_flight == 3
 
 
-def test_batches_for_one_queue_go_one_after_the_other() -> None:
+def test_batches_for_one_queue_are_sent_one_after_the_other() -> None:
     world = World(max_messages=2)
     for body in "abcdefg":
         world.add(body, queue=FIRST_QUEUE)
     world.add("other", queue=QUEUES[1], alone=True)
     assert world.bodies == ["ab", "other"]
-    world.arrived(0)
+    world.finished(0)
     assert world.bodies[2:] == ["cd"]
-    world.arrived(2)
+    world.finished(2)
     assert world.bodies[3:] == ["ef"]
-    world.arrived(3)
+    world.finished(3)
     assert world.bodies[4:] == []
     world.accumulator.send_due(LINGER)
     assert world.bodies[4:] == ["g"]
 
 
-def test_what_is_due_grows_on_while_its_queue_has_another_under_way() -> None:
+def test_a_due_batch_grows_while_its_queue_has_one_in_flight() -> None:
     world = World(max_messages=4)
     world.add("a", queue=FIRST_QUEUE)
     world.accumulator.send_due(LINGER)
@@ -139,24 +139,24 @@ def test_what_is_due_grows_on_while_its_queue_has_another_under_way() -> None:
     world.now = LINGER + 1
     world.add("c", queue=FIRST_QUEUE)
     assert world.bodies == ["a", "x"]
-    world.arrived(0)
+    world.finished(0)
     assert world.bodies == ["a", "x", "bc"]
 
 
-def test_a_message_that_must_be_alone_keeps_its_turn() -> None:
+def test_a_message_that_is_sent_alone_keeps_its_order() -> None:
     world = World()
     world.add("a", queue=FIRST_QUEUE)
     world.add("b", queue=FIRST_QUEUE, alone=True)
     world.add("c", queue=FIRST_QUEUE)
     assert world.bodies == ["a"]
-    world.arrived(0)
+    world.finished(0)
     assert world.bodies == ["a", "b"]
-    world.arrived(1)
+    world.finished(1)
     world.accumulator.send_all()
     assert world.bodies == ["a", "b", "c"]
 
 
-def test_for_any_queue_it_does_not_hurry_the_others() -> None:
+def test_a_message_without_a_queue_sent_alone_does_not_send_open_batches() -> None:
     world = World()
     world.add("a")
     world.add("b", alone=True)
@@ -166,29 +166,29 @@ def test_for_any_queue_it_does_not_hurry_the_others() -> None:
     assert world.bodies == ["b", "ac"]
 
 
-def test_messages_of_one_queue_that_are_stored_in_different_ways_keep_their_order() -> None:
+def test_messages_of_a_queue_with_different_wait_store_ok_keep_their_order() -> None:
     world = World()
     for number, body in enumerate("abcd"):
         world.add(body, queue=FIRST_QUEUE, wait=number % 2 == 0)
     world.accumulator.send_all()
     for number in range(4):
-        world.arrived(number)
+        world.finished(number)
     assert world.bodies == ["a", "b", "c", "d"]
     assert not world.accumulator.batches
 
 
-def test_what_is_abandoned_is_forgotten() -> None:
+def test_abandon_returns_and_removes_all_batches() -> None:
     world = World(max_messages=1)
     world.add("a", queue=FIRST_QUEUE)
     world.add("b", queue=FIRST_QUEUE)
     left = world.accumulator.abandon()
-    assert [batch.is_under_way for batch in left] == [True, False]
+    assert [batch.is_in_flight for batch in left] == [True, False]
     assert not world.accumulator.batches
-    assert world.accumulator.under_way == 0
+    assert world.accumulator.in_flight == 0
 
 
 class AccumulatorModel(RuleBasedStateMachine):
-    """Messages come, time passes and batches arrive in any order; what was promised holds all the time."""
+    """Adds messages, advances the clock and finishes batches in any order. Checks the invariants."""
 
     MAX_SIZE = 60
     MAX_MESSAGES = 4
@@ -222,8 +222,8 @@ class AccumulatorModel(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.world.now += seconds
         deadline = self.world.accumulator.send_due(self.world.now)
-        waiting = [batch for batch in self.world.accumulator.batches if not batch.is_under_way]
-        busy = {batch.queue for batch in self.under_way}
+        waiting = [batch for batch in self.world.accumulator.batches if not batch.is_in_flight]
+        busy = {batch.queue for batch in self.in_flight}
         assert all(batch.deadline > self.world.now or batch.queue in busy for batch in waiting)
         later = [batch.deadline for batch in waiting if batch.deadline > self.world.now]
         assert deadline is None or deadline in later
@@ -233,23 +233,23 @@ class AccumulatorModel(RuleBasedStateMachine):
     @rule()
     def everything_goes(self) -> None:
         self.world.accumulator.send_all()
-        busy = {batch.queue for batch in self.under_way}
-        assert all(batch.is_under_way or batch.queue in busy for batch in self.world.accumulator.batches)
+        busy = {batch.queue for batch in self.in_flight}
+        assert all(batch.is_in_flight or batch.queue in busy for batch in self.world.accumulator.batches)
 
-    @precondition(lambda self: bool(self.under_way))
+    @precondition(lambda self: bool(self.in_flight))
     @rule(draw=st.data())
     def one_arrives(self, draw: st.DataObject) -> None:
-        batch = draw.draw(st.sampled_from(self.under_way))
+        batch = draw.draw(st.sampled_from(self.in_flight))
         self.arrived.append(batch)
-        self.world.accumulator.arrived(batch, self.world.now)
+        self.world.accumulator.finished(batch, self.world.now)
 
     @property
-    def under_way(self) -> list[ProducerBatch]:
+    def in_flight(self) -> list[ProducerBatch]:
         return [batch for batch in self.world.sent if batch not in self.arrived]
 
     @invariant()
     def batches_are_as_they_should_be(self) -> None:
-        assert self.world.accumulator.under_way == len(self.under_way)
+        assert self.world.accumulator.in_flight == len(self.in_flight)
         for batch in self.world.sent:
             bodies = [message.body.decode() for message in batch.messages]
             assert len(bodies) <= self.MAX_MESSAGES
@@ -258,9 +258,9 @@ class AccumulatorModel(RuleBasedStateMachine):
             assert len(bodies) == 1 or self.alone.isdisjoint(bodies)
 
     @invariant()
-    def each_queue_has_one_under_way_and_is_in_order(self) -> None:
+    def each_queue_has_one_batch_in_flight_and_is_in_order(self) -> None:
         for queue in QUEUES:
-            assert sum(batch.queue == queue for batch in self.under_way) <= 1
+            assert sum(batch.queue == queue for batch in self.in_flight) <= 1
             sent = self.bodies_of([batch for batch in self.world.sent if batch.queue == queue])
             assert sent == self.accepted[queue][: len(sent)]
 
@@ -276,10 +276,10 @@ class AccumulatorModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.world.accumulator.send_all()
-        while self.under_way:
-            batch = self.under_way[0]
+        while self.in_flight:
+            batch = self.in_flight[0]
             self.arrived.append(batch)
-            self.world.accumulator.arrived(batch, self.world.now)
+            self.world.accumulator.finished(batch, self.world.now)
         assert not self.world.accumulator.batches
         self.nothing_is_lost_or_sent_twice()
 

@@ -8,7 +8,7 @@ import trio.testing
 from rocketmq_py.producer.admission import YIELD_EVERY, Admission
 
 
-async def test_senders_wait_for_space_and_get_it_in_turn() -> None:
+async def test_senders_wait_for_space_in_fifo_order() -> None:
     admission = Admission(2, 1 << 20)
     await admission.enter(1)
     await admission.enter(1)
@@ -23,22 +23,22 @@ async def test_senders_wait_for_space_and_get_it_in_turn() -> None:
             nursery.start_soon(enter, number)
             await trio.testing.wait_all_tasks_blocked()
         assert order == []
-        assert admission.is_wanted
+        assert admission.has_waiters
         admission.leave(1)
         await trio.testing.wait_all_tasks_blocked()
         assert order == [0]
         admission.leave(1)
-        assert admission.count == 2, "it is taken on the waiting task's behalf"
+        assert admission.count == 2, "the space is taken for the waiting task"
         await trio.testing.wait_all_tasks_blocked()
         assert order == [0, 1]
         admission.leave(1)
         await trio.testing.wait_all_tasks_blocked()
         assert order == [0, 1, 2]
     assert admission.count == 2
-    assert not admission.is_wanted
+    assert not admission.has_waiters
 
 
-async def test_bytes_are_given_in_turn() -> None:
+async def test_bytes_are_granted_in_fifo_order() -> None:
     admission = Admission(math.inf, 10)
     await admission.enter(10)
     order: list[int] = []
@@ -53,7 +53,7 @@ async def test_bytes_are_given_in_turn() -> None:
             await trio.testing.wait_all_tasks_blocked()
         admission.leave(4, 0)
         await trio.testing.wait_all_tasks_blocked()
-        assert order == [], "the first comes first, and its bytes are not there"
+        assert order == [], "the first waits, and blocks the others"
         admission.leave(6)
         assert admission.bytes == 9
         await trio.testing.wait_all_tasks_blocked()
@@ -62,7 +62,7 @@ async def test_bytes_are_given_in_turn() -> None:
     assert order[2:] == [8]
 
 
-async def test_a_large_one_goes_alone() -> None:
+async def test_a_send_above_the_bound_of_bytes_goes_alone() -> None:
     admission = Admission(100, 10)
     await admission.enter(6)
     async with trio.open_nursery() as nursery:
@@ -73,7 +73,7 @@ async def test_a_large_one_goes_alone() -> None:
     assert admission.bytes == 50
 
 
-async def test_several_may_leave_together() -> None:
+async def test_several_sends_leave_together() -> None:
     admission = Admission(3, 10)
     for _ in range(3):
         await admission.enter(2)
@@ -81,7 +81,7 @@ async def test_several_may_leave_together() -> None:
     assert (admission.count, admission.bytes) == (1, 2)
 
 
-async def test_who_begins_to_wait_is_told_of() -> None:
+async def test_on_full_is_called_when_a_task_starts_to_wait() -> None:
     full: list[int] = []
     admission = Admission(1, 10, lambda: full.append(1))
     await admission.enter(1)
@@ -93,7 +93,7 @@ async def test_who_begins_to_wait_is_told_of() -> None:
         admission.leave(1)
 
 
-async def test_a_cancelled_wait_takes_no_room_and_lets_the_next_one_in() -> None:
+async def test_a_cancelled_wait_takes_no_space_and_admits_the_next() -> None:
     admission = Admission(math.inf, 10)
     await admission.enter(6)
     scope = trio.CancelScope()
@@ -112,7 +112,7 @@ async def test_a_cancelled_wait_takes_no_room_and_lets_the_next_one_in() -> None
     assert (admission.count, admission.bytes) == (2, 10)
 
 
-async def test_a_sender_that_never_waits_lets_others_run() -> None:
+async def test_a_sender_that_never_waits_yields_to_other_tasks() -> None:
     admission = Admission(1 << 20, 1 << 30)
     ran = False
 

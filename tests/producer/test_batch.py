@@ -31,7 +31,7 @@ def split(messages: list[Message], max_size: int = MAX_SIZE) -> list[EncodedBatc
     return split_batch(messages, max_size=max_size, new_unique_ids=new_unique_ids)
 
 
-def test_what_fits_is_one_batch_in_order_with_all_that_the_messages_have() -> None:
+def test_messages_that_fit_make_one_batch_in_order() -> None:
     messages = [
         Message("T", b"one", tags="TagA", keys=["k1", "k2"], properties={"colour": "grün"}, flag=-7),
         Message("T", b"two"),
@@ -50,7 +50,7 @@ def test_what_fits_is_one_batch_in_order_with_all_that_the_messages_have() -> No
 
 
 @given(st.lists(st.binary(min_size=1, max_size=400), min_size=1, max_size=60), st.integers(500, 3000))
-def test_parts_are_within_the_bound_and_as_few_as_can_be(bodies: list[bytes], max_size: int) -> None:
+def test_batches_are_within_the_bound_and_as_few_as_possible(bodies: list[bytes], max_size: int) -> None:
     batches = split([Message("T", body) for body in bodies], max_size)
     assert [one.body for batch in batches for one in decode_batch(batch.body)] == bodies
     assert [message.body for batch in batches for message in batch.messages] == bodies
@@ -62,7 +62,7 @@ def test_parts_are_within_the_bound_and_as_few_as_can_be(bodies: list[bytes], ma
         assert len(batch.body) + len(of_the_next.body) > max_size
 
 
-def test_a_part_may_be_just_as_large_as_allowed() -> None:
+def test_a_batch_may_have_the_maximum_size() -> None:
     empty = len(split([Message("T", b"x")])[0].body) - 1
     assert len(split([Message("T", b"x" * (500 - empty)), Message("T", b"y" * (500 - empty))], 1000)) == 1
     assert len(split([Message("T", b"x" * (500 - empty)), Message("T", b"y" * (501 - empty))], 1000)) == 2
@@ -70,13 +70,13 @@ def test_a_part_may_be_just_as_large_as_allowed() -> None:
     assert len(batch.body) == 1000
 
 
-def test_no_part_has_more_messages_than_a_broker_can_count() -> None:
+def test_no_batch_has_more_messages_than_brokers_can_count() -> None:
     messages = [Message("T", b"x")] * (2 * MAX_BATCHED_MESSAGES + 1)
     batches = split(messages, 1 << 30)
     assert [len(batch.messages) for batch in batches] == [MAX_BATCHED_MESSAGES, MAX_BATCHED_MESSAGES, 1]
 
 
-def test_properties_leave_room_for_what_the_broker_appends() -> None:
+def test_properties_leave_space_for_those_that_brokers_append() -> None:
     def with_properties_of(size: int) -> Message:
         others = len("UNIQ_KEY=;WAIT=true;long=;") + 32
         return Message("T", b"x", properties={"long": "x" * (size - others)})
@@ -84,43 +84,43 @@ def test_properties_leave_room_for_what_the_broker_appends() -> None:
     (batch,) = split([with_properties_of(MAX_BATCHED_PROPERTIES)])
     (one,) = decode_batch(batch.body)
     assert len(one.properties) == MAX_BATCHED_PROPERTIES
-    with pytest.raises(MessageTooLargeError, match=r"message 0 of the list: .* take 31744 bytes; .* 31743"):
+    with pytest.raises(MessageTooLargeError, match=r"messages\[0\]: .* take 31744 bytes; .* 31743"):
         split([with_properties_of(MAX_BATCHED_PROPERTIES + 1)])
 
 
 @pytest.mark.parametrize(
     ("refused", "reason"),
     [
-        (Message("Other", b"x"), "its topic is 'Other', that of the first is 'T'"),
-        (Message("T", b"x", wait_store_ok=False), "its wait_store_ok is False, that of the first is True"),
-        (Message("T", b"x", delay_level=3), "it is delayed"),
-        (Message("T", b"x", delay=0.5), "it is delayed"),
-        (Message("T", b"x", deliver_at_ms=1), "it is delayed"),
-        (Message("T", b"x", priority=3), "it has a priority"),
-        (Message("T", b"x" * 900), r"it takes 974 bytes, with its properties; max_message_size is 900"),
+        (Message("Other", b"x"), r"topic is 'Other', but 'T' in messages\[0\]"),
+        (Message("T", b"x", wait_store_ok=False), r"wait_store_ok is False, but True in messages\[0\]"),
+        (Message("T", b"x", delay_level=3), "a delayed message cannot be in a batch"),
+        (Message("T", b"x", delay=0.5), "a delayed message cannot be in a batch"),
+        (Message("T", b"x", deliver_at_ms=1), "a delayed message cannot be in a batch"),
+        (Message("T", b"x", priority=3), "a message with a priority cannot be in a batch"),
+        (Message("T", b"x" * 900), r"it takes 974 bytes with its properties; max_message_size is 900"),
     ],
 )
-def test_a_message_that_cannot_be_in_the_batch_is_named(refused: Message, reason: str) -> None:
-    with pytest.raises(InvalidMessageError, match=f"message 2 of the list: {reason}"):
+def test_the_error_names_the_message_that_cannot_be_batched(refused: Message, reason: str) -> None:
+    with pytest.raises(InvalidMessageError, match=rf"messages\[2\]: {reason}"):
         split([Message("T", b"a"), Message("T", b"b"), refused, Message("T", b"c")], 900)
 
 
-def test_a_retry_topic_takes_no_batches() -> None:
+def test_batches_for_a_retry_topic_are_rejected() -> None:
     with pytest.raises(InvalidMessageError, match="'%RETRY%g' is a retry topic"):
         split([Message("%RETRY%g", b"x")])
 
 
-def test_an_empty_list_is_refused() -> None:
-    with pytest.raises(InvalidMessageError, match="the list of messages is empty"):
+def test_an_empty_list_is_rejected() -> None:
+    with pytest.raises(InvalidMessageError, match="messages is empty"):
         split([])
 
 
-def test_messages_that_do_not_wait_go_together() -> None:
+def test_messages_without_wait_store_ok_share_a_batch() -> None:
     (batch,) = split([Message("T", b"x", wait_store_ok=False)] * 2)
     assert not batch.wait_store_ok
 
 
-def test_each_message_has_a_result_of_its_own() -> None:
+def test_each_message_has_its_own_result() -> None:
     results = BatchResults(ANSWERED, ["a", "b", "c"])
     assert len(results) == 3
     assert [result.message_id for result in results] == ["a", "b", "c"]
@@ -135,7 +135,7 @@ def test_each_message_has_a_result_of_its_own() -> None:
         results[3]
 
 
-def test_a_batch_that_was_kept_as_one_entry_has_one_id() -> None:
+def test_a_batch_stored_as_one_entry_has_one_id() -> None:
     results = BatchResults(attrs.evolve(ANSWERED, offset_message_id="only"), ["a", "b"])
     assert [result.offset_message_id for result in results] == ["only", "only"]
     assert [result.queue_offset for result in results] == [17, 18]

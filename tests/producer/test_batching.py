@@ -42,12 +42,12 @@ NEVER = 1000.0
 
 @attrs.define(eq=False)
 class Store:
-    """Answers as a broker that stores what it is sent, one queue's messages at the offsets that follow.
+    """A broker that stores messages at consecutive offsets of their queues.
 
     Attributes:
-        refuses: bodies for which it refuses whatever has them.
-        holds_back: whether it answers only when :meth:`answer_next` says so.
-        sends: the bodies of each send, in the order in which they came.
+        refuses: bodies whose sends it refuses.
+        holds_back: whether it answers only on :meth:`answer_next`.
+        sends: the bodies of each send, in order of arrival.
     """
 
     refuses: frozenset[bytes] = frozenset()
@@ -72,7 +72,7 @@ class Store:
             self.answer_next()
 
     async def came(self, count: int) -> list[list[bytes]]:
-        """Wait until so many sends have come, and give others the time to come; return all."""
+        """Wait for this number of sends, and for further ones that may follow. Return all."""
         while len(self.sends) < count:
             await self._something_came.park()
         await trio.testing.wait_all_tasks_blocked(0.01)
@@ -116,7 +116,7 @@ async def send_all(
     return [await producer.submit(Message("T", body), queue=queue) for body in bodies]
 
 
-async def test_what_is_sent_within_the_linger_goes_together(jumping_clock: trio.testing.MockClock) -> None:
+async def test_messages_within_the_linger_time_share_a_batch(jumping_clock: trio.testing.MockClock) -> None:
     store = Store()
     async with scripted_cluster(store) as cluster, batching(cluster.address, linger=0.5) as producer:
         started = trio.current_time()
@@ -133,7 +133,7 @@ async def test_what_is_sent_within_the_linger_goes_together(jumping_clock: trio.
 
 
 @pytest.mark.parametrize("options", [{"max_batch_messages": 3}, {"max_batch_size": 400}])
-async def test_a_full_batch_goes_at_once(
+async def test_a_full_batch_is_sent_at_once(
     options: dict[str, int], jumping_clock: trio.testing.MockClock
 ) -> None:
     store = Store()
@@ -148,7 +148,7 @@ async def test_a_full_batch_goes_at_once(
         assert producer.pending == 1
 
 
-async def test_a_batch_is_sent_without_a_task_where_only_its_answer_is_waited_for() -> None:
+async def test_a_batch_that_is_written_at_once_needs_no_task() -> None:
     store = Store()
     async with (
         scripted_cluster(store) as cluster,
@@ -172,7 +172,7 @@ async def test_a_batch_is_sent_without_a_task_where_only_its_answer_is_waited_fo
         assert (producer.pending, producer.buffered_bytes) == (0, 0)
 
 
-async def test_a_batch_whose_first_try_fails_goes_to_another_broker() -> None:
+async def test_a_batch_whose_first_attempt_fails_goes_to_another_broker() -> None:
     def is_busy(connection: Connection, request: Command) -> None:
         is_send = request.code == RequestCode.SEND_BATCH_MESSAGE
         connection.respond(request, ResponseCode.SYSTEM_ERROR if is_send else ResponseCode.SUCCESS)
@@ -189,7 +189,7 @@ async def test_a_batch_whose_first_try_fails_goes_to_another_broker() -> None:
         assert retried == len(cluster.brokers["broker-a"].asked(RequestCode.SEND_BATCH_MESSAGE)) > 1
 
 
-async def test_what_is_under_way_on_a_shared_connection_is_forgotten_when_the_time_to_close_is_over(
+async def test_batches_in_flight_on_a_shared_connection_are_forgotten_after_close_timeout(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     store = Store(holds_back=True)
@@ -212,7 +212,7 @@ async def test_what_is_under_way_on_a_shared_connection_is_forgotten_when_the_ti
         assert one.error.delivery is Delivery.UNKNOWN
 
 
-async def test_flushing_sends_and_waits() -> None:
+async def test_flush_sends_and_waits() -> None:
     store = Store()
     async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
         pending = await send_all(producer, b"a", b"b")
@@ -224,7 +224,7 @@ async def test_flushing_sends_and_waits() -> None:
         await producer.flush()
 
 
-async def test_leaving_sends_what_is_collected() -> None:
+async def test_closing_sends_the_collected_messages() -> None:
     store = Store()
     async with scripted_cluster(store) as cluster:
         async with batching(cluster.address) as producer:
@@ -236,21 +236,23 @@ async def test_leaving_sends_what_is_collected() -> None:
             await producer.flush()
 
 
-async def test_what_has_no_result_when_the_time_to_close_is_over(
+async def test_messages_without_a_result_after_close_timeout_fail(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(Store(holds_back=True)) as cluster:
         async with batching(cluster.address, send_timeout=60, max_batch_messages=1) as producer:
-            under_way, behind = await send_all(producer, b"a", b"b", queue=QUEUE)
+            in_flight, behind = await send_all(producer, b"a", b"b", queue=QUEUE)
             started = trio.current_time()
         assert trio.current_time() - started == pytest.approx(producer.close_timeout, abs=0.5)
-    for pending, delivery in ((under_way, Delivery.UNKNOWN), (behind, Delivery.NOT_SENT)):
+    for pending, delivery in ((in_flight, Delivery.UNKNOWN), (behind, Delivery.NOT_SENT)):
         assert isinstance(pending.error, ClosedError)
         assert pending.error.delivery is delivery
     assert (producer.pending, producer.buffered_bytes) == (0, 0)
 
 
-async def test_who_waits_for_room_when_it_is_closed_is_told(jumping_clock: trio.testing.MockClock) -> None:
+async def test_a_send_that_waits_for_space_fails_when_the_producer_closes(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
     async with scripted_cluster(Store(holds_back=True)) as cluster, trio.open_nursery() as nursery:
         producer = batching(cluster.address, send_timeout=60, max_buffered_bytes=100)
 
@@ -265,7 +267,7 @@ async def test_who_waits_for_room_when_it_is_closed_is_told(jumping_clock: trio.
     assert producer.buffered_bytes == 0
 
 
-async def test_batches_of_one_queue_go_one_after_the_other() -> None:
+async def test_batches_of_one_queue_are_in_flight_one_after_the_other() -> None:
     store = Store(holds_back=True)
     async with (
         scripted_cluster(store) as cluster,
@@ -283,7 +285,7 @@ async def test_batches_of_one_queue_go_one_after_the_other() -> None:
         assert [one.result().queue_offset for one in pending] == [0, 1, 2, 3, 4]
 
 
-async def test_batches_for_any_queue_go_side_by_side_to_one_queue_each() -> None:
+async def test_batches_without_a_queue_go_to_different_queues_concurrently() -> None:
     store = Store(holds_back=True)
     async with (
         scripted_cluster(store) as cluster,
@@ -299,7 +301,7 @@ async def test_batches_for_any_queue_go_side_by_side_to_one_queue_each() -> None
         assert queues[::2] == queues[1::2]
 
 
-async def test_messages_wait_for_space_and_are_sent_when_nothing_else_makes_any() -> None:
+async def test_lingering_batches_are_sent_when_a_message_waits_for_space() -> None:
     store = Store(holds_back=True)
     async with (
         scripted_cluster(store) as cluster,
@@ -308,7 +310,7 @@ async def test_messages_wait_for_space_and_are_sent_when_nothing_else_makes_any(
     ):
         await send_all(producer, b"a", b"b", b"c")
         nursery.start_soon(send_all, producer, b"d")
-        assert await store.came(1) == [[b"a", b"b", b"c"]], "they linger while nobody wants their room"
+        assert await store.came(1) == [[b"a", b"b", b"c"]], "they linger while no message waits for space"
         assert producer.pending == 3
         store.answer_next()
         while producer.pending != 1:
@@ -319,7 +321,7 @@ async def test_messages_wait_for_space_and_are_sent_when_nothing_else_makes_any(
         assert store.sends[1:] == [[b"d"]]
 
 
-async def test_room_is_made_whoever_holds_it() -> None:
+async def test_space_is_freed_whichever_batch_holds_it() -> None:
     store = Store(holds_back=True)
     async with (
         scripted_cluster(store) as cluster,
@@ -335,9 +337,9 @@ async def test_room_is_made_whoever_holds_it() -> None:
         nursery.start_soon(send_all, producer, b"3" * 100)
         await trio.testing.wait_all_tasks_blocked(0.01)
         assert len(store.sends) == 1
-        store.answer_next()  # what it held is not enough for the first that waits
+        store.answer_next()  # its space is not enough for the first waiting message
         assert (await store.came(2))[1:] == [[b"lingers"]]
-        store.answer_next()  # now it is, but not for the other: the first must not linger
+        store.answer_next()  # now it is, but not for the second, so the first must not linger
         assert (await store.came(3))[2:] == [[b"2" * 150]]
         store.holds_back = False
         store.answer_next()
@@ -346,7 +348,7 @@ async def test_room_is_made_whoever_holds_it() -> None:
         assert store.sends[3:] == [[b"3" * 100]]
 
 
-async def test_a_message_larger_than_all_room_goes_alone() -> None:
+async def test_a_message_larger_than_the_buffer_goes_alone() -> None:
     store = Store()
     large = b"x" * 500
     async with (
@@ -377,10 +379,10 @@ async def test_a_cancelled_wait_for_space_sends_nothing() -> None:
     assert store.sends == [[b"a"], [b"b"]]
 
 
-# Messages that go alone
+# Messages that are sent alone
 
 
-async def test_what_cannot_be_in_a_batch_goes_alone_in_its_turn() -> None:
+async def test_messages_that_cannot_be_batched_are_sent_alone_in_order() -> None:
     store = Store()
     large, compressible = random.Random(1).randbytes(9000), b"x" * 4096
     async with scripted_cluster(store) as cluster, batching(cluster.address, max_batch_size=8000) as producer:
@@ -404,7 +406,7 @@ async def test_what_cannot_be_in_a_batch_goes_alone_in_its_turn() -> None:
     assert after == [b"g"]
 
 
-async def test_without_compression_large_bodies_go_together() -> None:
+async def test_without_compression_large_bodies_share_a_batch() -> None:
     store = Store()
     async with scripted_cluster(store) as cluster, batching(cluster.address, compression=None) as producer:
         await send_all(producer, b"x" * 5000, b"y" * 5000)
@@ -416,7 +418,7 @@ async def test_without_compression_large_bodies_go_together() -> None:
 
 
 @pytest.mark.parametrize("queue", [None, QUEUE])
-async def test_one_message_that_is_refused_fails_alone(queue: MessageQueue | None) -> None:
+async def test_a_refused_message_fails_alone(queue: MessageQueue | None) -> None:
     store = Store(refuses=frozenset({b"3"}))
     bodies = [b"%d" % number for number in range(8)]
     async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
@@ -435,7 +437,7 @@ async def test_a_message_whose_properties_are_too_long_for_a_batch_fails_no_othe
     store = Store()
     async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
         pending = await send_all(producer, b"a")
-        # More bytes than characters: that it is too much for a batch is found when the batch is made.
+        # It has more bytes than characters, which is noticed only when the batch is encoded.
         too_long = Message("T", b"alone", properties={"long": "ü" * 16_000})
         pending += [await producer.submit(too_long), *await send_all(producer, b"b")]
         await producer.flush()
@@ -461,7 +463,7 @@ async def test_a_message_that_a_hook_forbids_fails_no_other() -> None:
     assert sorted(body for bodies in store.sends for body in bodies) == [b"a", b"c"]
 
 
-async def test_a_batch_that_may_have_been_stored_is_not_sent_again_in_halves() -> None:
+async def test_a_batch_that_may_be_stored_is_not_split_and_resent() -> None:
     def break_then_refuse(connection: Connection, request: Command) -> None:
         if request.code not in (RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2):
             connection.respond(request, ResponseCode.SUCCESS)
@@ -482,7 +484,7 @@ async def test_a_batch_that_may_have_been_stored_is_not_sent_again_in_halves() -
             assert one.error.delivery is Delivery.UNKNOWN
 
 
-async def test_a_batch_that_a_hook_makes_too_large_for_one_request_keeps_the_results_of_the_first() -> None:
+async def test_a_batch_that_a_hook_enlarges_keeps_the_results_of_its_first_request() -> None:
     class Lengthen(ProducerHook):
         def before_send(self, context: SendContext) -> None:
             context.messages = [attrs.evolve(one, body=one.body * 200) for one in context.messages]
@@ -520,23 +522,23 @@ async def test_a_topic_that_does_not_exist_is_the_error_of_each_message() -> Non
             assert all(isinstance(one.error, TopicNotFoundError) for one in pending)
 
 
-async def test_what_no_broker_would_take_is_refused_at_once() -> None:
+async def test_invalid_messages_are_rejected_at_once() -> None:
     async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
-        with pytest.raises(InvalidMessageError, match=r"message is a Message.*, not bytes"):
+        with pytest.raises(InvalidMessageError, match=r"message must be a Message, not bytes"):
             await producer.submit(b"x")  # type: ignore[arg-type]  # the fault that is tested
         with pytest.raises(MessageTooLargeError, match="max_message_size is 4194304"):
             await producer.submit(Message("T", bytes(4 * 1024 * 1024 + 1)))
-        with pytest.raises(InvalidMessageError, match="is not one of topic 'T'"):
+        with pytest.raises(InvalidMessageError, match="does not belong to topic 'T'"):
             await producer.submit(Message("T", b"x"), queue=MessageQueue("Other", "broker-a", 0))
         with pytest.raises(InvalidMessageError, match="the selector returned None"):
             await producer.submit(Message("T", b"x"), queue=lambda queues, message: None)  # type: ignore[arg-type]  # the fault that is tested
         assert (producer.pending, producer.buffered_bytes) == (0, 0)
 
 
-# Whatever else a user sees
+# Other methods and settings
 
 
-async def test_a_selector_chooses_each_messages_queue() -> None:
+async def test_a_selector_chooses_the_queue_of_each_message() -> None:
     store = Store()
     async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
         pending = [
@@ -548,7 +550,7 @@ async def test_a_selector_chooses_each_messages_queue() -> None:
     assert sorted(store.sends) == [[b"0", b"3", b"6"], [b"1", b"4", b"7"], [b"2", b"5", b"8"]]
 
 
-async def test_a_list_has_an_outcome_for_each_message() -> None:
+async def test_send_all_returns_the_outcome_of_each_message() -> None:
     store = Store(refuses=frozenset({b"refused"}))
     async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
         bodies = [b"a", b"refused", bytes(4 * 1024 * 1024 + 1), b"b"]
@@ -557,12 +559,12 @@ async def test_a_list_has_an_outcome_for_each_message() -> None:
         assert isinstance(last, SendResult)
         assert [type(one) for one in wrong] == [MessageRefusedError, MessageTooLargeError]
         sends = len(store.sends)
-        with pytest.raises(InvalidMessageError, match="there are 2 messages, and 1 queues"):
+        with pytest.raises(InvalidMessageError, match="queues has 1 entries for 2 messages"):
             await producer.send_all([Message("T", b"x")] * 2, queues=[QUEUE])
         assert len(store.sends) == sends
 
 
-async def test_a_oneway_message_lingers_with_no_others() -> None:
+async def test_a_oneway_message_is_sent_at_once_and_alone() -> None:
     async with scripted_cluster(Store()) as cluster:
         async with batching(cluster.address) as producer:
             await producer.send_oneway(Message("T", b"x"), queue=QUEUE)
@@ -571,7 +573,9 @@ async def test_a_oneway_message_lingers_with_no_others() -> None:
         assert (request.is_oneway, request.body, request.fields["e"]) == (True, b"x", "1")
 
 
-async def test_a_batch_has_the_shortest_time_of_its_messages(jumping_clock: trio.testing.MockClock) -> None:
+async def test_a_batch_has_the_shortest_timeout_of_its_messages(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
     async with (
         scripted_cluster(Store(holds_back=True)) as cluster,
         batching(cluster.address, send_timeout=60) as producer,
@@ -595,7 +599,7 @@ async def test_a_callback_gets_each_result() -> None:
     assert [one.result().queue_offset for one in done] == [0, 1, 2]
 
 
-async def test_the_producers_statistics_count_messages() -> None:
+async def test_statistics_count_the_messages_of_batches() -> None:
     async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
         await send_all(producer, b"a", b"b", b"c")
         await producer.flush()
@@ -610,16 +614,19 @@ async def test_the_producers_statistics_count_messages() -> None:
         ({"max_batch_size": 0}, "max_batch_size is 0; it must be above 0"),
         ({"max_batch_messages": 32_768}, "max_batch_messages is 32768; .* 32767"),
         ({"max_buffered_bytes": 0}, "max_buffered_bytes is 0"),
-        ({"max_message_size": 1000}, "max_batch_size is 65536; at most max_message_size .* 1000"),
+        (
+            {"max_message_size": 1000},
+            "max_batch_size is 65536; it must be at most max_message_size, which is 1000",
+        ),
         ({"send_timeout": 0}, "send_timeout is 0"),
     ],
 )
-def test_settings_are_checked(options: dict[str, Any], reason: str) -> None:
+def test_settings_are_validated(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         BatchingProducer("127.0.0.1:1", **options)
 
 
-async def test_without_linger_what_is_sent_without_a_pause_goes_together() -> None:
+async def test_without_linger_messages_sent_without_a_pause_share_a_batch() -> None:
     store = Store()
     async with scripted_cluster(store) as cluster, batching(cluster.address, linger=0) as producer:
         pending = await send_all(producer, b"a", b"b", b"c")
@@ -628,7 +635,7 @@ async def test_without_linger_what_is_sent_without_a_pause_goes_together() -> No
     assert store.sends == [[b"a", b"b", b"c"]]
 
 
-async def test_a_sender_that_never_waits_lets_others_run() -> None:
+async def test_a_sender_that_never_waits_yields_to_other_tasks() -> None:
     ran = False
 
     async def other() -> None:
@@ -647,12 +654,12 @@ async def test_a_sender_that_never_waits_lets_others_run() -> None:
 
 
 async def test_a_shared_client_must_be_open() -> None:
-    with pytest.raises(ClosedError, match="the client that this is opened from is not open"):
+    with pytest.raises(ClosedError, match="the Client that this Producer shares is not open"):
         async with Client("127.0.0.1:1").batching_producer("g"):
             pass
 
 
-# Cancelling
+# Cancellation
 
 
 async def test_accepting_a_message_is_a_cancellation_point() -> None:
@@ -670,7 +677,7 @@ async def broker() -> Any:
         yield broker
 
 
-async def test_sending_may_be_cancelled_at_each_await(broker: EmbeddedBroker) -> None:
+async def test_send_can_be_cancelled_at_each_await(broker: EmbeddedBroker) -> None:
     async with BatchingProducer(broker.name_server_address, linger=0, max_buffered_bytes=100) as producer:
 
         async def send() -> None:
@@ -687,7 +694,7 @@ async def test_sending_may_be_cancelled_at_each_await(broker: EmbeddedBroker) ->
         assert await cancel_at_each_await(send, check) >= 4
 
 
-async def test_opening_and_leaving_may_be_cancelled_at_each_await(broker: EmbeddedBroker) -> None:
+async def test_opening_and_closing_can_be_cancelled_at_each_await(broker: EmbeddedBroker) -> None:
     before = trio.lowlevel.current_statistics().tasks_living
     accepted: list[PendingSend] = []
 
@@ -698,17 +705,17 @@ async def test_opening_and_leaving_may_be_cancelled_at_each_await(broker: Embedd
             accepted.append(await producer.submit(Message("T", b"b")))
 
     async def check() -> None:
-        for _ in range(200):  # the broker notices at its next turns that a connection has gone
+        for _ in range(200):  # the broker notices the closed connection in its next steps
             await trio.testing.wait_all_tasks_blocked()
             if trio.lowlevel.current_statistics().tasks_living <= before:
                 break
         assert trio.lowlevel.current_statistics().tasks_living <= before
-        assert all(one.done and one.error is None for one in accepted), "leaving sends what was accepted"
+        assert all(one.done and one.error is None for one in accepted), "closing sends accepted messages"
 
     assert await cancel_at_each_await(use, check) >= 3
 
 
-async def test_a_selector_is_not_asked_to_choose_among_no_queues() -> None:
+async def test_a_selector_is_not_called_without_queues() -> None:
     async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
         await client.brokers.create_topic(broker.broker_address, "T", queues=2, perm=4)
         async with client.batching_producer("g") as producer:

@@ -18,9 +18,7 @@ KINDS = list(CompressionType)
     ("kind", "flag"),
     [(CompressionType.LZ4, 0x101), (CompressionType.ZSTD, 0x201), (CompressionType.ZLIB, 0x301)],
 )
-def test_a_body_from_the_bound_on_is_compressed_and_the_flag_says_how(
-    kind: CompressionType, flag: int
-) -> None:
+def test_bodies_from_the_bound_on_are_compressed_and_flagged(kind: CompressionType, flag: int) -> None:
     compression = Compression(kind=kind)
     body, bits = compression.compress_body(b"x" * 4096)
     assert bits == flag
@@ -29,7 +27,7 @@ def test_a_body_from_the_bound_on_is_compressed_and_the_flag_says_how(
     assert compression.compress_body(b"x" * 4095) == (b"x" * 4095, 0)
 
 
-def test_a_body_that_would_not_get_smaller_stays_as_it_is() -> None:
+def test_a_body_that_compression_would_not_shrink_is_unchanged() -> None:
     body = random.Random(1).randbytes(8192)
     for kind in KINDS:
         sent, bits = Compression(kind=kind).compress_body(body)
@@ -38,7 +36,7 @@ def test_a_body_that_would_not_get_smaller_stays_as_it_is() -> None:
 
 
 @given(st.sampled_from(KINDS), st.integers(1, 300), st.binary(min_size=1, max_size=20), st.integers(1, 40))
-def test_what_is_sent_is_the_body_or_can_be_unpacked_to_it(
+def test_the_sent_body_decompresses_to_the_original(
     kind: CompressionType, over: int, piece: bytes, times: int
 ) -> None:
     body = piece * times
@@ -58,10 +56,10 @@ def test_what_is_sent_is_the_body_or_can_be_unpacked_to_it(
         (CompressionType.LZ4, 17, "0 to 16"),
     ],
 )
-def test_a_level_that_the_kind_does_not_have_is_refused(
+def test_a_level_that_the_kind_does_not_have_is_rejected(
     kind: CompressionType, level: int, allowed: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=rf"{kind.name} has no level {level}; {allowed} are allowed"):
+    with pytest.raises(ConfigurationError, match=rf"level is {level}; {kind.name} has levels {allowed}"):
         Compression(kind=kind, level=level)
 
 
@@ -72,12 +70,12 @@ def test_a_level_is_used() -> None:
     assert len(small) < len(quick)
 
 
-def test_a_bound_of_nothing_is_refused() -> None:
+def test_a_bound_of_zero_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="over is 0"):
         Compression(over=0)
 
 
-def test_a_missing_extra_is_missed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_fails_in_the_constructor(monkeypatch: pytest.MonkeyPatch) -> None:
     codec.cache_clear()
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(ConfigurationError, match=r"install rocketmq-py\[zstd\]"):

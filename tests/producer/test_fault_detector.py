@@ -19,14 +19,14 @@ A, B = "broker-a", "broker-b"
 
 
 def lost(names: Iterable[str]) -> LatencyFaults:
-    """Return faults with these brokers out of reach."""
+    """Return a fault table with these brokers unreachable."""
     faults = LatencyFaults(LatencyFaultPolicy.JAVA_5, now=lambda: 0.0, rng=random.Random(1))
     for name in names:
         faults.failed(name, reachable=False)
     return faults
 
 
-async def test_each_round_probes_the_brokers_that_are_out_of_reach(
+async def test_each_round_probes_the_unreachable_brokers(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     faults = lost([A, B])
@@ -49,25 +49,27 @@ async def test_each_round_probes_the_brokers_that_are_out_of_reach(
     assert sorted(probes) == [(3, A), (3, B), (6, B), (9, B), (12, B), (33, A)]
 
 
-async def test_only_so_many_probes_are_under_way(autojump_clock: trio.testing.MockClock) -> None:
+async def test_concurrent_probes_are_bounded(autojump_clock: trio.testing.MockClock) -> None:
     faults = lost(f"broker-{number}" for number in range(10))
-    under_way = most = 0
+    running = most = 0
 
     async def probe(broker_name: str) -> bool:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
         await trio.sleep(1)
-        under_way -= 1
+        running -= 1
         return True
 
     began = trio.current_time()
-    await FaultDetector(faults, probe, most_probes=3).run_round()
+    await FaultDetector(faults, probe, max_concurrent=3).run_round()
     assert (most, trio.current_time() - began) == (3, 4)
     assert not faults.unreachable()
 
 
-async def test_a_probe_that_raises_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_probe_that_raises_is_logged_and_the_others_continue(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     faults = lost([A, B])
 
     async def probe(broker_name: str) -> bool:
@@ -77,13 +79,13 @@ async def test_a_probe_that_raises_is_logged_and_the_others_go_on(caplog: pytest
         return True
 
     with caplog.at_level(logging.ERROR, "rocketmq_py.producer"):
-        await FaultDetector(faults, probe, most_probes=1).run_round()
-        await FaultDetector(faults, probe, most_probes=1).run_round()
+        await FaultDetector(faults, probe, max_concurrent=1).run_round()
+        await FaultDetector(faults, probe, max_concurrent=1).run_round()
     assert set(faults.unreachable()) == {A}
-    assert [record.message for record in caplog.records] == ["probing broker broker-a raised"] * 2
+    assert [record.message for record in caplog.records] == ["probe failed: broker=broker-a"] * 2
 
 
-async def test_cancelling_leaves_no_probe_behind(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_cancelled_round_leaves_no_probe_running(autojump_clock: trio.testing.MockClock) -> None:
     ended: list[str] = []
 
     async def probe(broker_name: str) -> bool:
@@ -106,7 +108,7 @@ async def client_of(cluster: ScriptedCluster) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_a_broker_answers_whatever_it_says() -> None:
+async def test_any_answer_counts_as_reachable() -> None:
     def refuse_all(connection: object, request: object) -> None:
         connection.respond(request, ResponseCode.NO_PERMISSION)  # type: ignore[attr-defined]
 
@@ -118,7 +120,7 @@ async def test_a_broker_answers_whatever_it_says() -> None:
         assert asked.fields["queueId"] == "0"
 
 
-async def test_a_broker_that_says_nothing_or_is_gone_does_not_answer(
+async def test_a_silent_or_stopped_broker_does_not_answer(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(ignore, refuse(0)) as cluster, client_of(cluster) as client:

@@ -13,7 +13,8 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerBusyError, BrokerError, ClosedError, InvalidMessageError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import PendingSend, Producer, ProducerHook, SendContext
-from rocketmq_py.producer.send_request import Destination, Stored, send_result
+from rocketmq_py.producer.outcome import Stored, send_result
+from rocketmq_py.producer.send_request import Destination
 from tests.scripted import ignore, refuse, scripted_cluster, store
 
 MESSAGE = Message("T", b"body")
@@ -36,9 +37,9 @@ class Sending:
         self.attempt = producer._begin_send(message, self._answered, queue, timeout)
 
     @property
-    def is_under_way(self) -> bool:
+    def is_in_flight(self) -> bool:
         assert self.attempt is not None
-        return self.attempt.is_under_way
+        return self.attempt.is_in_flight
 
     def _answered(self, stored: Stored | SendResult | None) -> None:
         self.answers.append(stored)
@@ -46,7 +47,7 @@ class Sending:
 
     async def result(self) -> SendResult:
         assert self.attempt is not None
-        if self.attempt.is_under_way:
+        if self.attempt.is_in_flight:
             await self._has_answer.wait()
         if not self.answers or self.answers[0] is None:
             return await self.attempt.rest()
@@ -64,11 +65,11 @@ def waiting(producer: Producer) -> int:
 async def test_a_send_that_only_waits_for_the_broker_has_no_task() -> None:
     async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
         first = Sending(producer)
-        assert not first.is_under_way  # the route is not known
+        assert not first.is_in_flight  # the route is not known
         await first.result()
         tasks = trio.lowlevel.current_statistics().tasks_living
         second = Sending(producer)
-        assert second.is_under_way
+        assert second.is_in_flight
         assert trio.lowlevel.current_statistics().tasks_living == tasks
         assert (await second.result()).message_id
         assert producer.statistics.sent == 2
@@ -98,17 +99,17 @@ async def test_the_error_of_the_last_attempt_is_raised(
         assert len(cluster.brokers["broker-a"].asked(SENDS)) == 2 * (1 + retries)
 
 
-async def test_giving_up_ignores_the_answer(jumping_clock: trio.testing.MockClock) -> None:
+async def test_forget_ignores_the_answer(jumping_clock: trio.testing.MockClock) -> None:
     async with scripted_cluster(ignore) as cluster, producer_of(cluster.address) as producer:
         await producer.queues(MESSAGE.topic)
         for broker in cluster.brokers.values():
             await producer.client.connections.get(broker.address)
         before = waiting(producer)
         sent = Sending(producer)
-        assert sent.is_under_way
+        assert sent.is_in_flight
         assert waiting(producer) == before + 1
         assert sent.attempt is not None
-        sent.attempt.give_up()
+        sent.attempt.forget()
         assert waiting(producer) == before
     assert sent.answers == []
 
@@ -132,7 +133,7 @@ async def test_a_send_with_hooks_or_a_relay_needs_a_task() -> None:
             assert Sending(relayed).attempt is None
 
 
-async def test_a_send_that_has_to_wait_takes_one_turn_of_the_queues() -> None:
+async def test_a_send_that_waits_uses_one_step_of_the_round_robin() -> None:
     async with scripted_cluster(store, store) as cluster, producer_of(cluster.address) as producer:
         queues = await producer.queues("T")
         for _ in range(2):  # at first without connections
@@ -144,7 +145,7 @@ async def test_a_large_body_is_compressed_in_a_task() -> None:
     async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
         await producer.send(MESSAGE)
         large = Sending(producer, Message("T", b"x" * 100_000))
-        assert not large.is_under_way
+        assert not large.is_in_flight
         await large.result()
         assert len(cluster.brokers["broker-a"].asked(SENDS)[-1].body) < 1000
 
@@ -158,8 +159,8 @@ async def test_a_batch_without_a_task_goes_in_one_request() -> None:
             assert producer._begin_batch([*two, *two], answers.append, None, None) is None
             attempt = producer._begin_batch(two, answers.append, None, None)
             assert attempt is not None
-            assert attempt.is_under_way
-            attempt.give_up()
+            assert attempt.is_in_flight
+            attempt.forget()
             with pytest.raises(InvalidMessageError):
                 producer._begin_batch([], answers.append, None, None)
             producer.add_hook(ProducerHook())

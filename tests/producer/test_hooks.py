@@ -19,7 +19,7 @@ SENDS = RequestCode.SEND_MESSAGE_V2
 
 
 class Notes(ProducerHook):
-    """Writes down what it is called with, plainly."""
+    """Records its calls, with plain methods."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -39,7 +39,7 @@ class Notes(ProducerHook):
 
 
 class AsyncNotes(Notes):
-    """The same, waiting in each."""
+    """Records its calls, with async methods."""
 
     async def check_forbidden(self, context: SendContext) -> None:  # type: ignore[override]
         await trio.lowlevel.checkpoint()
@@ -100,7 +100,7 @@ async def test_hooks_see_the_error(mode: SendMode) -> None:
 
 
 @pytest.mark.parametrize("mode", SendMode)
-async def test_what_is_called_before_is_called_after_whatever_is_wrong(mode: SendMode) -> None:
+async def test_after_send_is_called_for_each_before_send(mode: SendMode) -> None:
     async with (
         scripted_cluster(store) as cluster,
         Producer(cluster.address, max_message_size=3) as producer,
@@ -112,7 +112,7 @@ async def test_what_is_called_before_is_called_after_whatever_is_wrong(mode: Sen
         assert isinstance(hook.contexts[0].error, InvalidMessageError)
 
 
-async def test_a_hook_may_put_another_message_in_the_place() -> None:
+async def test_a_hook_may_replace_the_message() -> None:
     class Stamp(ProducerHook):
         def before_send(self, context: SendContext) -> None:
             message = context.messages[0]
@@ -128,7 +128,7 @@ async def test_a_hook_may_put_another_message_in_the_place() -> None:
 
 
 @pytest.mark.parametrize("mode", SendMode)
-async def test_a_hook_may_forbid_a_send(mode: SendMode) -> None:
+async def test_a_hook_can_forbid_a_send(mode: SendMode) -> None:
     class NoSecrets(ProducerHook):
         async def check_forbidden(self, context: SendContext) -> None:
             raise PermissionError("not today")
@@ -137,7 +137,7 @@ async def test_a_hook_may_forbid_a_send(mode: SendMode) -> None:
         async with Producer(cluster.address) as producer:
             producer.add_hook(NoSecrets())
             producer.add_hook(notes := Notes())
-            with pytest.raises(SendForbiddenError, match="NoSecrets forbids to send it: not today") as caught:
+            with pytest.raises(SendForbiddenError, match="NoSecrets forbids the send: not today") as caught:
                 await send(producer, mode)
             assert isinstance(caught.value.__cause__, PermissionError)
             assert notes.calls == []
@@ -164,7 +164,7 @@ async def test_a_hook_that_raises_loses_no_message(mode: SendMode, caplog: pytes
     assert ["Broken.before_send" in logged[0].message, "Broken.after_send" in logged[1].message] == [True] * 2
 
 
-async def test_a_pipelined_send_keeps_its_place_until_its_hooks_are_done() -> None:
+async def test_a_pipelined_send_is_in_flight_until_its_hooks_have_run() -> None:
     release = trio.Event()
 
     class Slow(ProducerHook):
@@ -181,7 +181,7 @@ async def test_a_pipelined_send_keeps_its_place_until_its_hooks_are_done() -> No
         assert producer.in_flight == 0
 
 
-async def test_a_cancelled_send_is_told_to_the_hooks() -> None:
+async def test_hooks_see_a_cancelled_send() -> None:
     def hold(connection: object, request: object) -> None:
         scope.cancel()
 
@@ -195,12 +195,12 @@ async def test_a_cancelled_send_is_told_to_the_hooks() -> None:
             assert isinstance(hook.contexts[0].error, trio.Cancelled)
 
 
-async def test_a_hook_may_not_change_how_many_messages_there_are() -> None:
+async def test_a_hook_cannot_change_the_number_of_messages() -> None:
     class Twice(ProducerHook):
         def before_send(self, context: SendContext) -> None:
             context.messages *= 2
 
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
         producer.add_hook(Twice())
-        with pytest.raises(InvalidMessageError, match="how many messages"):
+        with pytest.raises(InvalidMessageError, match="changed the number of messages"):
             await producer.send_batch([MESSAGE, MESSAGE])

@@ -48,12 +48,12 @@ def faults_with(policy: LatencyFaultPolicy) -> tuple[LatencyFaults, Clock]:
         ),
     ],
 )
-def test_the_tables_of_java(policy: LatencyFaultPolicy, rows: Mapping[int, float]) -> None:
+def test_the_policies_have_the_tables_of_java(policy: LatencyFaultPolicy, rows: Mapping[int, float]) -> None:
     assert {latency: policy.unavailable_for(latency / 1000) for latency in rows} == rows
     assert policy.tolerated == 0.55
 
 
-def test_what_a_failure_counts_as_in_java() -> None:
+def test_a_failure_counts_as_much_as_in_java() -> None:
     assert (
         LatencyFaultPolicy.JAVA_4.error_latency,
         LatencyFaultPolicy.JAVA_4.unavailable_for(LatencyFaultPolicy.JAVA_4.error_latency),
@@ -76,17 +76,15 @@ def test_what_a_failure_counts_as_in_java() -> None:
         (LatencyFaultPolicy.JAVA_5, LatencyFaultPolicy.JAVA_5),
     ],
 )
-def test_the_setting(
+def test_settings_stand_for_policies(
     value: LatencyFaultPolicy | str | bool | None, policy: LatencyFaultPolicy | None
 ) -> None:
     assert latency_fault_policy(value) is policy
 
 
 @pytest.mark.parametrize("value", ["", "4", "5.5.0", 1, 0, 5.0, []])
-def test_a_setting_that_stands_for_no_policy(value: Any) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"latency_faults is .*'4.x', '5.x' and a LatencyFaultPolicy"
-    ):
+def test_an_invalid_setting_is_rejected(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"latency_faults is .*'4.x', '5.x' or a LatencyFaultPolicy"):
         latency_fault_policy(value)
 
 
@@ -95,30 +93,30 @@ def test_a_setting_that_stands_for_no_policy(value: Any) -> None:
     [
         ({"latencies": (), "unavailable": ()}, "latencies is"),
         ({"latencies": (-1.0, 2.0)}, "latencies is"),
-        ({"latencies": (1.0, 1.0)}, "each above the one before"),
+        ({"latencies": (1.0, 1.0)}, "in rising order"),
         ({"latencies": (1.0, float("inf"))}, "finite"),
         ({"latencies": (float("nan"), 1.0)}, "latencies is"),
-        ({"unavailable": (1.0,)}, "unavailable has 1 times for 2 latencies"),
-        ({"unavailable": (2.0, 1.0)}, "none below the one before"),
-        ({"unavailable": (-1.0, 1.0)}, "0 or more"),
+        ({"unavailable": (1.0,)}, "unavailable has 1 entries; it must have one for each of the 2 latencies"),
+        ({"unavailable": (2.0, 1.0)}, "that do not fall"),
+        ({"unavailable": (-1.0, 1.0)}, "from 0 on"),
         ({"unavailable": (1.0, float("inf"))}, "finite"),
         ({"unavailable": (1.0, float("nan"))}, "finite"),
         ({"error_latency": 0.0}, "error_latency is 0.0; it must be above 0"),
     ],
 )
-def test_policies_that_make_no_sense(wrong: dict[str, Any], text: str) -> None:
+def test_invalid_policies_are_rejected(wrong: dict[str, Any], text: str) -> None:
     right: dict[str, Any] = {"latencies": (1.0, 2.0), "unavailable": (3.0, 4.0), "error_latency": 5.0}
     LatencyFaultPolicy(**right)
     with pytest.raises(ConfigurationError, match=text):
         LatencyFaultPolicy(**right | wrong)
 
 
-def test_lists_will_do() -> None:
+def test_a_policy_accepts_lists() -> None:
     policy = LatencyFaultPolicy(latencies=[0.5], unavailable=[2], error_latency=1)
     assert policy == LatencyFaultPolicy(latencies=(0.5,), unavailable=(2,), error_latency=1)
 
 
-def test_a_table_without_times_never_passes_anybody_over() -> None:
+def test_a_table_without_times_avoids_no_broker() -> None:
     faults, _ = faults_with(LatencyFaultPolicy(latencies=(0.0,), unavailable=(0.0,), error_latency=1.0))
     faults.record(A, 1000.0)
     faults.failed(A, reachable=True)
@@ -127,7 +125,7 @@ def test_a_table_without_times_never_passes_anybody_over() -> None:
 
 
 @pytest.mark.parametrize("policy", [LatencyFaultPolicy.JAVA_4, LatencyFaultPolicy.JAVA_5])
-def test_answers_in_time_leave_no_trace(policy: LatencyFaultPolicy) -> None:
+def test_answers_in_time_leave_no_entry(policy: LatencyFaultPolicy) -> None:
     faults, _ = faults_with(policy)
     for name in (A, B, A):
         faults.record(name, 0.549)
@@ -138,7 +136,7 @@ def test_answers_in_time_leave_no_trace(policy: LatencyFaultPolicy) -> None:
 
 
 @pytest.mark.parametrize("policy", [LatencyFaultPolicy.JAVA_4, LatencyFaultPolicy.JAVA_5])
-def test_a_slow_answer_is_held_against_its_broker_alone_and_for_its_time(policy: LatencyFaultPolicy) -> None:
+def test_a_slow_answer_makes_only_its_broker_unavailable_for_a_time(policy: LatencyFaultPolicy) -> None:
     faults, clock = faults_with(policy)
     faults.record(A, 1.0)
     seconds = policy.unavailable_for(1.0)
@@ -154,7 +152,7 @@ def test_a_slow_answer_is_held_against_its_broker_alone_and_for_its_time(policy:
     assert faults.all_clear
 
 
-def test_with_4_the_latest_answer_decides() -> None:
+def test_with_java_4_the_last_answer_decides() -> None:
     faults, _ = faults_with(LatencyFaultPolicy.JAVA_4)
     faults.failed(A, reachable=False)
     assert faults.states()[A] == BrokerHealth(A, 30.0, 600.0, reachable=True)
@@ -165,7 +163,7 @@ def test_with_4_the_latest_answer_decides() -> None:
     assert faults.all_clear
 
 
-def test_with_5_the_longest_time_runs_out() -> None:
+def test_with_java_5_the_longest_time_runs_out() -> None:
     faults, clock = faults_with(LatencyFaultPolicy.JAVA_5)
     faults.failed(A, reachable=True)
     faults.record(A, 0.01)
@@ -177,7 +175,7 @@ def test_with_5_the_longest_time_runs_out() -> None:
     assert faults.is_available(A)
 
 
-def test_a_broker_that_was_not_reached_stays_out_until_it_is() -> None:
+def test_an_unreachable_broker_is_avoided_until_it_is_reached() -> None:
     faults, clock = faults_with(LatencyFaultPolicy.JAVA_5)
     faults.failed(A, reachable=False)
     faults.failed(B, reachable=False)
@@ -192,7 +190,7 @@ def test_a_broker_that_was_not_reached_stays_out_until_it_is() -> None:
     assert set(faults.unreachable()) == set()
 
 
-def test_a_broker_that_is_reached_again_still_waits_for_its_time() -> None:
+def test_a_broker_that_is_reached_again_is_avoided_until_its_time_is_over() -> None:
     faults, clock = faults_with(LatencyFaultPolicy.JAVA_5)
     faults.failed(A, reachable=False)
     faults.reached(A)
@@ -200,10 +198,10 @@ def test_a_broker_that_is_reached_again_still_waits_for_its_time() -> None:
     clock.time += 10.0
     assert faults.is_available(A)
     faults.reached(B)
-    assert B not in faults.states(), "nothing was held against it"
+    assert B not in faults.states(), "it had no entry"
 
 
-def test_without_detection_nobody_counts_as_out_of_reach() -> None:
+def test_without_detection_every_broker_counts_as_reachable() -> None:
     faults, clock = faults_with(LatencyFaultPolicy.JAVA_4)
     faults.failed(A, reachable=False)
     assert faults.is_reachable(A)
@@ -212,7 +210,7 @@ def test_without_detection_nobody_counts_as_out_of_reach() -> None:
     assert faults.is_available(A)
 
 
-def test_brokers_that_are_in_no_route_are_forgotten() -> None:
+def test_brokers_without_a_route_are_forgotten() -> None:
     faults, _ = faults_with(LatencyFaultPolicy.JAVA_5)
     for name in (A, B, C):
         faults.failed(name, reachable=False)
@@ -220,7 +218,7 @@ def test_brokers_that_are_in_no_route_are_forgotten() -> None:
     assert set(faults.states()) == set(faults.unreachable()) == {B}
 
 
-def test_the_better_half_takes_turns() -> None:
+def test_the_better_half_is_used_round_robin() -> None:
     faults, _ = faults_with(LatencyFaultPolicy.JAVA_4)
     for name, latency in ((A, 2.0), (B, 1.0), (C, 20.0), (D, 0.6)):
         faults.record(name, latency)
@@ -232,7 +230,7 @@ def test_the_better_half_takes_turns() -> None:
     assert faults.one_of_the_better([]) is None
 
 
-def test_of_equally_slow_brokers_the_one_is_better_whose_time_is_over_sooner() -> None:
+def test_of_equally_slow_brokers_the_one_available_sooner_is_better() -> None:
     faults, clock = faults_with(LatencyFaultPolicy.JAVA_4)
     faults.failed(B, reachable=True)
     clock.time += 1.0
@@ -240,10 +238,10 @@ def test_of_equally_slow_brokers_the_one_is_better_whose_time_is_over_sooner() -
     assert faults.one_of_the_better([A, B]) == B
     clock.time += 1.0
     faults.failed(B, reachable=True)
-    assert faults.one_of_the_better([A, B]) == A, "two that fail take turns"
+    assert faults.one_of_the_better([A, B]) == A, "two that fail are used round robin"
 
 
-def test_an_available_broker_is_better_than_any_other() -> None:
+def test_available_brokers_rank_first() -> None:
     faults, clock = faults_with(LatencyFaultPolicy.JAVA_4)
     faults.record(A, 3.0)
     clock.time += 170.0
@@ -252,7 +250,7 @@ def test_an_available_broker_is_better_than_any_other() -> None:
     assert faults.one_of_the_better([A, B]) == A
 
 
-def test_brokers_that_cannot_be_reached_are_never_the_better_ones() -> None:
+def test_unreachable_brokers_are_never_the_better_ones() -> None:
     faults, _ = faults_with(LatencyFaultPolicy.JAVA_5)
     faults.failed(A, reachable=False)
     faults.record(B, 20.0)
@@ -260,7 +258,7 @@ def test_brokers_that_cannot_be_reached_are_never_the_better_ones() -> None:
     assert faults.one_of_the_better([A]) is None
 
 
-def test_the_log_tells_once_of_a_broker_in_trouble(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_avoided_broker_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     faults, _ = faults_with(LatencyFaultPolicy.JAVA_5)
     with caplog.at_level(logging.INFO, "rocketmq_py.producer"):
         for _ in range(100):
@@ -268,14 +266,14 @@ def test_the_log_tells_once_of_a_broker_in_trouble(caplog: pytest.LogCaptureFixt
         faults.reached(A)
         faults.reached(A)
     assert [record.message for record in caplog.records] == [
-        "broker broker-a is passed over for 10 s",
-        "broker broker-a can be reached again",
+        "avoiding broker: broker=broker-a seconds=10 latency=10.000",
+        "broker is reachable again: broker=broker-a",
     ]
 
 
 @attrs.define
 class JavaItem:
-    """What Java keeps of each broker, also of those in good order."""
+    """Java's entry of a broker. Healthy brokers have one, too."""
 
     latency: float = 0.0
     start: float = 0.0
@@ -283,7 +281,7 @@ class JavaItem:
 
 
 class ComparedWithJava(RuleBasedStateMachine):
-    """The table beside Java's, which has an entry for every broker that ever answered."""
+    """Compares the table with Java's, which has an entry for every broker that ever answered."""
 
     names = (A, B, C, D)
 
@@ -348,7 +346,7 @@ class ComparedWithJava(RuleBasedStateMachine):
             return
         assert chosen in reachable
         if any(self.available(name) for name in reachable):
-            # Java asks only when there is none.
+            # Java uses it only if there is no entry.
             assert len(reachable) > 3 or self.available(chosen)
             return
         rank = sorted(reachable, key=lambda name: (self.model[name].latency, self.model[name].start))

@@ -10,12 +10,13 @@ import trio.testing
 from rocketmq_py.errors import BatchError, ClosedError, Delivery, RequestTimeoutError, RocketMQError
 from rocketmq_py.message import MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.batch import BatchResults
-from rocketmq_py.producer.pending import BatchedSend, FailureLog, PendingBatch, PendingSend
+from rocketmq_py.producer.outcome import FailureLog
+from rocketmq_py.producer.pending import BatchedSend, PendingBatch, PendingSend
 
 RESULT = SendResult(SendStatus.SEND_OK, "id", "offset id", MessageQueue("T", "a", 0), 7)
 
 
-async def test_many_tasks_may_await_it() -> None:
+async def test_many_tasks_can_await_a_pending_send() -> None:
     pending = PendingSend()
     results: list[SendResult] = []
 
@@ -27,7 +28,7 @@ async def test_many_tasks_may_await_it() -> None:
             nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
         assert not pending.done
-        with pytest.raises(RuntimeError, match="still under way"):
+        with pytest.raises(RuntimeError, match="is not done; await it"):
             pending.result()
         pending.resolve(RESULT)
     assert results == [RESULT] * 3
@@ -70,7 +71,7 @@ async def test_the_traceback_of_an_error_does_not_grow() -> None:
     assert seen[2].__cause__ is error
 
 
-async def test_callbacks_run_once_and_their_faults_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_callbacks_run_once_and_their_exceptions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     pending = PendingSend()
     called: list[str] = []
 
@@ -82,17 +83,17 @@ async def test_callbacks_run_once_and_their_faults_are_logged(caplog: pytest.Log
     pending.resolve(RESULT)
     pending.add_done_callback(lambda _: called.append("at once"))
     assert called == ["id", "at once"]
-    assert "a callback of PendingSend raised" in caplog.text
+    assert "a callback of a PendingSend raised" in caplog.text
 
 
-async def test_the_fault_of_a_callback_that_is_alone_is_logged_as_well(
+async def test_the_exception_of_a_single_callback_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     pending = PendingSend()
     pending.add_done_callback(lambda done: [][len(done.result().message_id)])
     pending.resolve(RESULT)
     assert await pending is RESULT
-    assert "a callback of PendingSend raised" in caplog.text
+    assert "a callback of a PendingSend raised" in caplog.text
     assert "IndexError" in caplog.text
 
 
@@ -110,7 +111,7 @@ async def test_a_cancelled_wait_does_not_cancel_the_send() -> None:
     assert await pending is RESULT
 
 
-async def test_a_result_among_others_is_taken_when_it_is_asked_for() -> None:
+async def test_a_batched_send_takes_its_result_when_it_is_accessed() -> None:
     results = BatchResults(attrs.evolve(RESULT, offset_message_id="x,y"), ["a", "b"])
     called: list[PendingSend] = []
     batch = PendingBatch()
@@ -124,7 +125,7 @@ async def test_a_result_among_others_is_taken_when_it_is_asked_for() -> None:
 
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
-        with pytest.raises(RuntimeError, match="still under way"):
+        with pytest.raises(RuntimeError, match="is not done; await it"):
             pending.result()
         batch.resolve(results, None)
         assert pending.done
@@ -135,7 +136,7 @@ async def test_a_result_among_others_is_taken_when_it_is_asked_for() -> None:
     assert pending.result() is pending.result()
 
 
-async def test_a_batch_knows_only_of_what_somebody_waits_for() -> None:
+async def test_a_batch_refers_only_to_watched_sends() -> None:
     batch = PendingBatch()
     quiet, waited = BatchedSend(batch, 0), BatchedSend(batch, 1)
     for _ in range(2):
@@ -150,7 +151,7 @@ async def test_a_batch_knows_only_of_what_somebody_waits_for() -> None:
     assert not batch.watched
 
 
-async def test_what_failed_of_a_batch_is_logged_if_nobody_has_looked(
+async def test_unretrieved_errors_of_a_batch_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     log = FailureLog(now=lambda: 0.0)
@@ -163,10 +164,10 @@ async def test_what_failed_of_a_batch_is_logged_if_nobody_has_looked(
     assert await succeeded is RESULT
     assert caplog.text == ""
     del batch, looked_at, succeeded
-    assert "1 failed, and nobody looked at why; the latest: not looked at" in caplog.text
+    assert "never awaited: count=1 last_error=not looked at" in caplog.text
 
 
-async def test_awaiting_a_done_one_is_a_cancellation_point() -> None:
+async def test_awaiting_a_finished_send_is_a_cancellation_point() -> None:
     pending = PendingSend()
     pending.resolve(RESULT)
     with trio.CancelScope() as scope:
@@ -175,7 +176,7 @@ async def test_awaiting_a_done_one_is_a_cancellation_point() -> None:
     assert scope.cancelled_caught
 
 
-async def test_a_fault_of_one_callback_is_not_that_of_others_of_a_batch(
+async def test_a_callback_that_raises_does_not_affect_others_of_its_batch(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     called: list[PendingSend] = []
@@ -189,4 +190,4 @@ async def test_a_fault_of_one_callback_is_not_that_of_others_of_a_batch(
     batch.resolve(BatchResults(RESULT, ["a", "b", "c"]), None)
     assert called == [other]
     assert quiet.result().message_id == "c"
-    assert "a callback of BatchedSend raised" in caplog.text
+    assert "a callback of a BatchedSend raised" in caplog.text

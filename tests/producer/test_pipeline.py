@@ -1,4 +1,4 @@
-"""What is under way without being awaited: who waits for what, in which order, and who hears of failures."""
+"""Pipelined sends: waiting, order, outcomes and the log of failures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from rocketmq_py.producer import (
     TransactionProducer,
     TransactionState,
 )
-from rocketmq_py.producer.pending import REPORT_INTERVAL, FailureLog
+from rocketmq_py.producer.outcome import REPORT_INTERVAL, FailureLog
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.scripted import ScriptedCluster, ignore, refuse, scripted_cluster, store
@@ -65,7 +65,7 @@ class Dialling(trio.abc.HostnameResolver):
 
 @contextmanager
 def dialling(cluster: ScriptedCluster) -> Iterator[Dialling]:
-    """Make the way to broker-a as long as it is told."""
+    """Delay the path to broker-a."""
     server = cluster.brokers["broker-a"]
     resolver = Dialling()
     server.address = f"{resolver.host}:{server.address.partition(':')[2]}"
@@ -75,7 +75,7 @@ def dialling(cluster: ScriptedCluster) -> Iterator[Dialling]:
 
 
 class Done:
-    """Sets ``event`` when so many are done."""
+    """Sets ``event`` after this number of calls."""
 
     def __init__(self, count: int) -> None:
         self.event = trio.Event()
@@ -91,10 +91,10 @@ class Done:
 PATIENT: ProducerOptions = {"send_timeout": 60.0, "connect_timeout": 60.0}
 
 
-# Who waits
+# Waiting
 
 
-async def test_a_broker_that_swallows_packets_holds_up_nobody_who_pipelines() -> None:
+async def test_a_broker_that_swallows_packets_does_not_block_submit() -> None:
     async with scripted_cluster(store, store) as cluster, Producer(cluster.address, **PATIENT) as producer:
         with dialling(cluster) as way:
             half = Done(8)
@@ -106,7 +106,7 @@ async def test_a_broker_that_swallows_packets_holds_up_nobody_who_pipelines() ->
             assert sum(one.result().queue.broker_name == "broker-a" for one in pending) == 8
 
 
-async def test_messages_for_one_queue_leave_in_their_order() -> None:
+async def test_messages_for_one_queue_are_written_in_order() -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
         await producer.queues("T")
         with dialling(cluster) as way:
@@ -120,7 +120,7 @@ async def test_messages_for_one_queue_leave_in_their_order() -> None:
         assert [request.body for request in cluster.brokers["broker-a"].asked(V2)] == bodies
 
 
-async def test_each_one_that_waits_for_a_broker_has_its_own_time(
+async def test_each_queued_request_has_its_own_timeout(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with (
@@ -146,7 +146,7 @@ async def test_each_one_that_waits_for_a_broker_has_its_own_time(
             assert [(await pending[index]).queue for index in (0, 2)] == [QUEUE, QUEUE]
 
 
-async def test_a_full_buffer_holds_up_nobody_who_pipelines() -> None:
+async def test_a_full_buffer_does_not_block_submit() -> None:
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with (
         listener,  # accepts, and reads nothing
@@ -169,7 +169,7 @@ async def test_a_full_buffer_holds_up_nobody_who_pipelines() -> None:
         assert {one.result().queue.broker_name for one in half.pendings} == {"broker-b"}
 
 
-async def test_requests_wait_for_no_broker_either(jumping_clock: trio.testing.MockClock) -> None:
+async def test_submit_request_does_not_wait_for_the_broker(jumping_clock: trio.testing.MockClock) -> None:
     async with scripted_cluster(store, store) as cluster, Producer(cluster.address) as producer:
         with dialling(cluster):
             start = trio.current_time()
@@ -182,10 +182,10 @@ async def test_requests_wait_for_no_broker_either(jumping_clock: trio.testing.Mo
             assert producer.in_flight == 0
 
 
-# What is wrong in the background
+# Errors in the background
 
 
-async def test_a_selector_that_raises_where_nobody_waits_is_its_messages_error(
+async def test_a_selector_that_raises_in_the_background_fails_its_message(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     def broken(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
@@ -207,17 +207,17 @@ async def test_a_selector_that_raises_where_nobody_waits_is_its_messages_error(
                     await pending
                 assert isinstance(e.value.__cause__, LookupError)
                 producer.client.routes._routes.clear()
-            assert (await producer.send(MESSAGE)).queue.topic == "T", "it lives"
+            assert (await producer.send(MESSAGE)).queue.topic == "T", "the connection still works"
 
 
-async def test_nothing_is_started_where_all_has_ended() -> None:
+async def test_start_soon_does_nothing_after_the_nursery_has_ended() -> None:
     async with trio.open_nursery() as nursery:
         pass
     assert not start_soon(nursery, trio.sleep, 0)
     assert not start_soon(None, trio.sleep, 0)
 
 
-async def test_what_never_left_says_so_when_the_producer_is_closed(
+async def test_unsent_messages_are_not_sent_when_the_producer_closes(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(ignore, store) as cluster, trio.open_nursery() as nursery:
@@ -241,10 +241,12 @@ async def test_what_never_left_says_so_when_the_producer_is_closed(
             assert caught.value.delivery is delivery
 
 
-# What is known of what failed
+# The delivery of failed sends
 
 
-async def test_what_waited_for_a_heartbeat_was_not_sent(jumping_clock: trio.testing.MockClock) -> None:
+async def test_a_request_that_waits_for_a_heartbeat_is_not_sent(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
     def no_heartbeats(connection: Connection, request: Command) -> None:
         if request.code != RequestCode.HEART_BEAT:
             store(connection, request)
@@ -272,7 +274,7 @@ async def test_what_waited_for_a_heartbeat_was_not_sent(jumping_clock: trio.test
 
 
 def unanswered() -> tuple[trio.Event, Callable[[Connection, Command], None]]:
-    """Return an event for the first send that arrives, and what leaves all sends unanswered."""
+    """Return an event for the first send that arrives, and a script that leaves all sends unanswered."""
     written = trio.Event()
 
     def handle(connection: Connection, request: Command) -> None:
@@ -295,7 +297,7 @@ async def test_a_request_that_was_written_may_have_arrived() -> None:
         assert caught.value.delivery is Delivery.UNKNOWN
 
 
-async def test_a_group_is_left_although_closing_takes_too_long() -> None:
+async def test_a_group_is_unregistered_although_closing_times_out() -> None:
     written, no_answer = unanswered()
     async with scripted_cluster(no_answer) as cluster, Client(cluster.address) as client:
         async with client.producer("slow", close_timeout=0.01) as producer:
@@ -311,10 +313,10 @@ async def test_a_group_is_left_although_closing_takes_too_long() -> None:
         assert leave.fields["producerGroup"] == "slow"
 
 
-# Failures that nobody looks at
+# Unretrieved errors
 
 
-async def test_failures_that_nobody_looks_at_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unretrieved_errors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with scripted_cluster(refuse(ResponseCode.MESSAGE_ILLEGAL, "too long")) as cluster:
         async with Producer(cluster.address) as producer:
             looked_at = [await producer.submit(MESSAGE) for _ in range(3)]
@@ -325,22 +327,24 @@ async def test_failures_that_nobody_looks_at_are_logged(caplog: pytest.LogCaptur
         del looked_at, producer
         gc.collect()
     told = [record.message for record in caplog.records if "MESSAGE_ILLEGAL" in record.message]
-    assert [text.partition(" ")[0] for text in told] == ["1", "4"], "the first at once, the others together"
-    assert "failed, and nobody looked at why; the latest: 127.0.0.1:" in told[0]
+    assert ["count=1 " in told[0], "count=4 " in told[1]] == [True, True], (
+        "the first at once, then the others"
+    )
+    assert "and their results were never awaited: count=1 last_error=127.0.0.1:" in told[0]
     assert "MESSAGE_ILLEGAL (13): too long" in told[0]
 
 
-async def test_a_batching_producer_tells_of_them_too(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_batching_producer_logs_unretrieved_errors(caplog: pytest.LogCaptureFixture) -> None:
     async with (
         scripted_cluster(refuse(ResponseCode.MESSAGE_ILLEGAL)) as cluster,
         BatchingProducer(cluster.address, linger=0) as producer,
     ):
         await producer.submit(MESSAGE)
         await producer.flush()
-    assert "1 failed, and nobody looked at why" in caplog.text
+    assert "results were never awaited: count=1" in caplog.text
 
 
-def test_a_line_now_and_then_has_the_number_of_all(caplog: pytest.LogCaptureFixture) -> None:
+def test_unretrieved_errors_are_logged_together_at_intervals(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     log = FailureLog(lambda: now)
     for text in ("first", "more", "more", "more", "fifth", "sixth"):
@@ -349,12 +353,14 @@ def test_a_line_now_and_then_has_the_number_of_all(caplog: pytest.LogCaptureFixt
         PendingSend().resolve(ClosedError(text), log)
     del log
     told = [record.message for record in caplog.records]
-    assert [(text.split()[0], text.rpartition(" ")[2]) for text in told] == [
-        ("1", "first"), ("4", "fifth"), ("1", "sixth"),
+    assert [tuple(text.split()[-2:]) for text in told] == [
+        ("count=1", "last_error=first"), ("count=4", "last_error=fifth"), ("count=1", "last_error=sixth"),
     ]  # fmt: skip
 
 
-async def test_a_callback_that_does_not_look_is_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_callback_that_ignores_the_error_does_not_retrieve_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     log = FailureLog(lambda: 0.0)
     called: list[bool] = []
 
@@ -367,15 +373,15 @@ async def test_a_callback_that_does_not_look_is_nobody(caplog: pytest.LogCapture
         pending.resolve(ClosedError("gone"), log)
         del pending
     assert called == [True, False]
-    assert [record.message for record in caplog.records if "latest: gone" in record.message] == [
-        "1 failed, and nobody looked at why; the latest: gone"
+    assert [record.message for record in caplog.records if "error=gone" in record.message] == [
+        "pipelined sends failed, and their results were never awaited: count=1 last_error=gone"
     ]
 
 
 # Flush
 
 
-async def test_flush_waits_for_what_was_pipelined_until_now() -> None:
+async def test_flush_waits_for_the_sends_in_flight() -> None:
     held: list[tuple[Connection, Command]] = []
 
     def hold(connection: Connection, request: Command) -> None:
@@ -408,35 +414,35 @@ async def test_flush_waits_for_what_was_pipelined_until_now() -> None:
         await producer.flush()
 
 
-# At the door
+# Validation
 
 
 @pytest.mark.parametrize(
     ("method", "arguments", "options", "text"),
     [
-        ("send", (b"x",), {}, r"message is a Message\(topic, body\), not bytes"),
+        ("send", (b"x",), {}, r"message must be a Message, not bytes"),
         (
             "send",
             ([MESSAGE],),
             {},
-            r"message is a Message\(topic, body\), not list; send_batch sends several",
+            r"message must be a Message, not list; use send_batch",
         ),
         ("submit", ("x",), {}, "not str"),
         ("send_oneway", (None,), {}, "not NoneType"),
         ("request", (b"x",), {}, "not bytes"),
-        ("send_batch", (MESSAGE,), {}, "messages is a list of Messages, not one Message; send sends that"),
+        ("send_batch", (MESSAGE,), {}, "messages must be a list of Message, not a Message; use send"),
         ("send_batch", ([MESSAGE, b"x"],), {}, r"(but|not) bytes"),
         (
             "send",
             (MESSAGE,),
             {"queue": 0},
-            "queue is a MessageQueue, or a function that chooses one, not int",
+            "queue must be a MessageQueue or a queue selector, not int",
         ),
-        ("submit", (MESSAGE,), {"queue": "0"}, "queue is a MessageQueue, or .* not str"),
+        ("submit", (MESSAGE,), {"queue": "0"}, "queue must be a MessageQueue or .* not str"),
     ],
 )
 @pytest.mark.parametrize("hooked", [False, True])
-async def test_what_cannot_be_sent_is_named(
+async def test_invalid_arguments_are_named(
     method: str, arguments: tuple[object], options: dict[str, object], text: str, hooked: bool
 ) -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
@@ -449,7 +455,7 @@ async def test_what_cannot_be_sent_is_named(
 
 @pytest.mark.parametrize("timeout", [-1, math.nan, "5"])
 @pytest.mark.parametrize("kind", [Producer, BatchingProducer])
-async def test_what_is_no_timeout_is_named(timeout: object, kind: type[Producer | BatchingProducer]) -> None:
+async def test_invalid_timeouts_are_named(timeout: object, kind: type[Producer | BatchingProducer]) -> None:
     async with scripted_cluster(store) as cluster, kind(cluster.address) as producer:
         for method in ("send", "submit", "send_batch", "request", "submit_request"):
             if hasattr(producer, method):
@@ -458,7 +464,7 @@ async def test_what_is_no_timeout_is_named(timeout: object, kind: type[Producer 
                     await getattr(producer, method)(message, timeout=timeout)
 
 
-async def test_a_timeout_may_be_infinite() -> None:
+async def test_a_timeout_can_be_infinite() -> None:
     async with (
         scripted_cluster(store) as cluster,
         Producer(cluster.address, close_timeout=0.01) as producer,
@@ -470,10 +476,10 @@ async def test_a_timeout_may_be_infinite() -> None:
         assert pending.sent is not None
 
 
-# Places in flight
+# Admission
 
 
-async def test_what_fails_before_it_is_under_way_takes_no_place() -> None:
+async def test_a_send_that_fails_early_takes_no_space() -> None:
     def broken(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
         raise LookupError("no such shard")
 
@@ -485,7 +491,7 @@ async def test_what_fails_before_it_is_under_way_takes_no_place() -> None:
             assert producer.in_flight == producer.statistics.in_flight_bytes == 0
 
 
-async def test_who_waits_for_a_route_may_be_cancelled(jumping_clock: trio.testing.MockClock) -> None:
+async def test_waiting_for_a_route_can_be_cancelled(jumping_clock: trio.testing.MockClock) -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
         cluster.name_server.answer = ignore
         with trio.move_on_after(0.5) as scope:
@@ -494,12 +500,14 @@ async def test_who_waits_for_a_route_may_be_cancelled(jumping_clock: trio.testin
         assert producer.in_flight == producer.statistics.in_flight_bytes == 0
 
 
-async def test_who_waits_for_a_place_when_it_is_closed_is_told(jumping_clock: trio.testing.MockClock) -> None:
+async def test_a_send_that_waits_for_max_in_flight_fails_when_the_producer_closes(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
     async with scripted_cluster(ignore) as cluster, trio.open_nursery() as nursery:
         producer = Producer(cluster.address, send_timeout=60, max_in_flight=1)
 
         async def send_one_too_many() -> None:
-            with pytest.raises(ClosedError, match="closed while the send waited for a place in flight"):
+            with pytest.raises(ClosedError, match="closed while the send waited for max_in_flight"):
                 await producer.submit(MESSAGE)
 
         async with producer:
@@ -510,7 +518,7 @@ async def test_who_waits_for_a_place_when_it_is_closed_is_told(jumping_clock: tr
         assert producer.in_flight == producer.statistics.in_flight_bytes == 0
 
 
-async def test_an_answer_to_what_was_given_up_changes_nothing(jumping_clock: trio.testing.MockClock) -> None:
+async def test_a_late_answer_changes_nothing(jumping_clock: trio.testing.MockClock) -> None:
     held: list[tuple[Connection, Command]] = []
 
     def hold(connection: Connection, request: Command) -> None:

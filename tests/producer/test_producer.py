@@ -47,7 +47,7 @@ async def send_both_ways(producer: Producer, message: Message = MESSAGE) -> list
     return [awaited.value, pipelined.value]
 
 
-async def test_a_retriable_refusal_is_tried_on_the_other_broker() -> None:
+async def test_a_retriable_refusal_is_retried_on_the_other_broker() -> None:
     async with scripted_cluster(refuse(ResponseCode.SYSTEM_ERROR), store) as cluster:
         async with producer_of(cluster.address) as producer:
             for _ in range(10):
@@ -59,7 +59,7 @@ async def test_a_retriable_refusal_is_tried_on_the_other_broker() -> None:
         assert len(set(ids)) == 20, "a retried message keeps its unique id"
 
 
-async def test_a_refusal_that_no_retry_mends_is_raised_at_once() -> None:
+async def test_a_final_refusal_is_raised_at_once() -> None:
     answer = refuse(ResponseCode.MESSAGE_ILLEGAL, "too large")
     async with scripted_cluster(answer, answer) as cluster, producer_of(cluster.address) as producer:
         for error in await send_both_ways(producer):
@@ -71,7 +71,7 @@ async def test_a_refusal_that_no_retry_mends_is_raised_at_once() -> None:
 
 
 @pytest.mark.parametrize(("option", "tries"), [(0, 1), (2, 3)])
-async def test_the_number_of_tries(option: int, tries: int, jumping_clock: trio.testing.MockClock) -> None:
+async def test_the_number_of_attempts(option: int, tries: int, jumping_clock: trio.testing.MockClock) -> None:
     async with scripted_cluster(refuse(ResponseCode.SYSTEM_BUSY)) as cluster:
         async with producer_of(cluster.address, retries=option, retries_pipelined=option) as producer:
             errors = await send_both_ways(producer)
@@ -79,7 +79,7 @@ async def test_the_number_of_tries(option: int, tries: int, jumping_clock: trio.
         assert len(cluster.brokers["broker-a"].asked(SENDS)) == 2 * tries
 
 
-async def test_the_timeout_covers_all_tries_together(jumping_clock: trio.testing.MockClock) -> None:
+async def test_the_timeout_covers_all_attempts(jumping_clock: trio.testing.MockClock) -> None:
     async with scripted_cluster(ignore) as cluster, producer_of(cluster.address) as producer:
         for error in await send_both_ways(producer):
             assert isinstance(error, RequestTimeoutError)
@@ -92,7 +92,7 @@ async def test_the_timeout_covers_all_tries_together(jumping_clock: trio.testing
 
 @pytest.mark.parametrize("seed", range(4))  # whichever broker comes first
 @pytest.mark.parametrize("way", [0, 1])
-async def test_one_try_that_may_have_arrived_makes_the_whole_unknown(seed: int, way: int) -> None:
+async def test_one_attempt_that_may_have_arrived_makes_the_delivery_unknown(seed: int, way: int) -> None:
     def break_at_send(connection: Connection, request: Command) -> None:
         if request.code == SENDS:
             connection.close()
@@ -106,10 +106,10 @@ async def test_one_try_that_may_have_arrived_makes_the_whole_unknown(seed: int, 
         with pytest.raises(RocketMQError) as caught:
             await ((await producer.submit(MESSAGE)) if way else producer.send(MESSAGE))
         assert caught.value.delivery is Delivery.UNKNOWN
-        assert "after 2 tries" in caught.value.__notes__[0]
+        assert "after 2 attempts" in caught.value.__notes__[0]
 
 
-async def test_a_broker_that_is_gone_is_passed_over() -> None:
+async def test_a_stopped_broker_is_skipped() -> None:
     async with scripted_cluster(store, store) as cluster:
         cluster.brokers["broker-a"].stop()
         await trio.testing.wait_all_tasks_blocked()
@@ -120,7 +120,7 @@ async def test_a_broker_that_is_gone_is_passed_over() -> None:
         assert {result.queue.broker_name for result in results} == {"broker-b"}
 
 
-async def test_a_lone_broker_that_is_gone_is_one_clear_error(
+async def test_a_stopped_lone_broker_is_one_clear_error(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store) as cluster:
@@ -152,7 +152,7 @@ async def test_a_broker_that_does_not_know_the_topic_invalidates_the_route(
         (ResponseCode.FLUSH_SLAVE_TIMEOUT, SendStatus.FLUSH_SLAVE_TIMEOUT),
     ],
 )
-async def test_stored_but_not_as_safely_as_asked_is_a_result(code: int, status: SendStatus) -> None:
+async def test_a_status_other_than_send_ok_is_a_result(code: int, status: SendStatus) -> None:
     def answer(connection: Connection, request: Command) -> None:
         connection.respond(request, code, {"msgId": "id", "queueId": "3", "queueOffset": "9"})
 
@@ -161,7 +161,7 @@ async def test_stored_but_not_as_safely_as_asked_is_a_result(code: int, status: 
         assert (result.status, result.queue.queue_id, result.queue_offset) == (status, 3, 9)
 
 
-async def test_an_answer_without_what_it_must_have_is_not_a_success(
+async def test_a_malformed_answer_is_not_a_success(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with (
@@ -169,10 +169,10 @@ async def test_an_answer_without_what_it_must_have_is_not_a_success(
         producer_of(cluster.address, **ONE_TRY) as producer,
     ):
         for error in await send_both_ways(producer):
-            assert "answered a send: field 'msgId' is missing" in str(error)
+            assert "to a send: field 'msgId' is missing" in str(error)
 
 
-async def test_a_topic_that_does_not_exist_goes_where_it_would_be_created() -> None:
+async def test_a_missing_topic_is_sent_to_a_broker_that_creates_it() -> None:
     async with scripted_cluster(store, queues=8) as cluster, producer_of(cluster.address) as producer:
         results = [await producer.send(Message("new", b"x")) for _ in range(8)]
         assert {result.queue.queue_id for result in results} == {0, 1, 2, 3}
@@ -180,7 +180,7 @@ async def test_a_topic_that_does_not_exist_goes_where_it_would_be_created() -> N
         assert (request.fields["c"], request.fields["d"]) == ("TBW102", "4")
 
 
-async def test_nowhere_to_send_is_said_in_one_line() -> None:
+async def test_a_topic_without_queues_is_a_one_line_error() -> None:
     async with scripted_cluster(store, topics=["T"]) as cluster:
         cluster.topics["read-only"] = (4, 4, 4)
         async with producer_of(cluster.address) as producer:
@@ -192,7 +192,7 @@ async def test_nowhere_to_send_is_said_in_one_line() -> None:
                 assert "'read-only' has no queue that may be written to" in str(error)
 
 
-async def test_no_name_server_is_said_in_one_line() -> None:
+async def test_an_unreachable_name_server_is_a_one_line_error() -> None:
     async with scripted_cluster(store) as cluster:
         cluster.name_server.stop()
         await trio.testing.wait_all_tasks_blocked()
@@ -202,7 +202,7 @@ async def test_no_name_server_is_said_in_one_line() -> None:
                 assert f"cannot connect to {cluster.address}: Connection refused" in str(error)
 
 
-async def test_pipelined_sends_are_bounded_in_number_and_wait_for_a_place() -> None:
+async def test_pipelined_sends_wait_for_max_in_flight() -> None:
     held: list[tuple[Connection, Command]] = []
 
     def hold(connection: Connection, request: Command) -> None:
@@ -236,7 +236,7 @@ async def test_pipelined_sends_are_bounded_in_number_and_wait_for_a_place() -> N
             await one_pending
 
 
-async def test_closing_resolves_what_was_never_answered(jumping_clock: trio.testing.MockClock) -> None:
+async def test_closing_fails_unanswered_sends(jumping_clock: trio.testing.MockClock) -> None:
     async with scripted_cluster(ignore) as cluster:
         async with producer_of(cluster.address, send_timeout=1000) as producer:
             pending = [await producer.submit(MESSAGE) for _ in range(5)]
@@ -246,7 +246,7 @@ async def test_closing_resolves_what_was_never_answered(jumping_clock: trio.test
             assert caught.value.delivery is Delivery.UNKNOWN
 
 
-async def test_a_oneway_message_has_one_try_and_no_answer() -> None:
+async def test_a_oneway_message_has_one_attempt_and_no_answer() -> None:
     async with scripted_cluster(store) as cluster:
         async with producer_of(cluster.address) as producer:
             await producer.send_oneway(MESSAGE)
@@ -254,19 +254,19 @@ async def test_a_oneway_message_has_one_try_and_no_answer() -> None:
         assert request.is_oneway
 
 
-async def test_a_named_queue_is_kept_even_when_it_fails(jumping_clock: trio.testing.MockClock) -> None:
+async def test_retries_keep_a_fixed_queue(jumping_clock: trio.testing.MockClock) -> None:
     queue = MessageQueue("T", "broker-a", 2)
     async with scripted_cluster(refuse(ResponseCode.SYSTEM_ERROR), store) as cluster:
         async with producer_of(cluster.address) as producer:
             with pytest.raises(BrokerError):
                 await producer.send(MESSAGE, queue=queue)
-            with pytest.raises(InvalidMessageError, match="is not one of topic"):
+            with pytest.raises(InvalidMessageError, match="does not belong to topic"):
                 await producer.send(MESSAGE, queue=MessageQueue("other", "broker-a", 0))
         assert {request.fields["e"] for request in cluster.brokers["broker-a"].asked(SENDS)} == {"2"}
         assert not cluster.brokers["broker-b"].asked(SENDS)
 
 
-async def test_the_group_is_announced_and_leave_is_taken() -> None:
+async def test_the_group_is_registered_and_unregistered() -> None:
     async with scripted_cluster(store) as cluster:
         async with producer_of(cluster.address) as producer:
             await producer.send(MESSAGE)
@@ -277,7 +277,7 @@ async def test_the_group_is_announced_and_leave_is_taken() -> None:
         assert leave.fields["producerGroup"] == "g"
 
 
-async def test_it_is_used_inside_its_async_with() -> None:
+async def test_a_producer_must_be_open() -> None:
     producer = Producer("127.0.0.1:1", group="g")
     with pytest.raises(ClosedError, match="async with"):
         await producer.send(MESSAGE)
@@ -295,17 +295,17 @@ async def test_it_is_used_inside_its_async_with() -> None:
         ({"send_timeout": 0}, "send_timeout is 0; it must be above 0"),
         ({"retries": -1}, "retries is -1; it must be 0 or more"),
         ({"heartbeat_interval": -1.0}, "heartbeat_interval is -1.0; it must be above 0"),
-        ({"delay_relay": 5}, "delay_relay is 5; it must be a topic or None"),
+        ({"delay_relay": 5}, "delay_relay is 5; it must be the name of a topic, or None"),
         ({"group": ""}, "the group name is empty"),
         ({"group": "a b"}, "may hold only letters"),
     ],
 )
-def test_wrong_options_fail_where_they_are_written(options: dict[str, object], text: str) -> None:
+def test_invalid_options_fail_in_the_constructor(options: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         Producer("127.0.0.1:1", **options)  # type: ignore[arg-type]  # that is the test
 
 
-async def test_a_name_server_that_is_slower_than_the_send_may_take(
+async def test_a_name_server_slower_than_the_send_timeout_times_out_the_send(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store) as cluster:

@@ -20,14 +20,14 @@ VERY_SLOW = 60.0
 
 
 def route_of(**queues: int) -> Route:
-    """Return a route with so many queues on broker-a, broker-b, …"""
+    """Return a route with these numbers of queues on broker-a, broker-b, …"""
     names = {f"broker-{letter}": count for letter, count in queues.items()}
     write_queues = tuple(MessageQueue("T", name, n) for name, count in names.items() for n in range(count))
     return Route("T", write_queues, (), {name: {0: "127.0.0.1:1"} for name in names})
 
 
 class Choosing:
-    """A choice with its faults and its clock."""
+    """A round robin with its fault table and its clock."""
 
     def __init__(self, policy: LatencyFaultPolicy, route: Route, seed: int = 1) -> None:
         self.time = 0.0
@@ -36,11 +36,11 @@ class Choosing:
         self.route = route
 
     def brokers(self, times: int = 8, failed_broker: str | None = None) -> set[str]:
-        """Return the brokers that are chosen in so many turns."""
+        """Return the brokers of this number of choices."""
         return {self.choice.choose(self.route, failed_broker).broker_name for _ in range(times)}
 
 
-def test_each_queue_has_its_turn() -> None:
+def test_round_robin_uses_each_queue_equally() -> None:
     route = route_of(a=4, b=3)
     for choice in (RoundRobin(random.Random(1)), Choosing(LatencyFaultPolicy.JAVA_4, route).choice):
         chosen = [choice.choose(route) for _ in range(70)]
@@ -49,7 +49,7 @@ def test_each_queue_has_its_turn() -> None:
 
 
 @pytest.mark.parametrize("policy", [None, LatencyFaultPolicy.JAVA_4])
-def test_topics_by_turns_fill_all_their_queues(policy: LatencyFaultPolicy | None) -> None:
+def test_alternating_topics_use_all_their_queues(policy: LatencyFaultPolicy | None) -> None:
     route = route_of(a=4)
     other = Route("U", tuple(attrs.evolve(queue, topic="U") for queue in route.write_queues), (), {})
     choice = Choosing(policy, route).choice if policy else RoundRobin(random.Random(1))
@@ -58,13 +58,15 @@ def test_topics_by_turns_fill_all_their_queues(policy: LatencyFaultPolicy | None
         assert set(chosen) == {*route.write_queues, *other.write_queues}
 
 
-def test_senders_that_start_together_begin_with_different_queues() -> None:
+def test_senders_that_start_together_use_different_queues() -> None:
     route = route_of(a=8)
     assert len({RoundRobin(random.Random(seed)).choose(route) for seed in range(100)}) == 8
 
 
 @pytest.mark.parametrize("policy", [None, LatencyFaultPolicy.JAVA_4, LatencyFaultPolicy.JAVA_5])
-def test_the_broker_that_failed_is_passed_over_if_there_is_another(policy: LatencyFaultPolicy | None) -> None:
+def test_the_broker_that_failed_last_is_skipped_if_there_is_another(
+    policy: LatencyFaultPolicy | None,
+) -> None:
     route, alone = route_of(a=2, b=2), route_of(a=2)
     choice = Choosing(policy, route).choice if policy else RoundRobin(random.Random(1))
     assert {choice.choose(route, A).broker_name for _ in range(8)} == {B}
@@ -72,7 +74,7 @@ def test_the_broker_that_failed_is_passed_over_if_there_is_another(policy: Laten
 
 
 @pytest.mark.parametrize("policy", [None, LatencyFaultPolicy.JAVA_4, LatencyFaultPolicy.JAVA_5])
-def test_a_topic_without_queues_to_write_to(policy: LatencyFaultPolicy | None) -> None:
+def test_a_topic_without_writable_queues_raises(policy: LatencyFaultPolicy | None) -> None:
     choosing = Choosing(policy or LatencyFaultPolicy.JAVA_4, route_of())
     choosing.faults.failed(A, reachable=False)
     choice = choosing.choice if policy else RoundRobin(random.Random(1))
@@ -81,7 +83,7 @@ def test_a_topic_without_queues_to_write_to(policy: LatencyFaultPolicy | None) -
 
 
 @pytest.mark.parametrize("policy", [LatencyFaultPolicy.JAVA_4, LatencyFaultPolicy.JAVA_5])
-def test_a_slow_broker_is_passed_over_for_its_time(policy: LatencyFaultPolicy) -> None:
+def test_a_slow_broker_is_avoided_for_its_time(policy: LatencyFaultPolicy) -> None:
     choosing = Choosing(policy, route_of(a=1, b=4))
     choosing.faults.record(B, SLOW)
     assert choosing.brokers() == {A}
@@ -90,40 +92,40 @@ def test_a_slow_broker_is_passed_over_for_its_time(policy: LatencyFaultPolicy) -
 
 
 @pytest.mark.parametrize("policy", [LatencyFaultPolicy.JAVA_4, LatencyFaultPolicy.JAVA_5])
-def test_the_queues_of_the_brokers_that_are_left_share_the_load(policy: LatencyFaultPolicy) -> None:
+def test_the_queues_of_the_other_brokers_share_the_load(policy: LatencyFaultPolicy) -> None:
     choosing = Choosing(policy, route_of(a=4, b=2, c=3))
     choosing.faults.failed(A, reachable=False)
     chosen = Counter(choosing.choice.choose(choosing.route) for _ in range(100))
     assert set(chosen.values()) == {20}
 
 
-def test_order_of_attempts_4() -> None:
+def test_order_of_choices_of_java_4() -> None:
     choosing = Choosing(LatencyFaultPolicy.JAVA_4, route_of(a=1, b=1, c=1))
     choosing.faults.record(A, SLOW)
-    assert choosing.brokers(failed_broker=B) == {C}, "an available one that did not just fail"
+    assert choosing.brokers(failed_broker=B) == {C}, "an available broker that did not fail last"
     choosing.faults.record(C, VERY_SLOW)
-    assert choosing.brokers(failed_broker=B) == {B}, "the one that failed, for it has answered since"
+    assert choosing.brokers(failed_broker=B) == {B}, "the broker that failed last, for it has answered since"
     choosing.faults.failed(B, reachable=False)
     assert choosing.brokers(failed_broker=B) == {A}, "the better half of three is the best"
     assert choosing.brokers(failed_broker=A) == {A}
 
 
-def test_order_of_attempts_5() -> None:
+def test_order_of_choices_of_java_5() -> None:
     choosing = Choosing(LatencyFaultPolicy.JAVA_5, route_of(a=1, b=1, c=1))
     choosing.faults.failed(A, reachable=False)
-    assert choosing.brokers(failed_broker=B) == {C}, "an available one that did not just fail"
+    assert choosing.brokers(failed_broker=B) == {C}, "an available broker that did not fail last"
     choosing.faults.record(C, VERY_SLOW)
-    assert choosing.brokers(failed_broker=B) == {C}, "one that can be reached and did not just fail"
+    assert choosing.brokers(failed_broker=B) == {C}, "a reachable broker that did not fail last"
     assert choosing.brokers() == {B}
     choosing.faults.failed(C, reachable=False)
     choosing.faults.failed(B, reachable=True)
-    assert choosing.brokers(failed_broker=B) == {B}, "the only one that can be reached"
+    assert choosing.brokers(failed_broker=B) == {B}, "the only reachable broker"
     choosing.faults.failed(B, reachable=False)
-    assert choosing.brokers() == {A, B, C}, "any rather than none"
+    assert choosing.brokers() == {A, B, C}, "any broker rather than none"
     assert choosing.brokers(failed_broker=A) == {A, B, C}
 
 
-def test_with_5_a_broker_that_cannot_be_reached_stays_out_when_its_time_is_over() -> None:
+def test_with_java_5_an_unreachable_broker_is_avoided_after_its_time() -> None:
     choosing = Choosing(LatencyFaultPolicy.JAVA_5, route_of(a=2, b=2))
     choosing.faults.failed(A, reachable=False)
     choosing.time = 3600.0
@@ -156,7 +158,7 @@ EVENTS = st.one_of(
     failed_broker=st.sampled_from([None, *BROKERS]),
     seed=st.integers(0, 1000),
 )
-def test_the_choice_is_one_of_the_topic_and_never_worse_than_need_be(
+def test_the_choice_is_a_queue_of_the_topic_on_the_best_available_broker(
     policy: LatencyFaultPolicy,
     queues: list[int],
     events: list[tuple[str, str, object]],

@@ -21,8 +21,8 @@ from rocketmq_py.producer.selectors import (
 
 MESSAGE = Message("T", b"body")
 
-# From Java 5.5.0's client: a String, an Integer, or a Long where it has to be one; its hashCode(); and the
-# queue that SelectMessageQueueByHash takes of 3, 4, 7 and 16.
+# From the Java client 5.5.0: a String, an Integer, or a Long if needed, its hashCode(), and the
+# queue that SelectMessageQueueByHash chooses of 3, 4, 7 and 16.
 JAVA_CHOICES = [
     ("", 0, (0, 0, 0, 0)),
     ("a", 97, (1, 1, 6, 1)),
@@ -64,7 +64,7 @@ def queues(count: int, broker_name: str = "broker-a") -> list[MessageQueue]:
 
 
 @pytest.mark.parametrize(("key", "hashed", "chosen"), JAVA_CHOICES)
-def test_the_same_key_goes_where_java_sends_it(
+def test_a_key_has_the_same_queue_as_in_java(
     key: str | int, hashed: int, chosen: tuple[int, int, int, int]
 ) -> None:
     assert java_hash(key) == hashed
@@ -82,12 +82,12 @@ def test_any_key_has_one_queue(key: str | int, count: int) -> None:
 
 
 @pytest.mark.parametrize("key", [None, 1.0, b"order", True, 2**63, -(2**63) - 1, ("a",)])
-def test_keys_that_are_none(key: Any) -> None:
-    with pytest.raises(ConfigurationError, match="must be a text or a whole number that fits 64 bits"):
+def test_invalid_keys_are_rejected(key: Any) -> None:
+    with pytest.raises(ConfigurationError, match="must be a str or an int of at most 64 bits"):
         SelectByHash(key)
 
 
-def test_random_choice_can_be_replayed_and_uses_all_queues() -> None:
+def test_random_selection_can_be_replayed_and_uses_all_queues() -> None:
     chosen = [
         [select(queues(4), MESSAGE) for _ in range(100)]
         for select in (SelectByRandom(random.Random(1)), SelectByRandom(random.Random(1)))
@@ -97,7 +97,7 @@ def test_random_choice_can_be_replayed_and_uses_all_queues() -> None:
     assert SelectByRandom()(queues(1), MESSAGE) == queues(1)[0]
 
 
-def test_machine_rooms_share_among_their_own_queues() -> None:
+def test_machine_rooms_use_their_own_queues_equally() -> None:
     here, there = queues(2, "hz1@broker-a") + queues(1, "hz2@broker-b"), queues(4, "sh@broker-c")
     elsewhere = queues(1, "hz1") + queues(1, "hz1@x@broker-d") + queues(1, "broker@hz1")
     select: QueueSelector = SelectByMachineRoom({"hz1", "hz2"})
@@ -105,20 +105,20 @@ def test_machine_rooms_share_among_their_own_queues() -> None:
     assert chosen == dict.fromkeys(here, 10)
 
 
-def test_machine_rooms_without_a_queue() -> None:
-    with pytest.raises(NoQueueError, match=r"topic 'T' has no queue .* of hz1, hz2; .* room@broker"):
+def test_machine_rooms_without_a_queue_raise() -> None:
+    with pytest.raises(NoQueueError, match=r"topic 'T' has no writable queue .* hz1, hz2; .* room@broker"):
         SelectByMachineRoom(["hz2", "hz1"])(queues(4, "sh@broker-c") + queues(4), MESSAGE)
 
 
 @pytest.mark.parametrize("rooms", ["hz1", [], [1], None])
-def test_rooms_that_are_none(rooms: Any) -> None:
-    with pytest.raises(ConfigurationError, match="must be one or more names of machine rooms"):
+def test_invalid_rooms_are_rejected(rooms: Any) -> None:
+    with pytest.raises(ConfigurationError, match="must be a list of one or more names"):
         SelectByMachineRoom(rooms)
 
 
 @pytest.mark.parametrize(
     ("key", "chosen"),
-    [  # what Guava's Hashing.consistentHash(key.hashCode(), n) says of 1, 3, 4, 8, 16 and 100 queues
+    [  # Guava's Hashing.consistentHash(key.hashCode(), n) for 1, 3, 4, 8, 16 and 100 queues
         ("order-1", (0, 0, 3, 3, 3, 3)),
         ("order-2", (0, 2, 2, 2, 11, 46)),
         ("a", (0, 0, 0, 0, 0, 29)),
@@ -126,7 +126,7 @@ def test_rooms_that_are_none(rooms: Any) -> None:
         ("customer 4711", (0, 0, 3, 3, 9, 31)),
     ],
 )
-def test_a_sharding_key_has_the_queue_that_the_proxy_chooses(key: str, chosen: tuple[int, ...]) -> None:
+def test_a_sharding_key_has_the_same_queue_as_in_the_proxy(key: str, chosen: tuple[int, ...]) -> None:
     message = Message("T", b"x", sharding_key=key)
     for count, queue_id in zip((1, 3, 4, 8, 16, 100), chosen, strict=True):
         queues = [MessageQueue("T", "a", number) for number in range(count)]

@@ -12,14 +12,14 @@ from rocketmq_py.producer.statistics import Counters
 from tests.scripted import refuse, scripted_cluster, store
 
 
-def test_without_answers_there_is_no_latency() -> None:
+def test_a_histogram_without_answers_is_empty() -> None:
     latency = Counters().latency()
     assert (latency.count, latency.mean, latency.longest, latency.quantile(0.99)) == (0, 0.0, 0.0, 0.0)
     assert not latency.buckets
 
 
 @given(st.lists(st.floats(0, 3600), min_size=1))
-def test_quantiles_are_right_to_a_fifth(seconds: list[float]) -> None:
+def test_quantiles_are_accurate_to_a_fifth(seconds: list[float]) -> None:
     counters = Counters()
     for one in seconds:
         counters.answered(one)
@@ -34,7 +34,7 @@ def test_quantiles_are_right_to_a_fifth(seconds: list[float]) -> None:
         assert latency.quantile(fraction) <= max(exact * 1.26, 5e-6)
 
 
-async def test_a_producer_counts_what_became_of_its_messages() -> None:
+async def test_a_producer_counts_the_outcomes_of_its_messages() -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address, retries=0) as producer:
         await producer.send(Message("T", b"1"))
         await (await producer.submit(Message("T", b"2")))

@@ -15,7 +15,7 @@ from rocketmq_py.properties import decode_properties
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.trace import ConsumeStartTrace, read_records
 from rocketmq_py.remoting import Connection
-from tests.producer.test_ways_of_sending import store_batch
+from tests.producer.test_send_options import store_batch
 from tests.producer.transacting import ASKS, ENDS, ROLLBACK, UNKNOWN, always, stored, working
 from tests.scripted import ScriptedCluster, scripted_cluster, store
 
@@ -31,7 +31,7 @@ def records(cluster: ScriptedCluster) -> list[list[str]]:
     return [fields for request in traces(cluster) for fields in read_records(request.body)]
 
 
-async def test_each_message_that_was_stored_has_a_record() -> None:
+async def test_each_stored_message_has_a_trace_record() -> None:
     async with scripted_cluster(store_batch, topics=TOPICS) as cluster:
         async with Producer(cluster.address, group="g", trace=True) as producer:
             result = await producer.send(Message("T", b"12345", tags="A", keys="k1 k2"))
@@ -52,7 +52,7 @@ async def test_each_message_that_was_stored_has_a_record() -> None:
         assert {result.message_id, "k1", "k2", "k3"} <= set(keys)
 
 
-async def test_a_transaction_has_a_record_of_its_half_message_and_of_each_end() -> None:
+async def test_a_transaction_has_records_of_its_half_message_and_each_report() -> None:
     def ask_of_what_is_unknown(connection: Connection, request: Command) -> None:
         if request.code == ENDS and request.fields.get("fromTransactionCheck") != "true":
             place = {"tranStateTableOffset": "7", "commitLogOffset": "70"}
@@ -81,7 +81,7 @@ async def test_a_transaction_has_a_record_of_its_half_message_and_of_each_end() 
     ]
 
 
-async def test_a_broker_that_wants_no_traces_gets_none() -> None:
+async def test_a_broker_with_traces_switched_off_gets_none() -> None:
     def no_traces(connection: Connection, request: Command) -> None:
         fields = {"msgId": "id", "queueId": "0", "queueOffset": "1", "TRACE_ON": "false"}
         connection.respond(request, ResponseCode.SUCCESS, fields)
@@ -92,23 +92,23 @@ async def test_a_broker_that_wants_no_traces_gets_none() -> None:
         assert traces(cluster) == []
 
 
-async def test_records_are_sent_together_in_the_background(jumping_clock: trio.testing.MockClock) -> None:
+async def test_records_are_sent_in_groups_in_the_background(jumping_clock: trio.testing.MockClock) -> None:
     async with (
         scripted_cluster(store, topics=[*TOPICS, "mine"]) as cluster,
         Producer(cluster.address, trace="mine") as producer,
     ):
-        for _ in range(tracing.MOST_IN_A_MESSAGE - 1):
+        for _ in range(tracing.MAX_RECORDS - 1):
             await producer.send(Message("T", b"x"))
         assert traces(cluster, "mine") == []
         await trio.sleep(tracing.FLUSH_INTERVAL + 0.1)
         assert len(traces(cluster, "mine")) == 1
-        for _ in range(tracing.MOST_IN_A_MESSAGE):
+        for _ in range(tracing.MAX_RECORDS):
             await producer.send(Message("T", b"x"))
         await trio.sleep(0.1)
         assert len(traces(cluster, "mine")) == 2
 
 
-async def test_a_trace_topic_that_fails_disturbs_nobody(
+async def test_a_failing_trace_topic_does_not_affect_sends(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse_traces(connection: Connection, request: Command) -> None:
@@ -126,13 +126,13 @@ async def test_a_trace_topic_that_fails_disturbs_nobody(
     assert "full" in warning.message
 
 
-async def test_a_trace_topic_without_a_queue_to_write_to_disturbs_nobody(
+async def test_a_trace_topic_without_writable_queues_does_not_affect_sends(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with scripted_cluster(store, topics=TOPICS) as cluster:
         cluster.topics[TRACE_TOPIC] = (4, 4, 4)
         async with Producer(cluster.address, trace=True) as producer:
-            for _ in range(tracing.MOST_IN_A_MESSAGE):
+            for _ in range(tracing.MAX_RECORDS):
                 await producer.send(Message("T", b"x"))
             await trio.sleep(1)
             await producer.send(Message("T", b"x"))
@@ -148,7 +148,7 @@ def consumed(message_id: str) -> ConsumeStartTrace:
     )
 
 
-async def test_ids_of_other_clients_may_hold_what_keys_may_not() -> None:
+async def test_message_ids_of_other_clients_may_contain_characters_that_keys_may_not() -> None:
     async with scripted_cluster(store, topics=TOPICS) as cluster, Producer(cluster.address) as producer:
         dispatcher = tracing.TraceDispatcher(producer.client, "g")
         for message_id in ("an id", "another\x01one\x02", " "):
@@ -158,7 +158,7 @@ async def test_ids_of_other_clients_may_hold_what_keys_may_not() -> None:
         assert decode_properties(request.fields["i"])["KEYS"].split() == ["an", "id", "k", "another", "one"]
 
 
-async def test_what_is_wrong_with_a_record_is_logged_and_ends_nothing(
+async def test_an_invalid_record_is_logged_and_tracing_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with scripted_cluster(store, topics=TOPICS) as cluster, Producer(cluster.address) as producer:
@@ -174,10 +174,10 @@ async def test_what_is_wrong_with_a_record_is_logged_and_ends_nothing(
     assert "the properties, with tags and keys, take" in caplog.text
 
 
-async def test_records_that_nobody_can_send_are_bounded() -> None:
+async def test_unsent_records_are_bounded() -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address, trace=True) as producer:
         dispatcher = tracing.TraceDispatcher(producer.client, "g")
         record = object()
-        for _ in range(tracing.MOST_BUFFERED + 5):
+        for _ in range(tracing.MAX_BUFFERED_RECORDS + 5):
             dispatcher.append(record)  # type: ignore[arg-type]  # it is not looked at
         assert dispatcher.dropped == 5

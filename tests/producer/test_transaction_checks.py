@@ -28,7 +28,7 @@ from tests.producer.transacting import (
 
 
 @pytest.mark.parametrize("state", list(TransactionState))
-async def test_the_answer_is_an_end(state: TransactionState) -> None:
+async def test_a_check_is_answered_with_end_transaction(state: TransactionState) -> None:
     async with asked_by_broker(always(state)) as (producer, broker):
         broker.ask()
         (end,) = await broker.ends(1)
@@ -49,7 +49,7 @@ async def test_the_answer_is_an_end(state: TransactionState) -> None:
         assert statistics.committed + statistics.rolled_back + statistics.unknown == 1
 
 
-async def test_the_half_message_is_what_check_gets() -> None:
+async def test_check_gets_the_half_message() -> None:
     messages: list[ReceivedMessage] = []
 
     async def check(message: ReceivedMessage) -> TransactionState:
@@ -62,12 +62,12 @@ async def test_the_half_message_is_what_check_gets() -> None:
     (message,) = messages
     assert (message.topic, message.body, message.queue_id) == ("T", b"body", 3)
     assert message.message_id == "ID"
-    assert message.broker_name == "broker-a", "brokers of 4.x do not say it: their address does"
+    assert message.broker_name == "broker-a", "the address tells it, because brokers 4.x do not"
     assert (end.fields["producerGroup"], end.fields["topic"]) == ("tenant%g", "tenant%T")
     assert "transactionId" not in end.fields, "it is the broker's"
 
 
-async def test_a_broker_that_is_in_no_route_any_more_is_answered_over_its_connection() -> None:
+async def test_a_broker_without_a_route_is_answered_over_its_connection() -> None:
     async with asked_by_broker(always(COMMIT)) as (producer, broker):
         broker.server.address = broker.server.address.replace("127.0.0.1", "localhost")
         for topic in producer.client.routes.topics():
@@ -80,7 +80,7 @@ async def test_a_broker_that_is_in_no_route_any_more_is_answered_over_its_connec
 
 
 @pytest.mark.parametrize("group", ["another", "tenant%g", "", None])
-async def test_a_question_about_another_group_is_not_taken(group: str | None) -> None:
+async def test_a_check_of_another_group_is_not_accepted(group: str | None) -> None:
     async with asked_by_broker(always(COMMIT)) as (producer, broker):
         broker.ask(body=stored(group=group))
         await broker.settle()
@@ -88,7 +88,7 @@ async def test_a_question_about_another_group_is_not_taken(group: str | None) ->
         assert producer.transaction_statistics.checked == 0
 
 
-async def test_two_groups_of_one_client_are_asked_each_about_its_own() -> None:
+async def test_two_groups_of_a_client_get_their_own_checks() -> None:
     async with (
         asked_by_broker(always(COMMIT)) as (producer, broker),
         TransactionProducer(producer.client, group="h", check=always(ROLLBACK)),
@@ -110,7 +110,7 @@ async def test_two_groups_of_one_client_are_asked_each_about_its_own() -> None:
         ({"tranStateTableOffset": "7", "commitLogOffset": "70"}, b"\xff" * 200),
     ],
 )
-async def test_nonsense_harms_nobody(fields: dict[str, str], body: bytes) -> None:
+async def test_malformed_checks_are_ignored(fields: dict[str, str], body: bytes) -> None:
     async with asked_by_broker(always(COMMIT)) as (_, broker):
         broker.ask_with(fields, body)
         await broker.settle()
@@ -138,7 +138,7 @@ async def test_a_check_that_raises_is_unknown_and_logged(
             ends = await broker.ends(place - 6)
         assert [end.fields["commitOrRollback"] for end in ends] == ["0", "0"]
         assert producer.transaction_statistics.checked == 2
-    assert "checking transaction ID of topic T failed" in caplog.text
+    assert "group=g topic=T transaction=ID outcome=unknown" in caplog.text
     assert "the database is away" in caplog.text
 
 
@@ -160,12 +160,14 @@ async def test_a_check_that_fails_while_the_producer_is_closed_is_logged(
 
 
 @pytest.mark.parametrize("outcome", [None, True, "commit"])
-async def test_what_is_no_state_is_unknown(outcome: object, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_result_other_than_a_state_is_unknown(
+    outcome: object, caplog: pytest.LogCaptureFixture
+) -> None:
     async with asked_by_broker(always(outcome)) as (_, broker):
         broker.ask()
         (end,) = await broker.ends(1)
     assert end.fields["commitOrRollback"] == "0"
-    assert f"returned {outcome!r}, which is no TransactionState" in caplog.text
+    assert f"returned {outcome!r} instead of a TransactionState" in caplog.text
 
 
 async def test_a_plain_check_runs_in_a_thread() -> None:
@@ -190,7 +192,7 @@ async def test_a_plain_check_runs_in_a_thread() -> None:
 
 
 class Gate:
-    """A check that lets nobody through before it is opened."""
+    """A check that blocks until it is opened."""
 
     def __init__(self) -> None:
         self.open = trio.Event()
@@ -202,7 +204,7 @@ class Gate:
         return COMMIT
 
 
-async def test_so_many_checks_run_at_the_same_time_and_no_more() -> None:
+async def test_concurrent_checks_are_bounded() -> None:
     gate = Gate()
     async with asked_by_broker(gate.check, check_concurrency=3) as (_, broker):
         for number in range(10):
@@ -214,7 +216,7 @@ async def test_so_many_checks_run_at_the_same_time_and_no_more() -> None:
     assert {end.fields["msgId"] for end in ends} == {f"ID-{number}" for number in range(10)}
 
 
-async def test_of_several_questions_about_one_transaction_the_latest_is_answered() -> None:
+async def test_only_the_last_of_several_checks_of_a_transaction_is_answered() -> None:
     gate = Gate()
     async with asked_by_broker(gate.check) as (_, broker):
         for place in (7, 8, 9):
@@ -232,11 +234,11 @@ async def test_of_several_questions_about_one_transaction_the_latest_is_answered
     ("most", "most_bytes", "taken"),
     [(3, 1000, 3), (10, 4, 1), (10, 8, 2), (10, 1, 1)],
 )
-async def test_what_finds_no_room_is_dropped_and_may_be_asked_again(
+async def test_a_check_without_space_is_dropped_and_can_be_repeated(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, most: int, most_bytes: int, taken: int
 ) -> None:
-    monkeypatch.setattr(transaction_checker, "MOST_CHECKS", most)
-    monkeypatch.setattr(transaction_checker, "MOST_CHECK_BYTES", most_bytes)
+    monkeypatch.setattr(transaction_checker, "MAX_CHECKS", most)
+    monkeypatch.setattr(transaction_checker, "MAX_CHECK_BYTES", most_bytes)
     gate = Gate()
     async with asked_by_broker(gate.check) as (producer, broker):
         for number in range(5):
@@ -251,16 +253,16 @@ async def test_what_finds_no_room_is_dropped_and_may_be_asked_again(
     assert {end.fields["msgId"] for end in ends} == {
         f"{name}-{number}" for name in ("ID", "again") for number in range(taken)
     }
-    assert caplog.text.count("transaction check dropped, the broker will ask again: group=g") == 1
+    assert caplog.text.count("transaction check dropped, the broker will check again: group=g") == 1
 
 
-async def test_a_transaction_under_way_is_not_asked_about_and_its_end_answers_the_latest_question() -> None:
+async def test_checks_of_a_transaction_in_progress_are_answered_by_its_end() -> None:
     gate = Gate()
     async with asked_by_broker(gate.check) as (producer, broker):
         async with producer.transaction(Message("T", b"body")) as transaction:
             for place in (7, 8):
                 broker.ask(transaction.id, place=place)
-            # The same message at another broker is left over from a try that failed there.
+            # The copy at another broker is left over from a failed attempt.
             other = {**broker.fields(), "bname": "broker-b"}
             broker.ask_with(other, stored(transaction.id))
             await broker.settle()
@@ -275,7 +277,7 @@ async def test_a_transaction_under_way_is_not_asked_about_and_its_end_answers_th
         await broker.ends(3)
 
 
-async def test_a_transaction_that_was_cancelled_is_asked_about_again() -> None:
+async def test_a_cancelled_transaction_is_checked() -> None:
     gate = Gate()
     gate.open.set()
     async with asked_by_broker(gate.check) as (producer, broker):
@@ -291,7 +293,7 @@ async def test_a_transaction_that_was_cancelled_is_asked_about_again() -> None:
         assert gate.asked == [transaction.id]
 
 
-async def test_the_answer_goes_over_the_connection_that_asked(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_check_is_answered_over_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     gate = Gate()
     contexts: list[EndTransactionContext] = []
 
@@ -313,7 +315,7 @@ async def test_the_answer_goes_over_the_connection_that_asked(caplog: pytest.Log
         with trio.fail_after(10):
             while not contexts:
                 await trio.sleep(0.01)
-        assert producer.transaction_statistics.not_told == 1
+        assert producer.transaction_statistics.not_reported == 1
         assert not broker.server.asked(ENDS)
     (context,) = contexts
     assert (context.state, context.from_check, context.topic) == ("commit", True, "T")
@@ -322,7 +324,7 @@ async def test_the_answer_goes_over_the_connection_that_asked(caplog: pytest.Log
     assert "transaction outcome report failed, retrying: group=g broker=broker-a" in caplog.text
 
 
-async def test_a_closed_producer_is_asked_nothing(jumping_clock: trio.testing.MockClock) -> None:
+async def test_a_closed_producer_accepts_no_checks(jumping_clock: trio.testing.MockClock) -> None:
     async with asked_by_broker(always(COMMIT)) as (producer, broker):
         async with TransactionProducer(producer.client, group="h", check=always(COMMIT)):
             pass
@@ -331,7 +333,7 @@ async def test_a_closed_producer_is_asked_nothing(jumping_clock: trio.testing.Mo
         assert not await broker.is_served()
 
 
-async def test_checks_that_are_running_are_cancelled_by_the_closing() -> None:
+async def test_closing_cancels_running_checks() -> None:
     gate = Gate()
     async with asked_by_broker(gate.check) as (_, broker):
         broker.ask()

@@ -27,8 +27,8 @@ from rocketmq_py.producer import (
     TransactionState,
 )
 from rocketmq_py.producer.config import ProducerConfig
-from rocketmq_py.producer.end_transaction import TransactionEnder
 from rocketmq_py.producer.hooks import Hooks
+from rocketmq_py.producer.transaction_reports import TransactionReporter
 from rocketmq_py.producer.transaction_values import HalfMessage
 from rocketmq_py.properties import decode_properties
 from tests.producer.transacting import (
@@ -55,7 +55,7 @@ from tests.scripted import refuse, scripted_cluster, store
 
 @pytest.mark.parametrize("state", list(TransactionState))
 @pytest.mark.parametrize("way", [in_a_call, in_an_async_call, in_a_block])
-async def test_the_broker_is_told_the_state(
+async def test_the_state_is_reported_to_the_broker(
     way: Callable[[TransactionProducer, TransactionState], Awaitable[TransactionSendResult]],
     state: TransactionState,
 ) -> None:
@@ -67,7 +67,7 @@ async def test_the_broker_is_told_the_state(
         assert (statistics.committed, statistics.rolled_back, statistics.unknown) == tuple(
             int(state is one) for one in (COMMIT, ROLLBACK, UNKNOWN)
         )
-        assert (statistics.under_way, statistics.not_told) == (0, 0)
+        assert (statistics.in_progress, statistics.not_reported) == (0, 0)
         (end,) = cluster.brokers["broker-a"].asked(ENDS)
         assert end.is_oneway
         assert end.fields == {
@@ -84,7 +84,7 @@ async def test_the_broker_is_told_the_state(
 
 
 @pytest.mark.parametrize("namespace", ["", "tenant"])
-async def test_the_half_message_is_marked_and_its_group_announced_before(namespace: str) -> None:
+async def test_the_half_message_is_marked_and_follows_a_heartbeat(namespace: str) -> None:
     group = "tenant%g" if namespace else "g"
     topics = [f"tenant%{MESSAGE.topic}" if namespace else MESSAGE.topic]
     async with scripted_cluster(store, topics=topics) as cluster:
@@ -106,7 +106,7 @@ async def test_the_half_message_is_marked_and_its_group_announced_before(namespa
         before = [request.code for request in broker.requests[: broker.requests.index(half)]]
         assert RequestCode.HEART_BEAT in before
         assert f'"producerDataSet":[{{"groupName":"{group}"}}]'.encode() in broker.requests[0].body
-        assert plain.fields["f"] == "0", "other ways of sending are as they are"
+        assert plain.fields["f"] == "0", "other sends are unaffected"
         assert "TRAN_MSG" not in plain.fields["i"]
 
 
@@ -119,7 +119,7 @@ async def test_a_large_body_is_compressed_in_a_transaction_too() -> None:
         assert len(half.body) < 1000
 
 
-async def test_local_work_gets_the_message_and_the_transactions_id() -> None:
+async def test_local_work_gets_the_message_and_the_transaction_id() -> None:
     seen: list[tuple[Message, str, int]] = []
 
     def work(message: Message, transaction_id: str) -> TransactionState:
@@ -155,8 +155,8 @@ async def test_an_exception_never_commits(
 
 
 @pytest.mark.parametrize("wrong", [COMMIT, "commit", None])
-def test_commit_is_refused_for_errors(wrong: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"on_error (is .* ROLLBACK are allowed|must be a)"):
+def test_on_error_cannot_be_commit(wrong: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"on_error (is .* or ROLLBACK|must be a)"):
         producer_of("127.0.0.1:1", on_error=wrong)
 
 
@@ -173,17 +173,19 @@ def test_other_options() -> None:
 
 
 @pytest.mark.parametrize("outcome", [None, True, "commit"])
-async def test_what_is_no_state_is_unknown(outcome: object, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_result_other_than_a_state_is_unknown(
+    outcome: object, caplog: pytest.LogCaptureFixture
+) -> None:
     async with scripted_cluster(store) as cluster:
         async with producer_of(cluster.address, on_error=ROLLBACK) as producer:
             sent = await producer.send_in_transaction(MESSAGE, lambda *_: outcome)  # type: ignore[arg-type]
-        assert (sent.state, sent.error) == (UNKNOWN, None), "the work was done, whatever it says"
+        assert (sent.state, sent.error) == (UNKNOWN, None), "the work was done, whatever it returned"
         assert told(cluster.brokers["broker-a"]) == ["0"]
-    assert f"returned {outcome!r}, which is no TransactionState" in caplog.text
+    assert f"returned {outcome!r} instead of a TransactionState" in caplog.text
 
 
 @pytest.mark.parametrize("outcome", [None, True, "commit"])
-async def test_the_state_of_a_block_is_a_state(outcome: Any) -> None:
+async def test_the_state_of_a_block_must_be_a_state(outcome: Any) -> None:
     async with scripted_cluster(store) as cluster:
         async with producer_of(cluster.address) as producer:
             with pytest.raises(TypeError):
@@ -193,7 +195,9 @@ async def test_the_state_of_a_block_is_a_state(outcome: Any) -> None:
 
 
 @pytest.mark.parametrize(("code", "status"), NOT_OK)
-async def test_less_safely_stored_than_wanted_is_rolled_back(code: int, status: SendStatus) -> None:
+async def test_a_half_message_with_a_status_other_than_send_ok_is_rolled_back(
+    code: int, status: SendStatus
+) -> None:
     async with scripted_cluster(answering(code)) as cluster:
         async with producer_of(cluster.address) as producer:
             sent = await producer.send_in_transaction(MESSAGE, not_called)
@@ -205,7 +209,7 @@ async def test_less_safely_stored_than_wanted_is_rolled_back(code: int, status: 
         assert told(cluster.brokers["broker-a"]) == ["12", "12"]
 
 
-async def test_without_a_half_message_nothing_is_done() -> None:
+async def test_local_work_is_not_called_without_a_half_message() -> None:
     async with scripted_cluster(refuse(ResponseCode.MESSAGE_ILLEGAL)) as cluster:
         async with producer_of(cluster.address) as producer:
             with pytest.raises(MessageRefusedError):
@@ -213,7 +217,7 @@ async def test_without_a_half_message_nothing_is_done() -> None:
             with pytest.raises(MessageRefusedError):
                 async with producer.transaction(MESSAGE):
                     raise AssertionError("the block must not be run")
-            assert producer.transaction_statistics.under_way == 0
+            assert producer.transaction_statistics.in_progress == 0
         assert not told(cluster.brokers["broker-a"])
 
 
@@ -225,16 +229,16 @@ async def test_without_a_half_message_nothing_is_done() -> None:
         Message("T", b"x", deliver_at_ms=1),
     ],
 )
-async def test_a_delayed_message_is_refused(message: Message) -> None:
+async def test_a_delayed_message_is_rejected(message: Message) -> None:
     async with scripted_cluster(store) as cluster:
         async with producer_of(cluster.address) as producer:
-            with pytest.raises(InvalidMessageError, match="it is delayed"):
+            with pytest.raises(InvalidMessageError, match="cannot be delayed"):
                 await producer.send_in_transaction(message, not_called)
         assert not cluster.brokers["broker-a"].asked(SENDS)
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, float("inf"), float("nan")])
-async def test_a_time_of_immunity_that_is_none_is_refused(seconds: float) -> None:
+async def test_an_invalid_check_immunity_is_rejected(seconds: float) -> None:
     async with scripted_cluster(store) as cluster:
         async with producer_of(cluster.address) as producer:
             with pytest.raises(InvalidMessageError, match="check_immunity is"):
@@ -242,25 +246,25 @@ async def test_a_time_of_immunity_that_is_none_is_refused(seconds: float) -> Non
         assert not cluster.brokers["broker-a"].asked(SENDS)
 
 
-async def test_a_broker_that_names_no_place_is_told_nothing() -> None:
+async def test_an_answer_without_an_offset_reports_nothing() -> None:
     async with scripted_cluster(answering(ResponseCode.SUCCESS, offset_id="nonsense")) as cluster:
         async with producer_of(cluster.address) as producer:
-            with pytest.raises(ProtocolError, match="broker-a answered a send: 'nonsense'"):
+            with pytest.raises(ProtocolError, match="malformed answer of broker-a to a send: 'nonsense'"):
                 await producer.send_in_transaction(MESSAGE, not_called)
         assert not told(cluster.brokers["broker-a"])
 
 
-async def test_the_end_goes_to_the_broker_that_has_the_half_message() -> None:
+async def test_the_report_goes_to_the_broker_of_the_half_message() -> None:
     answers = refuse(ResponseCode.SYSTEM_ERROR), answering(ResponseCode.SUCCESS)
     async with scripted_cluster(*answers) as cluster:
         async with producer_of(cluster.address) as producer:
             for _ in range(4):
                 await producer.send_in_transaction(MESSAGE, working(COMMIT))
-        assert cluster.brokers["broker-a"].asked(SENDS), "it was tried there"
+        assert cluster.brokers["broker-a"].asked(SENDS), "the attempt was made there"
         assert [len(told(server)) for server in cluster.brokers.values()] == [0, 4]
 
 
-async def test_a_broker_that_cannot_be_told(
+async def test_a_failed_report_is_an_end_error(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
@@ -274,11 +278,11 @@ async def test_a_broker_that_cannot_be_told(
         assert sent.state is COMMIT
         assert isinstance(sent.end_error, ConnectError)
         statistics = producer.transaction_statistics
-        assert (statistics.committed, statistics.not_told) == (0, 1)
+        assert (statistics.committed, statistics.not_reported) == (0, 1)
     assert f"topic=T transaction={sent.result.message_id} outcome=commit error=cannot connect" in caplog.text
 
 
-async def test_a_connection_that_takes_nothing_in(jumping_clock: trio.testing.MockClock) -> None:
+async def test_a_report_over_a_full_connection_times_out(jumping_clock: trio.testing.MockClock) -> None:
     class Full:
         address = "broker:10911"
 
@@ -287,9 +291,9 @@ async def test_a_connection_that_takes_nothing_in(jumping_clock: trio.testing.Mo
 
     full: Any = Full()
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
-        ends = TransactionEnder(client, ProducerConfig(group="g", send_timeout=1.5), Hooks())
-        error = await ends.tell(HalfMessage(MESSAGE, "id", "id", "broker-a", 0, 0, full), COMMIT)
+        ends = TransactionReporter(client, ProducerConfig(group="g", send_timeout=1.5), Hooks())
+        error = await ends.report(HalfMessage(MESSAGE, "id", "id", "broker-a", 0, 0, full), COMMIT)
     assert isinstance(error, RequestTimeoutError)
     assert str(error) == "no answer from broker:10911 within 1.5 s"
     assert error.delivery is Delivery.NOT_SENT
-    assert (ends.told.total(), ends.failed) == (0, 1)
+    assert (ends.reported.total(), ends.failed) == (0, 1)

@@ -1,4 +1,4 @@
-"""What the tests of transactions share: local work, and brokers that store half messages and ask."""
+"""Shared by the tests of transactions: local work, and brokers that store half messages and check."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def producer_of(client: Client | str, **options: Any) -> TransactionProducer:
 
 
 def answering(code: int, *, offset_id: str = "7F00000100002A9F00000000000004D2") -> Answering:
-    """Return what answers sends with ``code`` and a place, as a broker does that stored the message."""
+    """Return a script that answers sends with ``code``, like a broker that stored the message."""
 
     def answer(connection: Connection, request: Command) -> None:
         if request.code == SENDS:
@@ -63,7 +63,7 @@ def answering(code: int, *, offset_id: str = "7F00000100002A9F00000000000004D2")
 
 
 def told(server: ScriptedServer) -> list[str]:
-    """Return the states that a broker was told. What was sent before the producer took leave is there."""
+    """Return the states that were reported to a broker before the producer was unregistered."""
     return [request.fields["commitOrRollback"] for request in server.asked(ENDS)]
 
 
@@ -100,7 +100,7 @@ async def in_a_block(producer: TransactionProducer, state: TransactionState) -> 
 def stored(
     message_id: str = "ID", *, topic: str = "T", body: bytes = b"body", group: str | None = "g"
 ) -> bytes:
-    """Return a half message as a broker encloses it."""
+    """Return a half message as the body of a check."""
     properties = {"UNIQ_KEY": message_id, "TRAN_MSG": "true", "REAL_TOPIC": topic, "REAL_QID": "3"}
     if group is not None:
         properties["PGROUP"] = group
@@ -128,11 +128,11 @@ class Broker:
         self.server.connections[0].oneway_nowait(ASKS, fields, body)
 
     async def is_served(self) -> bool:
-        """Ask with a question that wants an answer, and return whether anybody took it."""
+        """Send a check that wants an answer, and return whether it was accepted."""
         try:
             answer = await self.server.connections[0].request(ASKS, self.fields(), stored(), timeout=0.5)
         except TimeoutError:
-            return True  # who takes a question tells the end, and does not answer
+            return True  # an accepted check is answered by a report, not by a response
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         return False
 
@@ -140,7 +140,7 @@ class Broker:
         return {"tranStateTableOffset": "7", "commitLogOffset": "70"}
 
     async def ends(self, count: int) -> list[Command]:
-        """Wait until the broker was told so many ends, and see that there are no more."""
+        """Wait for this number of reports, and check that there are no more."""
         with trio.fail_after(10):
             while len(self.server.asked(ENDS)) < count:
                 await trio.sleep(0.01)
@@ -150,7 +150,7 @@ class Broker:
         return ends
 
     async def settle(self) -> None:
-        """Wait until what was asked has been seen to as far as it can be."""
+        """Wait until the checks have been handled as far as possible."""
         answer = await self.server.connections[0].request(12345, {}, timeout=3)
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         await trio.testing.wait_all_tasks_blocked(0.02)
@@ -160,7 +160,7 @@ class Broker:
 async def asked_by_broker(
     check: Callable[[ReceivedMessage], Any], *, namespace: str = "", **options: Any
 ) -> AsyncIterator[tuple[TransactionProducer, Broker]]:
-    """Run a producer of group "g", and a broker that has heard of it."""
+    """Run a producer of group "g", and a broker that got its heartbeat."""
     async with (
         scripted_cluster(store) as cluster,
         Client(cluster.address, rng=random.Random(1), namespace=namespace) as client,

@@ -106,7 +106,7 @@ async def test_one_that_accepts_and_hangs_up_is_not_dialled_in_a_circle(
         await connections.get(address)
         await trio.sleep(0.01)
         for _ in range(100):
-            with pytest.raises(ConnectError, match="the peer closed it"):
+            with pytest.raises(ConnectError, match="the peer closed the connection"):
                 await connections.get(address)
         assert accepted == 1
         nursery.cancel_scope.cancel()

@@ -62,4 +62,4 @@ async def test_a_defect_in_it_is_answered(caplog: pytest.LogCaptureFixture) -> N
     answers = await answers_to(BODIES, fail)
     assert [answer.code for answer in answers] == [0, *[ResponseCode.SYSTEM_ERROR] * 3]
     assert answers[1].remark == "LookupError: a defect"
-    assert "request 310 failed" in caplog.text
+    assert "code=310" in caplog.text

@@ -64,22 +64,22 @@ async def test_a_trusted_certificate(authority: trustme.CA, ca_file: Path) -> No
         (
             ["127.0.0.1"],
             {"not_before": OLD, "not_after": OLD + datetime.timedelta(days=30)},
-            r"its certificate has expired: the server needs a new one .*certificate has expired",
+            r"its certificate has expired; the server needs a new one .*certificate has expired",
         ),
         (
             ["127.0.0.1"],
             {"not_before": FAR, "not_after": FAR + datetime.timedelta(days=30)},
-            r"its certificate is not valid yet: compare the clocks",
+            r"its certificate is not valid yet; compare the clocks",
         ),
         (
             ["broker.example"],
             {},
-            r"is for another name: .*TLS\(server_name=\.\.\.\) .*not valid for '127\.0\.0\.1'",
+            r"is for another host name; .*TLS\(server_name=\.\.\.\) .*not valid for '127\.0\.0\.1'",
         ),
     ],
     ids=["expired", "not yet valid", "another name"],
 )
-async def test_a_wrong_certificate_is_refused_and_the_error_says_what_to_do(
+async def test_errors_of_invalid_certificates_have_advice(
     authority: trustme.CA, ca_file: Path, names: list[str], validity: dict[str, Any], reason: str
 ) -> None:
     context = server_context(authority, *names, **validity)
@@ -88,20 +88,20 @@ async def test_a_wrong_certificate_is_refused_and_the_error_says_what_to_do(
             await connections.get(address)
         assert isinstance(caught.value, ConnectError)
         assert caught.value.delivery is Delivery.NOT_SENT
-        with pytest.raises(TLSError, match=reason):  # not dialled again yet, and told the same
+        with pytest.raises(TLSError, match=reason):  # the same error during the back-off
             await connections.get(address)
 
 
-async def test_an_unknown_authority_is_refused_and_the_error_says_how_to_name_one(
+async def test_the_error_of_an_unknown_authority_has_advice(
     authority: trustme.CA,
 ) -> None:
     context = server_context(authority, "127.0.0.1")
     async with serving(echo, tls=context) as address, pool_of(TLS()) as connections:
-        with pytest.raises(TLSError, match=r"nobody who is trusted vouches .*TLS\(ca_file=\.\.\.\)"):
+        with pytest.raises(TLSError, match=r"no trusted authority .*TLS\(ca_file=\.\.\.\)"):
             await connections.get(address)
 
 
-async def test_the_name_to_expect_may_differ_from_the_one_that_is_dialled(
+async def test_server_name_may_differ_from_the_host_of_the_address(
     authority: trustme.CA, ca_file: Path
 ) -> None:
     tls = TLS(ca_file=ca_file, server_name="broker.example")
@@ -112,7 +112,7 @@ async def test_the_name_to_expect_may_differ_from_the_one_that_is_dialled(
         assert (await connections.request(address, 10, {}, timeout=3)).code == 0
 
 
-async def test_verification_is_off_only_when_said(authority: trustme.CA) -> None:
+async def test_verification_can_be_turned_off(authority: trustme.CA) -> None:
     context = server_context(authority, "broker.example", not_before=OLD, not_after=OLD)
     async with serving(echo, tls=context) as address, pool_of(TLS(verify=False)) as connections:
         assert (await connections.request(address, 10, {}, timeout=3)).code == 0
@@ -131,22 +131,20 @@ async def test_a_client_certificate(
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_a_server_that_wants_a_client_certificate_and_gets_none(
+async def test_a_server_requires_a_client_certificate(
     authority: trustme.CA, ca_file: Path, version: ssl.TLSVersion
 ) -> None:
-    # In TLS 1.3 the client's handshake is over before the server looks at what it sent.
+    # In TLS 1.3 the client's handshake ends before the server has checked the client certificate.
     context = wanting_certificates(authority, version)
     async with serving(echo, tls=context) as address, pool_of(TLS(ca_file=ca_file)) as connections:
         for _ in range(2):
-            with pytest.raises(
-                (ConnectError, ConnectionLostError), match=r"want a certificate of this client\?"
-            ):
+            with pytest.raises((ConnectError, ConnectionLostError), match="require a client certificate"):
                 await connections.request(address, 10, {}, timeout=3)
 
 
 async def test_a_server_without_tls(ca_file: Path) -> None:
     async with serving(echo) as address, pool_of(TLS(ca_file=ca_file)) as connections:
-        with pytest.raises(TLSError, match="broke off the handshake: does it speak TLS"):
+        with pytest.raises(TLSError, match="closed the connection during the handshake"):
             await connections.get(address)
 
 
@@ -165,10 +163,10 @@ async def test_a_server_that_answers_without_tls(ca_file: Path) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_client_without_tls_is_asked_whether_the_server_wants_it(authority: trustme.CA) -> None:
+async def test_the_error_of_a_client_without_tls_suggests_tls(authority: trustme.CA) -> None:
     context = server_context(authority, "127.0.0.1")
     async with serving(echo, tls=context) as address, pool_of() as connections:
-        with pytest.raises(ConnectionLostError, match=r"does it want TLS\?"):
+        with pytest.raises(ConnectionLostError, match="may require TLS"):
             await connections.request(address, 10, {}, timeout=3)
 
 
@@ -194,7 +192,7 @@ def test_an_encrypted_key_wants_its_password(encrypted: tuple[Path, Path]) -> No
     certificate, key_file = encrypted
     TLS(certificate_file=certificate, key_file=key_file, key_password="hush").context()
     # Not asked for at the terminal.
-    with pytest.raises(ConfigurationError, match=r"client\.key is encrypted; give key_password"):
+    with pytest.raises(ConfigurationError, match=r"client\.key is encrypted; set key_password"):
         TLS(certificate_file=certificate, key_file=key_file).context()
     with pytest.raises(ConfigurationError, match=r"client\.key") as caught:
         TLS(certificate_file=certificate, key_file=key_file, key_password="loud").context()
@@ -208,12 +206,12 @@ def test_the_password_stays_out_of_sight() -> None:
 @pytest.mark.parametrize(
     ("password", "text"),
     [
-        ("secret\udce9", "key_password holds a character that cannot be written as UTF-8"),
+        ("secret\udce9", "key_password has a character that cannot be encoded as UTF-8"),
         ("secret" * 171, "key_password is longer than 1024 bytes"),
-        (b"secret", "key_password must be a text, not bytes"),
+        (b"secret", "key_password must be a str, not bytes"),
     ],
 )
-def test_a_password_that_is_none_is_refused_unseen(password: Any, text: str) -> None:
+def test_invalid_passwords_are_refused_without_showing_them(password: Any, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text) as caught:
         TLS(key_password=password)
     assert "secret" not in str(caught.value)

@@ -20,7 +20,7 @@ from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.client.heartbeats import Heartbeats
 from rocketmq_py.consumer import PopConsumer
-from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore
+from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import Pulled
@@ -28,9 +28,9 @@ from rocketmq_py.consumer.pull.retry import PullRetry
 from rocketmq_py.consumer.push.send_back import SendBack
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.producer import PendingReply, TransactionState, batch
-from rocketmq_py.producer.end_transaction import TransactionEnder
-from rocketmq_py.producer.requests import Requests
+from rocketmq_py.producer.request_reply import PendingReplies
 from rocketmq_py.producer.send_request import SendRequest
+from rocketmq_py.producer.transaction_reports import TransactionReporter
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from rocketmq_py.testing import cluster
@@ -52,27 +52,29 @@ def offset_too_early() -> AbstractContextManager[Any]:
 
 def reply_matched_twice() -> AbstractContextManager[Any]:
     """A reply goes to its request, and to another one that waits."""
-    resolve = Requests._resolve
+    resolve = PendingReplies._resolve
 
-    def twice(requests: Requests, pending: PendingReply, outcome: ReceivedMessage | RocketMQError) -> bool:
-        resolved = resolve(requests, pending, outcome)
-        others = list(requests._waiting.values())
+    def twice(
+        replies: PendingReplies, pending: PendingReply, outcome: ReceivedMessage | RocketMQError
+    ) -> bool:
+        resolved = resolve(replies, pending, outcome)
+        others = list(replies._waiting.values())
         if resolved and others and isinstance(outcome, ReceivedMessage):
-            resolve(requests, others[0].pending, outcome)
+            resolve(replies, others[0].pending, outcome)
         return resolved
 
-    return mock.patch.object(Requests, "_resolve", twice)
+    return mock.patch.object(PendingReplies, "_resolve", twice)
 
 
 def retry_that_forgets_the_queue() -> AbstractContextManager[Any]:
     """The second try of a message that names its queue goes to any queue."""
-    failed = SendRequest.failed
+    failed = SendRequest.attempt_failed
 
     def forget(request: SendRequest, error: RocketMQError) -> float | None:
         request.fixed_queue = None
         return failed(request, error)
 
-    return mock.patch.object(SendRequest, "failed", forget)
+    return mock.patch.object(SendRequest, "attempt_failed", forget)
 
 
 def one_lock_for_everybody() -> AbstractContextManager[Any]:
@@ -97,12 +99,12 @@ def dropped_acknowledgement() -> AbstractContextManager[Any]:
 
 def rolled_back_message_shown() -> AbstractContextManager[Any]:
     """What the check of a transaction says is not looked at: it is committed."""
-    tell = TransactionEnder.tell
+    report = TransactionReporter.report
 
-    async def commit(ender: TransactionEnder, half: Any, state: TransactionState) -> Any:
-        return await tell(ender, half, TransactionState.COMMIT if half.asked_over else state)
+    async def commit(reporter: TransactionReporter, half: Any, state: TransactionState) -> Any:
+        return await report(reporter, half, TransactionState.COMMIT if half.checked_over else state)
 
-    return mock.patch.object(TransactionEnder, "tell", commit)
+    return mock.patch.object(TransactionReporter, "report", commit)
 
 
 def close_that_leaves_a_task() -> AbstractContextManager[Any]:
@@ -221,7 +223,7 @@ def offset_that_is_not_told_anew() -> AbstractContextManager[Any]:
 
     planted = ExitStack()
     planted.enter_context(mock.patch.object(PullLoop, "__init__", deaf))
-    planted.enter_context(mock.patch.object(RemoteOffsetStore, "_is_time_to_rewrite", return_value=False))
+    planted.enter_context(mock.patch.object(RemoteOffsetStore, "_is_time_to_recommit", return_value=False))
     return planted
 
 

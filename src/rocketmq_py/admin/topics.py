@@ -29,7 +29,7 @@ from rocketmq_py.arguments import (
     check_texts,
     optional,
 )
-from rocketmq_py.client.users_topics import users_topics
+from rocketmq_py.client.namespace import users_topics
 from rocketmq_py.errors import (
     ConfigurationError,
     RocketMQError,

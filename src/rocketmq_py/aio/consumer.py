@@ -27,7 +27,7 @@ from rocketmq_py.consumer import (
     PushConsumerConfig,
     PushConsumerOptions,
 )
-from rocketmq_py.consumer.lite_pull.consumer import MAX_POLLED
+from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES
 from rocketmq_py.consumer.pop.consumer import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler, check_handler
 from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered
@@ -212,7 +212,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
     async def poll(
         self,
         *,
-        max_messages: int = MAX_POLLED,
+        max_messages: int = DEFAULT_MAX_MESSAGES,
         timeout: float | None = None,
     ) -> list[ReceivedMessage]:
         """Return the next messages, or none after ``timeout``. The messages of the last poll are processed.

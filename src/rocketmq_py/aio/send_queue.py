@@ -10,7 +10,7 @@ from rocketmq_py.handoff.event_loop import LoopCall, LoopLink, current_link
 from rocketmq_py.handoff.producers import SendCall
 from rocketmq_py.handoff.send_queue import SendQueue, result_of
 from rocketmq_py.message import Message, SendResult
-from rocketmq_py.producer.pending import FailureLog
+from rocketmq_py.producer.outcome import FailureLog
 from rocketmq_py.producer.send_request import Destination
 
 YIELD_EVERY = 64

@@ -30,7 +30,7 @@ from rocketmq_py.consumer import (
     PushConsumerConfig,
     PushConsumerOptions,
 )
-from rocketmq_py.consumer.lite_pull.consumer import MAX_POLLED
+from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES
 from rocketmq_py.consumer.pop.consumer import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.errors import ClosedError, ConfigurationError
@@ -257,7 +257,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
     def poll(
         self,
         *,
-        max_messages: int = MAX_POLLED,
+        max_messages: int = DEFAULT_MAX_MESSAGES,
         timeout: float | None = None,
     ) -> list[ReceivedMessage]:
         """Return the next messages, or none after ``timeout``. The messages of the last poll are processed.

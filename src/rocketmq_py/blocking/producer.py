@@ -31,8 +31,7 @@ from rocketmq_py.producer import (
     TransactionOptions,
     TransactionStatistics,
 )
-from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
-from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
+from rocketmq_py.producer.config import BatchingConfig, BatchingOptions, ProducerConfig, ProducerOptions
 from rocketmq_py.producer.hooks import ProducerHook
 from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.statistics import ProducerStatistics

@@ -1,4 +1,10 @@
-"""What all producers and consumers of one client share: name servers, routes, heartbeats, connections."""
+"""The client, which producers and consumers share: name servers, routes, heartbeats, connections.
+
+Begin with ``client``: a Client owns the other parts. ``name_servers`` and ``discovery`` find the name
+servers, ``routes`` keeps the routes of topics up to date, ``heartbeats`` announces the groups to brokers, and
+``broker_calls`` has the requests to brokers. ``lifespan`` is the base class of everything that is opened with
+``async with``.
+"""
 
 from rocketmq_py.client.broker_calls import BrokerCalls
 from rocketmq_py.client.client import Client

@@ -1,4 +1,4 @@
-"""What clients ask brokers apart from a user's sends: typed requests, typed answers, errors raised."""
+"""The requests of a client to brokers, except the sends of producers: a method for each."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ from rocketmq_py.remoting.pending_requests import PendingRequest
 class BrokerCalls:
     """Requests to brokers, by queue or by broker name. Java: ``MQClientAPIImpl``.
 
-    Every method raises BrokerError (or a subclass) for an answer that is not a success, NoQueueError
-    when no address of the broker is known, and ConnectError, ConnectionLostError or
-    RequestTimeoutError when it cannot be reached. A cancellation leaves nothing behind. Topics and groups
-    are named as the user knows them, in what is asked and in what is answered.
+    Every method raises BrokerError (or a subclass) if the broker does not answer with success, NoQueueError
+    if no address of the broker is known, and ConnectError, ConnectionLostError or RequestTimeoutError if it
+    cannot be reached. A cancelled request is forgotten. Names of topics and groups are the user's.
 
     Args:
-        connections: how brokers are reached.
-        routes: their addresses.
-        namespace: what turns the names into those on the wire.
-        vip_channel: whether all but pulls goes to the brokers' VIP channel.
+        connections: the connections to brokers.
+        routes: the addresses of brokers.
+        namespace: converts the names.
+        vip_channel: whether requests other than pulls go to the VIP channel of brokers.
         timeout: seconds for one request.
     """
 
@@ -53,40 +52,40 @@ class BrokerCalls:
         self._timeout = timeout
 
     async def call(self, address: str, header: Request, body: bytes = b"") -> Command:
-        """Ask ``address`` and return its answer, which is a success."""
+        """Send a request to ``address`` and return the answer if its code is SUCCESS."""
         answer = await self._ask(address, header, body)
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError.from_answer(answer.code, answer.remark, address)
         return answer
 
     def channel(self, address: str) -> str:
-        """Return where sends, and all calls but pulls and heartbeats, to the broker at ``address`` go."""
+        """Return the address for requests to the broker at ``address``, except pulls and heartbeats."""
         return vip_address(address) if self._vip_channel else address
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """Return the offset that the queue's next message will get."""
+        """Return the max offset of a queue: the offset of its next message."""
         header = headers.GetMaxOffsetRequest(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
         return _offset(await self.call(self._master(queue), header))
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """Return the offset of the oldest message that the broker still has."""
+        """Return the min offset of a queue: the offset of the oldest message that the broker has."""
         header = headers.GetMinOffsetRequest(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
         return _offset(await self.call(self._master(queue), header))
 
     async def first_store_time(self, queue: MessageQueue) -> int:
-        """Return when the message at :meth:`min_offset` was stored, epoch ms; -1 if it is not there."""
+        """Return the store time of the message at :meth:`min_offset`, epoch ms. -1 if there is none."""
         header = headers.GetEarliestStoreTimeRequest(topic=queue.topic, queue_id=queue.queue_id)
         answer = await self.call(self._master(queue), header)
         return headers.GetEarliestStoreTimeAnswer.from_fields(answer.fields).timestamp
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset of the first message stored at ``timestamp_ms`` or later, else the max offset.
+        """Return the offset of the first message stored at or after ``timestamp_ms``, or the max offset.
 
-        Brokers of 4.x may answer with the offset of the message before that one.
+        Brokers 4.x may return the offset of the message before it.
         """
         header = headers.SearchOffsetRequest(
             topic=queue.topic,
@@ -99,13 +98,13 @@ class BrokerCalls:
     async def committed_offset(
         self, group: str, queue: MessageQueue, *, zero_if_new: bool = True
     ) -> int | None:
-        """Return where the group goes on in the queue, or None if it has never been there.
+        """Return the committed offset of a group in a queue, or None if it has none.
 
         Args:
             group: the group.
             queue: the queue.
-            zero_if_new: a broker that still has the queue's first message in memory may answer 0 for a
-                group that is new to it. If False, 5.x brokers say None instead; 4.x ones know no such wish.
+            zero_if_new: True: a broker that still has the first message of the queue in memory may answer 0
+                for a new group. False: brokers 5.x answer None instead. Brokers 4.x ignore this.
         """
         header = headers.QueryConsumerOffsetRequest(
             consumer_group=group,
@@ -123,24 +122,24 @@ class BrokerCalls:
         return _offset(answer)
 
     def offsets_address(self, queue: MessageQueue) -> str:
-        """Return who keeps the groups' offsets of a queue: its master, or a replica while there is none.
+        """Return the address of the broker with the offsets of a queue: the master, else a replica.
 
         Raises NoQueueError if neither is known.
         """
         return self._master(queue)
 
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Set where the group goes on in the queue."""
+        """Commit the offset of a group in a queue."""
         await self.call(self._master(queue), _commit(group, queue, offset))
 
     async def commit_offset_oneway(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Set where the group goes on in the queue, and wait for no answer."""
+        """Commit the offset of a group in a queue, without waiting for an answer."""
         header = self._namespace.wrap(_commit(group, queue, offset))
         connection = await self._connections.get(self.channel(self._master(queue)))
         await connection.oneway(header.code, header.to_fields())
 
     async def consumer_ids(self, group: str, broker_name: str) -> Sequence[str]:
-        """Return the ids of the clients that the broker knows as members of the group."""
+        """Return the client ids of the group's members that the broker knows."""
         header = headers.GetConsumerListByGroupRequest(consumer_group=group)
         address = self._routes.broker_address(broker_name, any_id=True)
         return ConsumerList.decode((await self.call(address, header)).body).consumer_id_list
@@ -148,7 +147,7 @@ class BrokerCalls:
     async def lock(
         self, group: str, client_id: str, broker_name: str, queues: Iterable[MessageQueue]
     ) -> set[MessageQueue]:
-        """Lock queues of one broker for a client, or renew its locks; return those that it has now.
+        """Lock queues of one broker for a client, or renew the locks. Return the locked queues.
 
         Only a master has locks.
         """
@@ -159,21 +158,21 @@ class BrokerCalls:
     async def unlock(
         self, group: str, client_id: str, broker_name: str, queues: Iterable[MessageQueue]
     ) -> None:
-        """Release the locks that a client has on queues of one broker."""
+        """Release a client's locks on queues of one broker."""
         address = self._routes.broker_address(broker_name)
         await self.call(address, headers.UnlockBatchMqRequest(), self._lock(group, client_id, queues))
 
     async def send_back(
         self, message: ReceivedMessage, group: str, *, delay_level: int, max_reconsume_times: int
     ) -> None:
-        """Have the broker deliver the message to the group again, later.
+        """Send a message back, so that the broker redelivers it to the group later.
 
         Args:
-            message: one that was pulled from a broker.
-            group: who failed on it.
-            delay_level: 0 lets the broker choose by the number of failures, -1 gives the message up
-                (it goes to the dead-letter topic), 1 to 18 is a level of the broker's table.
-            max_reconsume_times: after so many failures it is given up.
+            message: a message that was pulled from a broker.
+            group: the group that failed to consume it.
+            delay_level: 0: the broker chooses by the number of failures. -1: the message becomes a dead
+                letter. 1 to 18: a level of the broker's table.
+            max_reconsume_times: the number of failures after which it becomes a dead letter.
         """
         header = headers.ConsumerSendMsgBackRequest(
             offset=message.commit_log_offset,
@@ -192,10 +191,10 @@ class BrokerCalls:
 
         Args:
             queue: the queue.
-            fields: what ``send_request.send_fields`` wrote, with the names as they are on the wire.
+            fields: the ext fields of ``send_request.send_fields``, with the names on the wire.
             body: the body.
         """
-        from rocketmq_py.protocol.send_request import STORED  # who only asks does without what it loads
+        from rocketmq_py.protocol.send_request import STORED  # loaded only by clients that send
 
         address = self._routes.broker_address(queue.broker_name)
         answer = await self._connections.request(
@@ -209,18 +208,18 @@ class BrokerCalls:
     ) -> None:
         """Send one of the client's own messages to the first of ``queues`` whose broker stores it.
 
-        Such are trace records, and copies of what a group failed on; Java has inner producers for them. They
-        do without a producer's Sender on purpose: no user waits for them, so they are not counted, traced or
-        shown to hooks, and what becomes of them is held against no broker.
+        For trace records and messages sent back by a group. Java has inner producers for them. They do not
+        use a producer's Sender, because they must not be counted, traced, passed to hooks, or affect the
+        latency-fault table.
 
         Args:
-            queues: where it may go; each is tried once.
-            fields: gives the fields for a queue, whose topic is the one on the wire; see :meth:`send`.
+            queues: the candidates. Each gets one attempt.
+            fields: returns the ext fields for a queue with the topic's name on the wire; see :meth:`send`.
             body: the body.
 
-        Raises the error of the last try; NoQueueError if there are no queues.
+        Raises the error of the last attempt, or NoQueueError if ``queues`` is empty.
         """
-        error: RocketMQError = NoQueueError("there is no queue that the message may go to")
+        error: RocketMQError = NoQueueError("there is no queue to send the message to")
         for queue in queues:
             on_wire = attrs.evolve(queue, topic=self._namespace.wrap_topic(queue.topic))
             try:
@@ -234,7 +233,7 @@ class BrokerCalls:
         raise error
 
     async def recall(self, broker_name: str, group: str, topic: str, recall_handle: str) -> str:
-        """Have a broker take a timed message back; return the message's id."""
+        """Recall a timed message. Return the message's id."""
         header = headers.RecallMessageRequest(
             producer_group=group, topic=topic, recall_handle=recall_handle, broker_name=broker_name
         )
@@ -242,19 +241,19 @@ class BrokerCalls:
         return headers.RecallMessageAnswer.from_fields(answer.fields).msg_id
 
     def pull_fields(self, header: headers.PullMessageRequest) -> dict[str, str]:
-        """Return the ext fields of a pull, for :meth:`pull`."""
+        """Return the ext fields of a pull for :meth:`pull`."""
         return self._namespace.wrap(header).to_fields()
 
     async def pull(self, address: str, request: PendingRequest) -> Command:
-        """Return the broker's answer to a pull, whatever its code is."""
+        """Send a pull, and return the broker's answer with any code."""
         return await self._connections.exchange(address, request)
 
     def begin_pull(self, address: str, request: PendingRequest) -> bool:
-        """Send a pull that nobody waits for, if it can go at once; see ``ConnectionPool.begin``."""
+        """Send a pull without a task, if it can be written immediately; see ``ConnectionPool.begin``."""
         return self._connections.begin(address, request)
 
     async def create_topic(self, address: str, topic: str, *, queues: int, perm: int = 6) -> None:
-        """Create a topic, or change it, on the broker at ``address``; ``perm`` 6 is reading and writing."""
+        """Create or change a topic on the broker at ``address``. ``perm`` 6 allows reading and writing."""
         header = headers.CreateTopicRequest(
             topic=topic,
             default_topic=DEFAULT_TOPIC,

@@ -1,4 +1,4 @@
-"""What all producers and consumers of one client share."""
+"""The client: connections, routes and heartbeats, shared by producers and consumers."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.remoting import Connection, ConnectionPool, RpcHook, RpcHooks
 
 Serve: TypeAlias = Callable[[Connection, Command], bool]
-"""Takes a request of a broker, answers it at once or later, and returns True; or returns False: not mine.
-It must not block."""
+"""Handles a request of a broker, now or later, and returns True. Returns False if the request is for another
+handler. Must not block."""
 
 
 def wall_clock_ms() -> int:
-    """Return the time of day, epoch milliseconds."""
+    """Return the current time, epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 class Client(Lifespan):
-    """Connections, routes and heartbeats, shared. Java: ``MQClientInstance``, which is hidden there.
+    """Connections, routes and heartbeats that producers and consumers share. Java: ``MQClientInstance``.
 
-    Nothing is dialled before it is needed: opening one cannot fail for a cluster that is away.
+    Connections are dialled when they are needed. Opening a client succeeds even if the cluster is down.
 
     Args:
-        address: name servers, ``host:port;host:port``, or a URL that says where they are; None reads
+        address: name servers as ``host:port;host:port``, or a URL that returns their addresses. None reads
             NAMESRV_ADDR, else 127.0.0.1:9876.
-        *configs: a ClientConfig, instead of its fields as keywords or beside some of them.
+        *configs: a ClientConfig. Keywords may set fields that it leaves at their defaults.
         rng: the source of randomness, for tests that replay a run.
         now_ms: the wall clock, epoch milliseconds.
-        **options: the fields of ClientConfig. One that the ClientConfig sets, too, is refused.
+        **options: the fields of ClientConfig.
 
     Raises:
-        ConfigurationError: an address or a setting is wrong.
+        ConfigurationError: an address or a setting is invalid, or a setting is given twice.
 
     Attributes:
-        client_id: what brokers know this client by.
-        namespace: turns the user's names into those on the wire, and back.
-        unique_ids: makes the ids of messages.
-        connections, name_servers, routes, heartbeats, brokers: the parts; only while it is open.
+        client_id: the id that brokers know this client by.
+        namespace: converts the user's names of topics and groups to those on the wire, and back.
+        unique_ids: generates the ids of messages.
+        connections, name_servers, routes, heartbeats, brokers: the parts. They exist only while it is open.
     """
 
     connections: ConnectionPool
@@ -80,7 +80,7 @@ class Client(Lifespan):
         if given is not None and not isinstance(given, str):
             kind = type(given)
             raise ConfigurationError(
-                "client is an address (host:port;host:port) or an open rocketmq_py.Client, "
+                "client must be an address (host:port;host:port) or an open rocketmq_py.Client, "
                 f"not {kind.__name__} of {kind.__module__}"
             )
         self.config: ClientConfig = ClientConfig(**split_options(options, ClientConfig, configs=configs)[0])
@@ -156,25 +156,25 @@ class Client(Lifespan):
         await self.connections.aclose()
 
     def add_rpc_hook(self, hook: RpcHook) -> Callable[[], None]:
-        """Have a hook called around every request from now on; returns what removes it."""
+        """Add a hook that runs around every request. Returns a function that removes it."""
         return self._rpc_hooks.add(hook)
 
     def on_route(self, changed: Callable[[Route], None]) -> Callable[[], None]:
-        """Call ``changed`` with each route that is new or changes; returns what ends that."""
+        """Call ``changed`` with each new or changed route. Returns a function that ends this."""
         self._on_route.append(changed)
         return lambda: self._on_route.remove(changed)
 
     def on_members_changed(self, group: str, changed: Callable[[], None] | None) -> None:
-        """Call ``changed`` when a broker says that the group's members changed; None ends that."""
+        """Call ``changed`` when a broker reports a change of the group's members. None ends this."""
         if changed is None:
             self._on_members_changed.pop(group, None)
         else:
             self._on_members_changed[group] = changed
 
     def serve(self, code: int, server: Serve) -> Callable[[], None]:
-        """Have ``server`` answer brokers' requests of this code; returns what ends that.
+        """Pass brokers' requests with this code to ``server``. Returns a function that ends this.
 
-        Several members of a client may serve the same code: they are asked in turn until one takes it.
+        Several servers may have the same code. They are called in order until one returns True.
         """
         servers = self._servers.setdefault(code, [])
         servers.append(server)
@@ -186,7 +186,7 @@ class Client(Lifespan):
             changed(route)
 
     def _answer(self, connection: Connection, request: Command) -> None:
-        servers = tuple(self._servers.get(request.code, ()))  # one may end itself meanwhile
+        servers = tuple(self._servers.get(request.code, ()))  # a server may remove itself
         if not any(server(connection, request) for server in servers):
             connection.respond(
                 request,

@@ -1,4 +1,4 @@
-"""Settings that all producers and consumers of one client share."""
+"""Settings of a client, and the options that constructors accept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def trace_topic(_: object, attribute: attrs.Attribute[Any], value: object) -> No
         raise ConfigurationError(f"{attribute.name} is {value!r}; it must be True, False or a topic")
     check_topic(value, attribute.name)
     if value in NOT_SENDABLE_TOPICS:
-        raise ConfigurationError(f"{attribute.name} is {value!r}, a topic that clients may not send to")
+        raise ConfigurationError(f"{attribute.name} is {value!r}, a topic that clients cannot send to")
 
 
 def _serialization(value: Serialization | str) -> Serialization:
@@ -44,44 +44,44 @@ def _namespace(_: object, attribute: attrs.Attribute[Any], value: object) -> Non
 def _instance_name(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
     name = optional(check_text, value, attribute.name)
     if name is not None and not name.isprintable():
-        raise ConfigurationError(f"instance_name {value!r} may hold no control characters")
+        raise ConfigurationError(f"instance_name is {value!r}; it must not contain control characters")
 
 
 def _unit_name(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
     value = check_text(value, attribute.name)
     if not value.isprintable() or " " in value:
-        raise ConfigurationError(f"unit_name {value!r} may hold neither blanks nor control characters")
+        raise ConfigurationError(f"unit_name is {value!r}; it must not contain spaces or control characters")
 
 
 def _credentials(_: object, __: attrs.Attribute[Any], value: object) -> None:
-    # Without the value in the text: somebody may have put the secret there.
+    # The error does not contain the value, which may be a secret.
     if value is not None and not isinstance(value, Credentials):
         raise ConfigurationError(f"credentials must be Credentials(...), not {type(value).__name__}")
 
 
 @attrs.frozen(kw_only=True)
 class ClientConfig:
-    """How a client talks to name servers and brokers. Java: ``ClientConfig``, ``NettyClientConfig``.
+    """The settings of a client. Java: ``ClientConfig``, ``NettyClientConfig``, whose names are in brackets.
 
-    Where seconds are wanted, ``math.inf`` means without end.
+    ``math.inf`` seconds means no limit.
 
     Args:
-        instance_name: takes the place of the process id in the client's id (Java: instanceName).
-        unit_name: goes into the client's id, and into the URL that names name servers (unitName).
-        unit_mode: marks the topics and groups that brokers create for this client as unit ones (unitMode).
-        namespace: the tenant whose topics and groups this client knows by their short names (namespace).
-        credentials: who signs the requests, or None where brokers do not check access (AclClientRPCHook).
-        tls: encryption, or None for plain text.
-        vip_channel: send, and ask brokers for all but messages, over the port two below a broker's own,
-            which pulls cannot keep busy (vipChannelEnabled).
-        serialization: how the headers of requests are written: a Serialization or its name, such as "JSON".
+        instance_name: replaces the process id in the client's id (instanceName).
+        unit_name: a part of the client's id, and of the URL for name servers (unitName).
+        unit_mode: whether topics and groups that brokers create for this client belong to a unit (unitMode).
+        namespace: the namespace of this client's topics and groups (namespace).
+        credentials: sign the requests. None if brokers do not check access (AclClientRPCHook).
+        tls: the encryption settings. None for plain text.
+        vip_channel: send requests other than pulls to a second port of the broker, two below its own. Pulls
+            cannot delay them there (vipChannelEnabled).
+        serialization: the format of request headers: a Serialization or its name, such as "JSON".
         connect_timeout: seconds for one dial (connectTimeoutMillis).
         request_timeout: seconds for a request other than a send or a pull (mqClientApiTimeout).
-        name_server_refresh_interval: seconds between two looks at the URL that names the name servers.
-        route_refresh_interval: seconds between two looks at all routes in use (pollNameServerInterval).
+        name_server_refresh_interval: seconds between two requests to the URL for name servers.
+        route_refresh_interval: seconds between two refreshes of all routes (pollNameServerInterval).
         heartbeat_interval: seconds between two heartbeats to every broker (heartbeatBrokerInterval).
-        default_topic_queues: queues of a topic that a broker has yet to create (defaultTopicQueueNums).
-        max_buffered: bytes that may pile up for one connection before senders wait.
+        default_topic_queues: queues of a topic that a broker creates automatically (defaultTopicQueueNums).
+        max_buffered: bytes in the buffer of a connection above which senders wait.
     """
 
     instance_name: str | None = attrs.field(default=None, validator=_instance_name)
@@ -102,13 +102,15 @@ class ClientConfig:
 
 
 def name_servers(address: str | None, config: ClientConfig) -> tuple[str, ...] | Discovery:
-    """Return the addresses that are named, or what the URL that is named will say.
+    """Return the addresses of the name servers, or the Discovery for a URL.
 
     Args:
-        address: ``host:port;host:port`` or a URL; None reads NAMESRV_ADDR, else takes 127.0.0.1:9876.
+        address: ``host:port;host:port`` or a URL. None reads NAMESRV_ADDR, else 127.0.0.1:9876.
         config: the client's settings.
 
-    Raises ConfigurationError if it is neither, an empty text too: mostly that is a variable that is not set.
+    Raises:
+        ConfigurationError: ``address`` is neither. An empty text is not allowed: it usually comes from an
+            unset variable.
     """
     text = address if address is not None else os.environ.get("NAMESRV_ADDR") or DEFAULT_ADDRESS
     if not is_url(text):
@@ -137,7 +139,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 def field_names(config: type[attrs.AttrsInstance]) -> tuple[str, ...]:
-    """Return the names of a configuration class's fields."""
+    """Return the names of the fields of a configuration class."""
     return tuple(field.name for field in attrs.fields(config))
 
 
@@ -147,23 +149,22 @@ def split_options(
     configs: Sequence[attrs.AttrsInstance] = (),
     group: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the arguments of each configuration class, from what a constructor was given.
+    """Return the keyword arguments of each configuration class, from the arguments of a constructor.
 
-    All constructors are called alike: ``Producer(address, ProducerConfig(retries=5), group="orders",
-    request_timeout=1.0)``. After the address come configuration objects, in any order and at most one of a
-    class, and then the fields of these classes as keywords. A keyword adds to what an object says: one that
-    names a field which the object sets to something else than its default is an option given twice.
+    All constructors accept the same form: ``Producer(address, ProducerConfig(retries=5), group="orders",
+    request_timeout=1.0)``. After the address come configuration objects, in any order and at most one of each
+    class, then fields of these classes as keywords. A keyword may set a field that the object leaves at its
+    default.
 
     Args:
         options: the keyword arguments.
-        kinds: the configuration classes. No two may have a field of the same name.
+        kinds: the configuration classes. Their fields must have different names.
         configs: the configuration objects.
         group: the option ``group``, if it was given.
 
     Raises:
-        ConfigurationError: no class has an option of that name (the text names the nearest that one has), an
-            option or a class is given twice, an object is of another class, or a field without a default
-            has no value.
+        ConfigurationError: an option is unknown (the error suggests the nearest name), an option or a class
+            is given twice, an object has another class, or a required field has no value.
     """
     arguments: list[dict[str, Any]] = [{} for _ in kinds]
     seen: set[type] = set()
@@ -171,11 +172,9 @@ def split_options(
         kind = type(config)
         if kind not in kinds:
             names = ", ".join([one.__name__ for one in kinds])
-            raise ConfigurationError(
-                f"a {kind.__name__} is no configuration that this takes; it takes {names}"
-            )
+            raise ConfigurationError(f"a configuration object must be one of {names}, not a {kind.__name__}")
         if kind in seen:
-            raise ConfigurationError(f"two {kind.__name__} are given; one is enough")
+            raise ConfigurationError(f"{kind.__name__} is given twice; pass one")
         seen.add(kind)
         arguments[kinds.index(kind)] = _changed_fields(config)
     known = {name: index for index, kind in enumerate(kinds) for name in field_names(kind)}
@@ -186,11 +185,13 @@ def split_options(
             raise ConfigurationError(f"there is no option {name!r}{hint}")
         index = known[name]
         if name in arguments[index]:
-            raise ConfigurationError(f"{name} is given twice: by itself, and in the {kinds[index].__name__}")
+            raise ConfigurationError(
+                f"{name} is given twice: as a keyword and in the {kinds[index].__name__}"
+            )
         arguments[index][name] = value
     for kind, named in zip(kinds, arguments, strict=True):
         for name in _required(kind) - named.keys():
-            raise ConfigurationError(f"{name} is missing: give it as a keyword or in a {kind.__name__}")
+            raise ConfigurationError(f"{name} is missing; pass it as a keyword or in a {kind.__name__}")
     return arguments
 
 
@@ -199,10 +200,10 @@ def _required(kind: type[attrs.AttrsInstance]) -> set[str]:
 
 
 def _changed_fields(config: attrs.AttrsInstance) -> dict[str, Any]:
-    """Return the fields of an object that are not as they are by default."""
+    """Return the fields of an object that differ from their defaults, and the required ones."""
     values = {name: getattr(config, name) for name in field_names(type(config))}
     required = _required(type(config))
-    plain = type(config)(**{name: values[name] for name in required})
+    default = type(config)(**{name: values[name] for name in required})
     return {
-        name: value for name, value in values.items() if name in required or value != getattr(plain, name)
+        name: value for name, value in values.items() if name in required or value != getattr(default, name)
     }

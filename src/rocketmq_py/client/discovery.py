@@ -1,4 +1,4 @@
-"""Where the name servers are, as a URL says: addresses that can change while clients run."""
+"""Discovery of name servers: a URL returns their addresses, which may change while clients run."""
 
 from __future__ import annotations
 
@@ -19,37 +19,38 @@ if TYPE_CHECKING:
 
 _PORTS = {"http": 80, "https": 443}
 MAX_ANSWER_SIZE = 64 * 1024
-"""Bytes of an answer; a long list of addresses takes one."""
+"""The largest size in bytes of an answer."""
 MAX_REDIRECTIONS = 3
 _REDIRECTIONS = frozenset({301, 302, 303, 307, 308})
 MAX_REASON_LENGTH = 200
-"""Characters of what an error says was wrong."""
+"""The largest number of characters of the cause in an error."""
 _READ_SIZE = 4096
 
 
 def is_url(text: str) -> bool:
-    """Tell whether ``text`` is a URL rather than addresses."""
+    """Return whether ``text`` is a URL and not a list of addresses."""
     return "://" in text
 
 
 class Discovery:
-    """Asks a URL for the name servers' addresses. Java: ``DefaultTopAddressing``.
+    """Fetches the addresses of the name servers from a URL. Java: ``DefaultTopAddressing``.
 
-    The answer is one line as a user would write it, ``host:port;host:port``. The URL is asked directly,
-    whatever proxies the environment names: it belongs to the cluster, which is not behind one either.
+    The answer is one line, ``host:port;host:port``. Proxies of the environment are not used, because the URL
+    belongs to the cluster.
 
     Args:
-        url: http or https, such as ``http://jmenv.tbsite.net:8080/rocketmq/nsaddr``.
-        unit_name: which unit's are asked for: ``-unit`` follows the path, and ``nofix=1`` the question mark.
-        tls: how an https URL's certificate is verified; None for the system's authorities.
-        timeout: seconds for one question.
+        url: an http or https URL, such as ``http://jmenv.tbsite.net:8080/rocketmq/nsaddr``.
+        unit_name: the unit whose name servers to return. Adds ``-unit`` to the path and ``nofix=1`` to the
+            query.
+        tls: verifies the certificate of an https URL. None for the system's certificate authorities.
+        timeout: seconds for one request.
 
     Raises:
-        ConfigurationError: the URL is none, or holds a password.
+        ConfigurationError: the URL is malformed, or contains a user or a password.
 
     Attributes:
-        url: the whole URL that is asked.
-        server: the address of the server that it names, ``host:port``.
+        url: the complete URL.
+        server: the address of its server, ``host:port``.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Discovery:
         self.server: str
         parts, self.server = _checked(url)
         self._timeout = timeout
-        # Sockets know no infinite time-out, nor one of centuries.
+        # Sockets do not accept infinite timeouts, nor timeouts of centuries.
         self._socket_timeout = timeout if timeout < TIMEOUT_MAX else None
         self._context = tls.context() if tls is not None else None
         if unit_name:
@@ -67,12 +68,12 @@ class Discovery:
         self.url: str = parts.geturl()
 
     async def fetch(self) -> tuple[str, ...]:
-        """Return the addresses that the URL names now.
+        """Fetch the current addresses.
 
-        Raises NameServerError, which says what came instead. When cancelled, a thread may go on waiting
-        for the answer until the time-out, and then ends.
+        Raises NameServerError if the request fails, or the answer is not a list of addresses. If cancelled, a
+        worker thread may wait for the answer until its timeout.
         """
-        import http.client  # where it is needed: most clients are given addresses
+        import http.client  # loaded only by clients that use a URL
         import urllib.error
 
         try:
@@ -82,19 +83,19 @@ class Discovery:
         except (trio.TooSlowError, TimeoutError):
             reason = f"no answer within {self._timeout:g} s"
         except ConfigurationError as error:
-            reason = f"its answer is no list of name servers: {error}"
+            reason = f"its answer is not a list of addresses: {error}"
         except urllib.error.HTTPError as error:
             reason = f"it answered {error.code} {error.reason}"
         except urllib.error.URLError as error:
             reason = str(error.reason)
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = str(error) or type(error).__name__
-        # The reason may quote the answer, which may be anything.
+        # The reason may quote the answer, which may be long and of several lines.
         reason = " ".join(reason.split())[:MAX_REASON_LENGTH]
-        raise NameServerError({self.url: f"{self.url} does not name them: {reason}"})
+        raise NameServerError({self.url: f"{self.url} did not return their addresses: {reason}"})
 
     def _get(self) -> str:
-        """Return the first line of the answer. Runs in a thread."""
+        """Return the first line of the answer. Runs in a worker thread."""
         import urllib.error
         import urllib.request
 
@@ -134,25 +135,27 @@ def _first_line(answer: http.client.HTTPResponse, deadline: float) -> str:
 
 
 def _redirected(url: str, target: str) -> str:
-    """Return where ``target`` leads. Raises ValueError if that gives up encryption or leaves the web."""
+    """Return the URL of a redirection. Raises ValueError unless it is http or https, or if it drops TLS."""
     new = urllib.parse.urljoin(url, target)
     scheme = urllib.parse.urlsplit(new).scheme
     if scheme not in _PORTS or (url.startswith("https:") and scheme != "https"):
-        raise ValueError(f"it redirects to {new}, which is not followed")
+        raise ValueError(f"it redirects to {new}, which is neither http nor https, or not encrypted")
     return new
 
 
 def _checked(url: str) -> tuple[urllib.parse.SplitResult, str]:
     """Return the parts of a URL, and the address of its server."""
     if "@" in url.partition("://")[2].partition("/")[0]:
-        # Not shown: it may hold a password.
-        raise ConfigurationError("the URL of the name servers must name neither a user nor a password")
+        # The error does not contain the URL, which may contain a password.
+        raise ConfigurationError("the URL for name servers must not contain a user or a password")
     try:
         parts = urllib.parse.urlsplit(url)
         has_server = bool(parts.hostname) and parts.port != 0
         server = format_address((parts.hostname, parts.port or _PORTS.get(parts.scheme)))
     except ValueError as error:
-        raise ConfigurationError(f"{url!r} is no URL that could name the name servers: {error}") from None
+        raise ConfigurationError(
+            f"the URL for name servers is {url!r}, which is malformed: {error}"
+        ) from None
     if parts.scheme not in _PORTS or not has_server:
-        raise ConfigurationError(f"{url!r} is neither host:port nor a URL of http or https with a host")
+        raise ConfigurationError(f"{url!r} is neither host:port nor an http or https URL with a host")
     return parts, server

@@ -1,4 +1,4 @@
-"""Heartbeats: what tells brokers which groups this client belongs to."""
+"""Heartbeats, which announce the producer and consumer groups of a client to brokers."""
 
 from __future__ import annotations
 
@@ -25,31 +25,32 @@ from rocketmq_py.remoting.running import open_nursery
 logger: Final = logging.getLogger("rocketmq_py.client")
 
 FORGOTTEN_ROUNDS = 20
-"""A broker that has had no heartbeat for so many rounds is one that went away for good."""
+"""A broker that has had no heartbeat for this many rounds is forgotten."""
 LEAVE_SECONDS = 1.0
-"""How long a broker may take to answer a heartbeat that is under way, and then the unregistering."""
+"""Seconds for the answer to a heartbeat in flight before unregistering, and for the answer to that."""
 
 
 @attrs.define(eq=False)
 class _Heartbeat:
-    """A heartbeat that is under way, and why it failed."""
+    """A heartbeat in flight, and its error if it failed."""
 
     answered: trio.Event = attrs.field(factory=trio.Event)
     error: RocketMQError | None = None
 
 
 class Heartbeats:
-    """Announces the groups of one client to every broker in use, and unregisters them again.
+    """Sends the heartbeats of a client to every broker of its routes, and unregisters its groups.
 
-    Masters hear of all groups; slaves only of consumers, who may pull from them.
+    Masters get heartbeats for all groups. Slaves get them only if there are consumers, which may pull from
+    them.
 
     Args:
-        nursery: where heartbeats go on that nobody waits for any more.
-        client_id: who speaks.
-        connections: how brokers are reached.
-        routes: which brokers are in use.
-        namespace: the tenant whose groups and topics these are.
-        unit_mode: whether what brokers create for the consumers is marked as that of a unit.
+        nursery: runs the requests, which continue if the caller is cancelled.
+        client_id: the client's id.
+        connections: the connections to brokers.
+        routes: the brokers.
+        namespace: converts the names of groups and topics.
+        unit_mode: whether topics that brokers create for the consumers belong to a unit.
         interval: seconds between two rounds.
         timeout: seconds for one heartbeat.
     """
@@ -77,44 +78,45 @@ class Heartbeats:
         self._retry_logs = RetryLogs(logger, "heartbeat", "broker")
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, Callable[[], ConsumerData]] = {}
-        self._wanted = trio.Event()
-        self._groups_changed = 0
+        self._requested = trio.Event()
+        self._groups_version = 0  # incremented when groups change
         self._expects_replies = False
-        self._heard: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
-        self._heard_at: dict[str, float] = {}  # when last, on trio's clock
-        self._under_way: WeakKeyDictionary[Connection, dict[_Heartbeat, None]] = WeakKeyDictionary()
+        # The version of the groups in the last heartbeat of each connection.
+        self._versions: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
+        self._last_heartbeats: dict[str, float] = {}  # by broker address, on trio's clock
+        self._in_flight: WeakKeyDictionary[Connection, dict[_Heartbeat, None]] = WeakKeyDictionary()
 
     def add_producer(self, group: str) -> None:
-        """Announce a producer group from now on. Several producers of one client may share a group."""
-        self._groups_changed += 1
+        """Add a producer group to heartbeats. Several producers of a client may share a group."""
+        self._groups_version += 1
         self._producers[group] = self._producers.get(group, 0) + 1
 
     def add_consumer(self, group: str, describe: Callable[[], ConsumerData]) -> None:
-        """Announce a consumer group; ``describe`` gives its subscriptions at each heartbeat."""
-        self._groups_changed += 1
+        """Add a consumer group to heartbeats. ``describe`` returns its data for each heartbeat."""
+        self._groups_version += 1
         self._consumers[group] = describe
 
     async def remove_producer(self, group: str) -> None:
-        """Stop announcing a producer group, and tell the brokers if it was its last producer.
+        """Remove a producer from its group. With the last producer, unregister the group.
 
-        A broker that is told so hands no reply to this client any more, whatever its other groups are. Where
-        replies are expected, the group stays until the client's last producer leaves.
+        A broker stops sending replies to a client when any group is unregistered. If replies are expected,
+        groups stay registered until the client's last producer leaves.
         """
         self._producers[group] -= 1
         if self._expects_replies and any(self._producers.values()):
             return
-        gone = [group for group, count in self._producers.items() if not count]
-        for left in gone:
-            del self._producers[left]
-        for left in gone:
+        empty = [group for group, count in self._producers.items() if not count]
+        for group in empty:
+            del self._producers[group]
+        for group in empty:
             await self._unregister(
-                headers.UnregisterClientRequest(client_id=self._client_id, producer_group=left)
+                headers.UnregisterClientRequest(client_id=self._client_id, producer_group=group)
             )
 
     async def remove_consumer(self, group: str) -> None:
-        """Stop announcing a consumer group, and tell the brokers, who tell its other members.
+        """Remove a consumer group, and unregister it. Brokers notify its other members.
 
-        When cancelled, nobody waits for the brokers' answers, but they are told all the same.
+        If cancelled, the requests continue in the background.
         """
         if self._consumers.pop(group, None) is not None:
             await self._unregister(
@@ -122,92 +124,95 @@ class Heartbeats:
             )
 
     def has_consumer(self, group: str) -> bool:
-        """Whether a consumer of ``group`` is being announced."""
+        """Whether heartbeats contain the consumer group."""
         return group in self._consumers
 
     def expect_replies(self) -> None:
-        """Take care from now on that brokers can hand replies to this client."""
+        """Keep producer groups registered, so that brokers can send replies to this client."""
         self._expects_replies = True
 
-    def is_heard_on(self, connection: Connection) -> bool:
-        """Whether the broker has heard of all of this client's groups over this connection."""
-        return self._heard.get(connection) == self._groups_changed
+    def is_current_on(self, connection: Connection) -> bool:
+        """Whether the broker got a heartbeat with all current groups over this connection."""
+        return self._versions.get(connection) == self._groups_version
 
-    async def ensure_heard(self, connection: Connection, *, timeout: float) -> None:
-        """Send a heartbeat over this connection, unless the broker has heard of all groups over it.
+    async def ensure_current(self, connection: Connection, *, timeout: float) -> None:
+        """Send a heartbeat over this connection, unless the broker got one with all current groups.
 
-        Brokers send transaction checks and replies only to connections that they had a heartbeat from; and
-        its answer tells the broker's version. Raises as :meth:`Connection.request`, and BrokerError, and
-        ClosedError.
+        Brokers send transaction checks and replies only to connections with a heartbeat. Its answer contains
+        the broker's version.
+
+        Raises:
+            BrokerError, ClosedError, and the errors of :meth:`Connection.request`.
         """
-        if not self.is_heard_on(connection):
+        if not self.is_current_on(connection):
             await self._send_on(connection, min(timeout, self._timeout))
 
     async def _send_on(self, connection: Connection, timeout: float) -> None:
-        """Send one, and wait for its answer. When cancelled, it goes on: who leaves has to know its end."""
+        """Send a heartbeat and wait for its answer. If cancelled, it continues in the background."""
         heartbeat = _Heartbeat()
         try:
-            self._nursery.start_soon(self._tell, connection, timeout, heartbeat)
+            self._nursery.start_soon(self._exchange, connection, timeout, heartbeat)
         except RuntimeError:
             raise ClosedError("the client is closed") from None  # its nursery has ended
-        self._under_way.setdefault(connection, {})[heartbeat] = None
+        self._in_flight.setdefault(connection, {})[heartbeat] = None
         await heartbeat.answered.wait()
         if heartbeat.error is not None:
             raise heartbeat.error
 
-    async def _tell(self, connection: Connection, timeout: float, heartbeat: _Heartbeat) -> None:
-        groups = self._groups_changed
+    async def _exchange(self, connection: Connection, timeout: float, heartbeat: _Heartbeat) -> None:
+        version = self._groups_version
         header = headers.HeartbeatRequest()
         try:
             answer = await connection.request(header.code, header.to_fields(), self._body(), timeout=timeout)
             if answer.code != ResponseCode.SUCCESS:
                 raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
-            self._heard[connection] = groups
-            self._heard_at[connection.address] = trio.current_time()
+            self._versions[connection] = version
+            self._last_heartbeats[connection.address] = trio.current_time()
         except RocketMQError as error:
             heartbeat.error = error
         except trio.Cancelled:
             heartbeat.error = ClosedError("the client is closed")
             raise
         finally:
-            del self._under_way[connection][heartbeat]
+            del self._in_flight[connection][heartbeat]
             heartbeat.answered.set()
 
     def submit(self) -> None:
-        """Have a round sent at once by the background task: a group, subscription or broker is new."""
-        self._wanted.set()
+        """Make the background task send a round now, because a group, subscription or broker is new."""
+        self._requested.set()
 
     async def send(self) -> None:
-        """Send one heartbeat to every broker in use, all at the same time. What fails is logged."""
+        """Send a heartbeat to every broker concurrently. Failures are logged."""
         if not self._producers and not self._consumers:
             return
         addresses = dict.fromkeys(self._addresses())
-        # Further connections that brokers know this client by, over the VIP channel, fall silent otherwise.
-        addresses |= {connection.address: None for connection in self._heard if not connection.is_closed}
+        # Connections over the VIP channel have other addresses, and would time out without heartbeats.
+        addresses |= {connection.address: None for connection in self._versions if not connection.is_closed}
         async with open_nursery() as nursery:
             for address in addresses:
                 nursery.start_soon(self._send_to, address)
 
     async def send_anew(self, connection: Connection) -> None:
-        """Send a heartbeat over a connection that takes the place of one that had any. A failure is logged.
+        """Send a heartbeat over a connection that replaces an earlier one. A failure is logged.
 
-        With a connection brokers forget the client, and share its queues out to others. Java: the
+        When a connection ends, brokers forget the client, and assign its queues to other members. Java: the
         ``ChannelEventListener`` of ``MQClientInstance``, since 5.0.
         """
-        if connection.address in self._heard_at and (self._producers or self._consumers):
+        if connection.address in self._last_heartbeats and (self._producers or self._consumers):
             with self._failures_logged(connection.address):
                 await self._send_on(connection, self._timeout)
 
     async def run(self) -> None:
-        """Send a round every ``interval`` seconds, and when one is wanted at once."""
+        """Send a round every ``interval`` seconds, and after :meth:`submit`."""
         while True:
             with trio.move_on_after(self._interval):
-                await self._wanted.wait()
-            self._wanted = trio.Event()
+                await self._requested.wait()
+            self._requested = trio.Event()
             await self.send()
-            # Brokers come and go.
             long_ago = trio.current_time() - FORGOTTEN_ROUNDS * self._interval
-            self._heard_at = {address: at for address, at in self._heard_at.items() if at > long_ago}
+            self._last_heartbeats = {
+                address: time for address, time in self._last_heartbeats.items() if time > long_ago
+            }
 
     def _addresses(self) -> Iterable[str]:
         for addresses in self._routes.brokers().values():
@@ -245,12 +250,12 @@ class Heartbeats:
         return msgspec.structs.replace(consumer, unit_mode=True) if self._unit_mode else consumer
 
     async def _unregister(self, header: headers.UnregisterClientRequest) -> None:
-        """Tell all brokers that a group was left. When cancelled, that goes on: they would keep a ghost."""
+        """Unregister a group from all brokers. If cancelled, the requests continue in the background."""
         ended = trio.Event()
         try:
             self._nursery.start_soon(self._unregister_everywhere, header, ended)
         except RuntimeError:
-            return  # the client is closed, and its connections with it
+            return  # the client is closed, and so are its connections
         await ended.wait()
 
     async def _unregister_everywhere(
@@ -258,32 +263,32 @@ class Heartbeats:
     ) -> None:
         try:
             async with open_nursery() as nursery:
-                # Brokers know members by their connections, and notice by themselves which of those have
-                # gone.
-                for connection in list(self._under_way):
+                # Brokers know members by their connections, and notice closed ones by themselves.
+                for connection in list(self._in_flight):
                     if not connection.is_closed and not connection.draining:
                         nursery.start_soon(self._unregister_on, connection, header)
         finally:
             ended.set()
 
     async def _unregister_on(self, connection: Connection, header: headers.UnregisterClientRequest) -> None:
-        patience = min(self._timeout, LEAVE_SECONDS)
-        # Brokers have other threads for heartbeats. If one is read first and served second, the group has its
-        # member back, and a share of the queues is nobody's for two minutes.
-        with trio.move_on_after(patience):
-            for heartbeat in list(self._under_way[connection]):
+        timeout = min(self._timeout, LEAVE_SECONDS)
+        # Brokers handle heartbeats in other threads. A heartbeat that is handled after the unregistering
+        # would add the member again, and its share of the queues would have no consumer for two minutes.
+        with trio.move_on_after(timeout):
+            for heartbeat in list(self._in_flight[connection]):
                 await heartbeat.answered.wait()
-        if self._is_joined(header):
-            return  # again, meanwhile
+        if self._is_registered(header):
+            return  # the group was added again meanwhile
         try:
             wire = self._namespace.wrap(header)
-            await connection.request(wire.code, wire.to_fields(), timeout=patience)
+            await connection.request(wire.code, wire.to_fields(), timeout=timeout)
         except RocketMQError as error:
-            logger.info("group not unregistered: %s", error)
-        if self._is_joined(header):
-            # Whether the broker has read its heartbeat before this or after it, nobody knows.
-            self._groups_changed += 1
+            group = header.consumer_group or header.producer_group
+            logger.info("unregister failed: group=%s broker=%s error=%s", group, connection.address, error)
+        if self._is_registered(header):
+            # The broker may have handled the new heartbeat before the unregistering.
+            self._groups_version += 1
             self.submit()
 
-    def _is_joined(self, header: headers.UnregisterClientRequest) -> bool:
+    def _is_registered(self, header: headers.UnregisterClientRequest) -> bool:
         return header.consumer_group in self._consumers or header.producer_group in self._producers

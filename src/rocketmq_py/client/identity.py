@@ -1,4 +1,4 @@
-"""A client's id: what tells the members of a group apart."""
+"""The id of a client, which distinguishes the members of a group."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ _counter = itertools.count()
 
 
 def outgoing_address(towards: str) -> str:
-    """Return this machine's IP address as a peer at ``towards`` (host:port) would see it.
+    """Return this machine's IP address on the route to ``towards`` (host:port). Nothing is sent.
 
-    Nothing is sent. If the host is a name, or has no route, return the address of the default route: that
-    of IPv4, else that of IPv6, else 127.0.0.1.
+    If the host is a name, or has no route, return the address of the default route: of IPv4, else of IPv6,
+        else
+    127.0.0.1.
     """
     host, port = split_address(towards)
-    # Addresses for documentation (RFC 5737, RFC 3849): the kernel only looks up the route.
+    # Addresses for documentation (RFC 5737, RFC 3849). The kernel only looks up the route.
     for destination in (host, "192.0.2.1", "2001:db8::1"):
         family = socket.AF_INET6 if ":" in destination else socket.AF_INET
         with (
@@ -34,10 +35,10 @@ def outgoing_address(towards: str) -> str:
 
 
 def new_client_id(address: str, instance_name: str | None, rng: random.Random, unit_name: str = "") -> str:
-    """Return an id that no other client has: ``address@process#counter#random``, with a unit ``@unit`` too.
+    """Return a unique id: ``address@process#counter#random``, followed by ``@unit`` if there is a unit.
 
-    Two members of a group under one id would each take the other's queues for its own. The process id
-    alone does not prevent that: containers share process ids, and often addresses.
+    Two members of a group with the same id would be assigned the same queues. Containers often share process
+    ids and addresses, so these are not enough.
     """
     instance = instance_name or str(os.getpid())
     unit = f"@{unit_name}" if unit_name else ""

@@ -1,4 +1,4 @@
-"""What has a beginning and an end, and background tasks in between."""
+"""The base class of objects with background tasks: opened with ``async with``, and closed in order."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ from rocketmq_py.remoting.running import check_inside_trio, open_nursery
 
 
 class OnlyAsyncWith:
-    """Says what to write instead of a plain ``with``."""
+    """Raises a helpful error for a plain ``with``."""
 
-    if not TYPE_CHECKING:  # type checkers say it before
+    if not TYPE_CHECKING:  # type checkers report the missing methods
 
         def __enter__(self) -> NoReturn:
             name = type(self).__name__
-            raise TypeError(f"use 'async with {name}(...)'; for 'with' there is rocketmq_py.blocking")
+            raise TypeError(f"use 'async with {name}(...)', or rocketmq_py.blocking for a plain 'with'")
 
         def __exit__(self, *_: object) -> NoReturn:
             raise AssertionError("it was never entered")
 
 
 class Lifespan(OnlyAsyncWith):
-    """Owns a nursery from ``async with`` to its end.
+    """Owns a nursery for its background tasks while the ``async with`` block runs.
 
-    Leaving the ``async with`` first closes gracefully (what that means is the subclass's affair), within
-    ``close_timeout`` seconds and even when the leaving is due to a cancellation, then cancels every
-    background task that is left. An exception of the user's own code passes through unchanged, and so does
-    one of closing, a KeyboardInterrupt for example.
+    Leaving the block closes gracefully, within ``close_timeout`` seconds and also after a cancellation. Then
+    it cancels the remaining background tasks. An exception of the block propagates unchanged, as does one of
+    closing, for example a KeyboardInterrupt.
 
-    For lifespans that an ``async with`` does not fit, :meth:`start` takes a nursery of the caller's
-    instead, and :meth:`aclose` ends it; cancelling that nursery ends it without grace.
+    If ``async with`` does not fit, :meth:`start` opens it in a nursery of the caller, and :meth:`aclose`
+    closes it. Cancelling that nursery ends it without a graceful close.
     """
 
     close_timeout: float = 5.0
@@ -46,7 +45,7 @@ class Lifespan(OnlyAsyncWith):
         self._own_nursery: AbstractAsyncContextManager[trio.Nursery] | None = None
         self._ended = trio.Event()
         self._closing = False
-        self._thread: int | None = None  # that of the trio.run that it is open in
+        self._thread: int | None = None  # the thread of the trio.run that it is open in
 
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Self:
@@ -55,11 +54,11 @@ class Lifespan(OnlyAsyncWith):
         nursery = await manager.__aenter__()
         try:
             await self.start(nursery)
-            # When the user's code is cancelled, the background tasks are still needed to close gracefully.
-            # `__aexit__` ends them for certain.
+            # Closing gracefully after a cancellation needs the background tasks. `__aexit__` always ends
+            # them.
             self.nursery.cancel_scope.shield = True
         except BaseException:
-            # The error itself is what the user sees; leaving the nursery with it would wrap it in a group.
+            # Leaving the nursery with the error would wrap it in an exception group.
             nursery.cancel_scope.cancel()
             await manager.__aexit__(None, None, None)
             raise
@@ -80,7 +79,7 @@ class Lifespan(OnlyAsyncWith):
 
     @trio.lowlevel.enable_ki_protection
     async def start(self, nursery: trio.Nursery) -> None:
-        """Open it with its tasks in ``nursery``, until :meth:`aclose`. Raises what the opening raises."""
+        """Open it, with its background tasks in ``nursery``, until :meth:`aclose`."""
         check_inside_trio(type(self).__name__)
         if self._nursery is not None:
             raise ClosedError(f"this {type(self).__name__} was opened before; make a new one")
@@ -88,7 +87,7 @@ class Lifespan(OnlyAsyncWith):
 
     @trio.lowlevel.enable_ki_protection
     async def aclose(self) -> None:
-        """Close gracefully within ``close_timeout`` seconds, then cancel what is left. Repeatable."""
+        """Close gracefully within ``close_timeout`` seconds, then cancel the background tasks. Repeatable."""
         if self._nursery is None:
             return
         if self._thread is not None:
@@ -111,21 +110,22 @@ class Lifespan(OnlyAsyncWith):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is between its beginning and the start of its end."""
+        """Whether it has been opened and does not close yet."""
         return self._thread is not None
 
     def _check_open(self) -> None:
-        """Raise ClosedError unless it is open: what users call begins with this.
+        """Check that it is open. Public methods call this first.
 
-        Raises OutsideTrioError in another thread than that of its ``trio.run``: what waits for something of
-        trio's there would break it.
+        Raises:
+            ClosedError: it is not open.
+            OutsideTrioError: the caller is in another thread than the ``trio.run`` that it is open in.
         """
         if self._thread != threading.get_ident():
-            raise self._not_open() if self._thread is None else self._elsewhere()
+            raise self._not_open() if self._thread is None else self._other_thread()
 
     @property
     def nursery(self) -> trio.Nursery:
-        """Where its background tasks run. Raises ClosedError unless it is open."""
+        """The nursery of its background tasks. Raises ClosedError unless it is open."""
         if self._nursery is None or self._ended.is_set():
             raise self._not_open()
         return self._nursery
@@ -136,10 +136,10 @@ class Lifespan(OnlyAsyncWith):
             return ClosedError(f"this {name} is closed")
         return ClosedError(f"this {name} is not open: use it inside `async with {name}(...)`")
 
-    def _elsewhere(self) -> OutsideTrioError:
+    def _other_thread(self) -> OutsideTrioError:
         return OutsideTrioError(
-            f"this {type(self).__name__} belongs to the trio.run that it was opened in, in another thread: "
-            "open one in each, or use rocketmq_py.blocking or rocketmq_py.aio, which threads may share"
+            f"this {type(self).__name__} was opened in a trio.run in another thread; open one in each, or "
+            "use rocketmq_py.blocking or rocketmq_py.aio, whose objects threads may share"
         )
 
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -156,21 +156,21 @@ class Lifespan(OnlyAsyncWith):
             self._abandon()
 
     async def _open(self) -> None:
-        """Start what runs in the background; raise if that cannot be."""
+        """Start the background tasks. An exception makes opening fail."""
 
     async def _close(self) -> None:
-        """Finish what is under way. Runs shielded, and for ``close_timeout`` seconds at the most."""
+        """Finish operations in flight, for at most ``close_timeout`` seconds. Shielded from cancellation."""
 
     def _abandon(self) -> None:
-        """Tell whoever still waits for something that it will not come. Runs when all tasks have ended."""
+        """Fail operations that are still in flight. Runs after all background tasks have ended."""
 
 
 def start_soon(
     nursery: trio.Nursery | None, function: Callable[..., Awaitable[object]], *arguments: object
 ) -> bool:
-    """Start a background task from where no error may be raised, such as the reader of a connection.
+    """Start a background task, without raising an error. Return False if the nursery is None or has ended.
 
-    False where the nursery is None or has just ended: what was under way in it is abandoned then.
+    For callers that must not fail, such as the reader of a connection.
     """
     if nursery is None:
         return False

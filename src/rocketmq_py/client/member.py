@@ -1,4 +1,4 @@
-"""A producer or consumer: a member of a client of its own, or of one that it shares."""
+"""The base class of producers, consumers and other users of a client."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from rocketmq_py.errors import ClosedError, ConfigurationError
 
 
 class Member(Lifespan):
-    """Has a Client: given an open one it shares that, else it opens and closes its own.
+    """Uses a Client: shares one that is open, or opens and closes its own.
 
     Args:
-        client: an open Client, or name servers as ``host:port;host:port``, or a URL that says
-            where they are; None reads NAMESRV_ADDR, else 127.0.0.1:9876.
-        rng: the source of randomness of a client of its own.
-        options: fields of ClientConfig, for a client of its own only.
+        client: an open Client to share, or name servers as ``host:port;host:port``, or a URL that returns
+            their addresses. None reads NAMESRV_ADDR, else 127.0.0.1:9876.
+        rng: the source of randomness of its own client.
+        options: the fields of ClientConfig of its own client.
+
+    Raises:
+        ConfigurationError: an option is invalid, or there are options and ``client`` is shared.
     """
 
     def __init__(
@@ -30,7 +33,7 @@ class Member(Lifespan):
             if options:
                 names = ", ".join(options)
                 raise ConfigurationError(
-                    f"{names}: set this on the client that is shared, not on its members"
+                    f"{names} cannot be set here, because the client is shared; set it on the Client"
                 )
             self.client: Client = client
             self._owns_client = False
@@ -42,7 +45,7 @@ class Member(Lifespan):
         if self._owns_client:
             await self.client.start(self.nursery)
         elif not self.client.is_open:
-            raise ClosedError("the client that this is opened from is not open")
+            raise ClosedError(f"the Client that this {type(self).__name__} shares is not open; open it first")
 
     async def _close(self) -> None:
         if self._owns_client:

@@ -1,4 +1,4 @@
-"""The name servers of a cluster: any of them answers, and one that fails is passed over."""
+"""Requests to the name servers of a cluster, with failover from one to the next."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from rocketmq_py.remoting import ConnectionPool
 logger: Final = logging.getLogger("rocketmq_py.client")
 
 DISCOVERY_BACK_OFF = 0.1
-"""Seconds after a question to the URL that failed: many ask for their first route at the same time."""
+"""Seconds after a failed discovery in which no other is made: many tasks may need their first route."""
 
 
 class NameServers:
-    """Asks one name server, and the next when that one fails. It stays with one that answers.
+    """Sends requests to one name server, and to the next if that fails.
 
     Args:
-        connections: how they are reached.
-        addresses: them, or where a URL names them.
-        namespace: whose topics are asked for.
+        connections: the connections to name servers.
+        addresses: the addresses, or the Discovery that fetches them.
+        namespace: converts the names of topics.
         timeout: seconds for one request.
-        refresh_interval: seconds between two looks at the URL.
-        rng: chooses which one is asked first.
+        refresh_interval: seconds between two discoveries.
+        rng: chooses the first name server.
     """
 
     def __init__(
@@ -58,43 +58,44 @@ class NameServers:
         url = None if self._discovery is None else self._discovery.url
         self._discovery_log = RetryLog(logger, "name server discovery", url=url)
         self._request_logs = RetryLogs(logger, "name server request", "name_server")
-        self._discovering = trio.Lock()
-        self._undiscoverable: Mapping[str, str] = {}
-        self._undiscoverable_until = -math.inf
+        self._discovery_lock = trio.Lock()
+        self._discovery_errors: Mapping[str, str] = {}
+        self._no_discovery_until = -math.inf
         self._addresses: list[str] = []
         if not isinstance(addresses, Discovery):
-            self._take_over(addresses)
+            self._set_addresses(addresses)
 
     @property
     def addresses(self) -> str:
-        """All addresses, as a user writes them; the URL as long as it has not named any."""
+        """All addresses as ``host:port;host:port``. Before the first discovery, its URL."""
         if not self._addresses and self._discovery is not None:
             return self._discovery.url
         return ";".join(sorted(self._addresses))
 
     async def run(self) -> None:
-        """Look at the URL now and then; ends at once where there is none."""
+        """Repeat the discovery every ``refresh_interval`` seconds. Return at once if there is none."""
         while self._discovery is not None:
             await trio.sleep(self._refresh_interval)
             try:
-                async with self._discovering:  # what is asked for just now is not asked for twice
-                    self._take_over(await self._discovery.fetch())
+                async with self._discovery_lock:
+                    self._set_addresses(await self._discovery.fetch())
             except NameServerError as error:
-                # Those that were named before go on being used.
+                # The known addresses remain in use.
                 self._discovery_log.failed(error, retry_in=self._refresh_interval)
             else:
                 self._discovery_log.succeeded()
 
     async def all_addresses(self) -> Sequence[str]:
-        """Return all addresses, for what each must be told. Raises NameServerError as a request does."""
+        """Return all addresses, for requests to every name server. Raises NameServerError as a request."""
         await self._discover()
         return sorted(self._addresses)
 
     async def request(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Command:
-        """Return the first answer that any name server gives, whatever its code is.
+        """Send a request to the name servers one after the other, and return the first answer.
 
-        A peer that does not know the request is no name server, and counts as one that fails. Raises
-        NameServerError, with the reason of each, when none answers within its time-out.
+        The answer may have any code but REQUEST_CODE_NOT_SUPPORTED. A peer that answers with that is not a
+        name server. Raises NameServerError, with a reason for each name server, if none answers within its
+        timeout.
         """
         await self._discover()
         reasons: dict[str, str] = {}
@@ -108,19 +109,20 @@ class NameServers:
                     self._request_logs.succeeded(address)
                     return answer
                 reasons[address] = (
-                    f"{address} is no name server, but a broker perhaps: {one_line(answer.remark)}"
+                    f"{address} is not a name server, but perhaps a broker: {one_line(answer.remark)}"
                 )
             if len(self._addresses) > 1:
                 self._request_logs.failed(address, reasons[address])
-                self._pass_over(address)
+                self._move_to_end(address)
         raise NameServerError(reasons)
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return where a topic's queues are.
+        """Return the route of a topic.
 
         Raises:
-            TopicNotFoundError: there is no such topic.
-            NameServerError: none answered. BrokerError: one answered something else.
+            TopicNotFoundError: the topic does not exist.
+            NameServerError: no name server answered.
+            BrokerError: a name server answered with an error.
         """
         header = headers.GetRouteInfoRequest(
             topic=self._namespace.wrap_topic(topic), accept_standard_json_only=True
@@ -136,7 +138,7 @@ class NameServers:
         return ClusterInfo.decode(self._checked(answer).body)
 
     async def topics(self) -> Sequence[str]:
-        """Return all topics' names, as they are on the wire. Raises NameServerError or BrokerError."""
+        """Return the names of all topics on the wire. Raises NameServerError or BrokerError."""
         answer = await self.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
         return sorted(TopicList.decode(self._checked(answer).body).topic_list)
 
@@ -146,35 +148,35 @@ class NameServers:
         return answer
 
     async def _discover(self) -> None:
-        """Ask the URL for the first time. Several who need an address share one question."""
+        """Make the first discovery. Concurrent tasks share one request."""
         if self._discovery is None or self._addresses:
             return
-        async with self._discovering:
-            if self._addresses:  # another task has asked while this one waited
+        async with self._discovery_lock:
+            if self._addresses:  # another task has found them while this one waited
                 return
-            if trio.current_time() < self._undiscoverable_until:  # and in vain
-                raise NameServerError(self._undiscoverable)
+            if trio.current_time() < self._no_discovery_until:
+                raise NameServerError(self._discovery_errors)
             try:
-                self._take_over(await self._discovery.fetch())
+                self._set_addresses(await self._discovery.fetch())
             except NameServerError as error:
-                self._undiscoverable = error.reasons
-                self._undiscoverable_until = trio.current_time() + DISCOVERY_BACK_OFF
+                self._discovery_errors = error.reasons
+                self._no_discovery_until = trio.current_time() + DISCOVERY_BACK_OFF
                 raise
 
-    def _take_over(self, addresses: Sequence[str]) -> None:
-        """Use these and no others, beginning with those that are in use already."""
+    def _set_addresses(self, addresses: Sequence[str]) -> None:
+        """Replace the addresses. Those in use keep their places, new ones come last in random order."""
         new = [address for address in addresses if address not in self._addresses]
-        # Each client starts with another one, so that they share the load (as Java does).
+        # Clients start with different name servers, and share the load, as in Java.
         self._rng.shuffle(new)
-        gone = [address for address in self._addresses if address not in addresses]
-        if self._addresses and (new or gone):
-            logger.info("name servers are now %s, were %s", ";".join(sorted(addresses)), self.addresses)
-        self._addresses = [address for address in self._addresses if address not in gone] + new
-        for address in gone:
-            self._connections.close(address, "it is no name server any more")
+        removed = [address for address in self._addresses if address not in addresses]
+        if self._addresses and (new or removed):
+            logger.info("name servers changed: now=%s before=%s", ";".join(sorted(addresses)), self.addresses)
+        self._addresses = [address for address in self._addresses if address not in removed] + new
+        for address in removed:
+            self._connections.close(address, "it is not a name server of the cluster any more")
 
-    def _pass_over(self, address: str) -> None:
-        """Ask this one last from now on."""
+    def _move_to_end(self, address: str) -> None:
+        """Make this the last name server to get requests."""
         if address in self._addresses:
             self._addresses.remove(address)
             self._addresses.append(address)

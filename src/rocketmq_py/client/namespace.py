@@ -1,8 +1,9 @@
-"""Namespaces: several tenants of one cluster, whose topics and groups may have the same names."""
+"""Namespaces, which let several tenants of a cluster use the same names of topics and groups."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import attrs
@@ -10,15 +11,23 @@ import msgspec
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
-from rocketmq_py.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group, check_topic, is_system_topic
-from rocketmq_py.protocol.bodies import ConsumerData
+from rocketmq_py.names import (
+    DEAD_LETTER_PREFIX,
+    RETRY_PREFIX,
+    check_group,
+    check_topic,
+    is_internal_topic,
+    is_system_topic,
+    reply_topic,
+)
+from rocketmq_py.protocol.bodies import ClusterInfo, ConsumerData
 from rocketmq_py.protocol.headers.base import Request
 
 _SEPARATOR = "%"
 _LEGAL = re.compile(r"[|a-zA-Z0-9_-]+", re.ASCII)
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _TOOLS_GROUP = "TOOLS_CONSUMER"
-"""Every broker has this group from the beginning, and it has no offsets that tenants could share."""
+"""A built-in group of every broker. It has no offsets, so tenants may share it."""
 
 _TOPIC_ATTRIBUTES = ("topic", "origin_topic")
 _GROUP_ATTRIBUTES = ("group", "consumer_group", "producer_group")
@@ -27,44 +36,44 @@ _Header = TypeVar("_Header", bound=Request)
 
 
 def check_namespace(name: str) -> str:
-    """Return ``name`` if it can be a namespace, or is empty, else raise ConfigurationError."""
+    """Return ``name`` if it is valid for a namespace, or empty. Otherwise raise ConfigurationError."""
     if name and not _LEGAL.fullmatch(name):
         raise ConfigurationError(f"namespace {name!r} may hold only letters, digits and the characters | _ -")
     return name
 
 
 class Namespace:
-    """Turns the names that a user knows into those on the wire, and back. Java: ``NamespaceUtil``.
+    """Converts the user's names of topics and groups to those on the wire, and back. Java: ``NamespaceUtil``.
 
-    On the wire, topic ``T`` and group ``G`` are called ``name%T`` and ``name%G``, and the group's own
-    topics ``%RETRY%name%G`` and ``%DLQ%name%G``. Names that RocketMQ keeps for itself stay as they are, as
-    do those that have the namespace already. Everything stays as it is where there is no namespace.
+    On the wire, topic ``T`` and group ``G`` are ``name%T`` and ``name%G``, and the group's retry and
+    dead-letter topics are ``%RETRY%name%G`` and ``%DLQ%name%G``. Names that RocketMQ reserves, and names that
+    have the namespace already, are not changed. Without a namespace, no name is.
 
     Args:
-        name: the namespace: letters, digits and ``| _ -``. An empty text for no namespace.
+        name: the namespace: letters, digits and ``| _ -``. Empty for no namespace.
 
     Raises:
-        ConfigurationError: no namespace can have this name.
+        ConfigurationError: the name is not valid.
     """
 
-    __slots__ = ("_kept_by_clusters", "_prefix", "name")
+    __slots__ = ("_prefix", "_system_topics", "name")
 
     def __init__(self, name: str = "") -> None:
         self.name: str = check_namespace(name)
         self._prefix = f"{name}{_SEPARATOR}" if name else ""
-        self._kept_by_clusters: set[str] = set()
+        self._system_topics: set[str] = set()
 
     def __repr__(self) -> str:
         return f"Namespace({self.name!r})"
 
     def add_system_topic(self, topic: str) -> None:
-        """Leave a topic that a cluster keeps for itself as it is. Java: ``TopicValidator.addSystemTopic``."""
+        """Do not change the name of a topic of the cluster's own. Java: ``TopicValidator.addSystemTopic``."""
         if self._prefix:
-            self._kept_by_clusters.add(topic)
+            self._system_topics.add(topic)
 
     def wrap_topic(self, topic: str) -> str:
-        """Return what a topic is called on the wire. Raises ConfigurationError if that is too long."""
-        if not self._prefix or is_system_topic(topic) or topic in self._kept_by_clusters:
+        """Return the name of a topic on the wire. Raises ConfigurationError if that is too long."""
+        if not self._prefix or is_system_topic(topic) or topic in self._system_topics:
             return topic
         kind, rest = _split(topic)
         if kind:
@@ -72,20 +81,20 @@ class Namespace:
         return topic if topic.startswith(self._prefix) else check_topic(self._prefix + topic)
 
     def unwrap_topic(self, topic: str) -> str:
-        """Return what a user calls a topic; one of another namespace keeps its whole name."""
+        """Return the user's name of a topic. The name of a topic of another namespace is not changed."""
         if not self._prefix:
             return topic
         kind, rest = _split(topic)
         return kind + rest.removeprefix(self._prefix)
 
     def unwrap_messages(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Return messages that a broker sent, with their topic as a user calls it."""
+        """Return messages from a broker with the user's names of their topics."""
         if not self._prefix:
             return messages
         return [attrs.evolve(message, topic=self.unwrap_topic(message.topic)) for message in messages]
 
     def wrap_group(self, group: str) -> str:
-        """Return what a group is called on the wire. Raises ConfigurationError if that is too long."""
+        """Return the name of a group on the wire. Raises ConfigurationError if that is too long."""
         if (
             not self._prefix
             or group.startswith((self._prefix, _SYSTEM_GROUP_PREFIX))
@@ -95,11 +104,11 @@ class Namespace:
         return check_group(self._prefix + group)
 
     def unwrap_group(self, group: str) -> str:
-        """Return what a user calls a group; one of another namespace keeps its whole name."""
+        """Return the user's name of a group. The name of a group of another namespace is not changed."""
         return group.removeprefix(self._prefix)
 
     def wrap(self, header: _Header) -> _Header:
-        """Return a request's header with the names in it as they are on the wire."""
+        """Return the header of a request with the names on the wire."""
         if not self._prefix:
             return header
         names: dict[str, Any] = {}
@@ -111,7 +120,7 @@ class Namespace:
         return msgspec.structs.replace(header, **names)
 
     def wrap_consumer(self, consumer: ConsumerData) -> ConsumerData:
-        """Return what a heartbeat says of a consumer, with the names as they are on the wire."""
+        """Return the data of a consumer in a heartbeat with the names on the wire."""
         if not self._prefix:
             return consumer
         return msgspec.structs.replace(
@@ -127,8 +136,26 @@ class Namespace:
 
 
 def _split(topic: str) -> tuple[str, str]:
-    """Return the prefix that marks a group's own topic, and the rest."""
+    """Return the prefix of a retry or dead-letter topic, or an empty str, and the rest of the name."""
     for kind in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
         if topic.startswith(kind):
             return kind, topic[len(kind) :]
     return "", topic
+
+
+def users_topics(topics: Iterable[str], info: ClusterInfo, namespace: Namespace) -> list[str]:
+    """Return the topics that are neither retry or dead-letter topics nor RocketMQ's own.
+
+    With a namespace, only topics of this namespace. All names are those on the wire.
+
+    Args:
+        topics: the topics, as name servers or brokers list them.
+        info: the cluster. Brokers create topics that are named after the cluster and after themselves.
+        namespace: the client's namespace.
+    """
+    own = {*info.broker_addr_table, *info.cluster_addr_table, *map(reply_topic, info.cluster_addr_table)}
+    return [
+        topic
+        for topic in topics
+        if topic not in own and not is_internal_topic(topic) and namespace.wrap_topic(topic) == topic
+    ]

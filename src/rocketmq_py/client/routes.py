@@ -1,4 +1,4 @@
-"""Where topics live: which queues on which brokers, kept fresh in the background."""
+"""The routes of topics: their queues and brokers, refreshed in the background."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from rocketmq_py.protocol.bodies import MASTER_ID, READABLE, WRITABLE, TopicRout
 logger: Final = logging.getLogger("rocketmq_py.client")
 
 INVALIDATED_PAUSE = 0.05
-"""Seconds between an error that invalidates a route and the question: many sends fail at the same time."""
+"""Seconds between an error that invalidates a route and its refresh, because many sends fail at once."""
 
 MISSING_PAUSE = 1.0
-"""Seconds between two questions for a topic that does not exist and is waited for."""
+"""Seconds between two requests for a topic that does not exist yet."""
 
 
 @attrs.frozen
 class Route:
-    """What a client uses of a topic's route. Java: ``TopicPublishInfo`` and the subscribe info.
+    """The route of a topic. Java: ``TopicPublishInfo`` and the subscribe info.
 
     Attributes:
         topic: the topic.
-        write_queues: queues to send to: writable, and with a master.
-        read_queues: queues to consume from, sorted.
-        brokers: for each broker name its addresses by broker id; 0 is the master.
-        is_default: the topic does not exist yet; this is where a broker would create it.
+        write_queues: the writable queues that have a master.
+        read_queues: the readable queues, sorted.
+        brokers: the addresses of each broker, by broker name and broker id. 0 is the master.
+        is_default: whether the topic does not exist yet. The queues are those that a broker would create.
     """
 
     topic: str
@@ -77,7 +77,7 @@ class Route:
 
     @classmethod
     def of_default(cls, topic: str, wire: TopicRoute, most_queues: int) -> Route:
-        """Return the route of a topic that a broker will create at its first message, from TBW102's."""
+        """Return the route of a topic that a broker will create, from the route of the default topic."""
         brokers = {broker.broker_name: broker.broker_addrs for broker in wire.broker_datas}
         write_queues = [
             MessageQueue(topic, queue.broker_name, queue_id)
@@ -89,16 +89,16 @@ class Route:
 
 
 class Routes:
-    """The routes of all topics in use. Several who ask for the same topic share one request.
+    """The routes of all topics in use. Concurrent requests for the same topic are coalesced.
 
     Args:
-        name_servers: whom to ask.
-        default_topic_queues: how many queues to use of a topic that does not exist yet.
-        refresh_interval: seconds between two looks at all topics in use.
-        on_change: called with each route that is new or differs from the one before.
+        name_servers: provide the routes.
+        default_topic_queues: the largest number of queues of a topic that does not exist yet.
+        refresh_interval: seconds between two refreshes of all routes.
+        on_change: called with each new or changed route.
 
     Attributes:
-        changes: how often a route, or what is known of a broker's addresses, has changed.
+        version: incremented with each change of a route or of a broker's addresses.
     """
 
     def __init__(
@@ -117,37 +117,40 @@ class Routes:
         self._outdated: set[str] = set()
         self._name_server_log = RetryLog(logger, "route refresh")
         self._topic_logs = RetryLogs(logger, "route refresh", "topic")
-        # Of topics that are asked for at the moment: anybody may ask for any number that do not exist.
-        self._asking: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
+        # Locks of requests in flight. Weak, because users may request any number of missing topics.
+        self._locks: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self._brokers: dict[str, Mapping[int, str]] = {}
         self._some_outdated = trio.Event()
-        self.changes: int = 0
+        self.version: int = 0
 
     def get_nowait(self, topic: str) -> Route | None:
-        """Return the route of a topic if it is known, else None."""
+        """Return the known route of a topic, else None."""
         return self._routes.get(topic)
 
     async def get(self, topic: str, *, for_sending: bool = False) -> Route:
-        """Return a topic's route, asking a name server if it is unknown.
+        """Return the route of a topic. If it is unknown, request it from a name server.
 
-        With ``for_sending``, a topic that does not exist is routed to where a broker would create it.
+        Args:
+            topic: the topic.
+            for_sending: if the topic does not exist, return the queues that a broker would create.
 
         Raises:
             TopicNotFoundError: the topic does not exist, and no broker would create it.
-            NameServerError: no name server answered. BrokerError: one refused to.
+            NameServerError: no name server answered.
+            BrokerError: a name server answered with an error.
         """
         route = self._routes.get(topic)
         if route is None or (route.is_default and not for_sending):
-            async with self._asking.setdefault(topic, trio.Lock()):
-                route = self._routes.get(topic)  # another task may have asked while this one waited
+            async with self._locks.setdefault(topic, trio.Lock()):
+                route = self._routes.get(topic)  # another task may have got it while this one waited
                 if route is None or (route.is_default and not for_sending):
                     route = await self.refresh(topic, for_sending=for_sending)
         return route
 
     async def wait_for(self, topic: str, *, interval: float = MISSING_PAUSE) -> Route:
-        """Return a topic's route, asking every ``interval`` seconds until the topic exists.
+        """Return the route of a topic. Repeat the request every ``interval`` seconds until the topic exists.
 
-        Name servers that do not answer, or refuse to, are asked again as well.
+        The errors of name servers are ignored.
         """
         while True:
             try:
@@ -156,7 +159,7 @@ class Routes:
                 await trio.sleep(interval)
 
     async def refresh(self, topic: str, *, for_sending: bool = False) -> Route:
-        """Ask a name server for a topic's route now. Raises as :meth:`get`."""
+        """Request the route of a topic from a name server now. Raises as :meth:`get`."""
         try:
             route = Route.of(topic, await self._name_servers.route(topic))
         except TopicNotFoundError as error:
@@ -166,7 +169,7 @@ class Routes:
         if route != self._routes.get(topic):
             self._routes[topic] = route
             self._brokers.update(route.brokers)
-            self.changes += 1
+            self.version += 1
             self._on_change(route)
         return route
 
@@ -178,23 +181,26 @@ class Routes:
         return Route.of_default(topic, wire, self._default_topic_queues)
 
     def invalidate(self, topic: str) -> None:
-        """Have the topic's route asked for again, at once: an error has shown that it is out of date.
+        """Refresh the route of a topic soon, because an error has shown that it is outdated.
 
-        Until the answer is there the old one goes on being used: other brokers of it may well serve.
+        Until then the old route remains in use. Its other brokers may be fine.
         """
         if topic in self._routes:
             self._outdated.add(topic)
             self._some_outdated.set()
 
     def master_address_nowait(self, broker_name: str) -> str | None:
-        """Return the address of a broker's master, or None if none is known."""
+        """Return the address of a broker's master, or None if it is unknown."""
         addresses = self._brokers.get(broker_name)
         return None if addresses is None else addresses.get(MASTER_ID)
 
     def broker_address(self, broker_name: str, *, broker_id: int = MASTER_ID, any_id: bool = False) -> str:
-        """Return the address of a broker; with ``any_id``, of another of that name if that one is gone.
+        """Return the address of a broker. Raises NoQueueError if it is unknown.
 
-        Raises NoQueueError when no address is known.
+        Args:
+            broker_name: the name of the broker.
+            broker_id: the master, or a replica.
+            any_id: accept any broker of this name if this one is unknown.
         """
         addresses = self._brokers.get(broker_name, {})
         address = addresses.get(broker_id)
@@ -202,11 +208,11 @@ class Routes:
             address = addresses[min(addresses)]
         if address is None:
             role = "master" if broker_id == MASTER_ID else f"replica {broker_id}"
-            raise NoQueueError(f"no address is known for the {role} of broker {broker_name!r}")
+            raise NoQueueError(f"the address of the {role} of broker {broker_name!r} is unknown")
         return address
 
     def brokers(self) -> Mapping[str, Mapping[int, str]]:
-        """Return the addresses of every broker of every route in use, by broker name and id."""
+        """Return the addresses of all brokers of the routes in use, by broker name and broker id."""
         return self._brokers
 
     def topics(self) -> Sequence[str]:
@@ -214,7 +220,7 @@ class Routes:
         return list(self._routes)
 
     async def run(self) -> None:
-        """Refresh all routes every ``refresh_interval`` seconds, and outdated ones at once."""
+        """Refresh all routes every ``refresh_interval`` seconds, and outdated routes at once."""
         next_round = trio.current_time() + self._refresh_interval
         while True:
             with trio.move_on_at(next_round):
@@ -231,11 +237,11 @@ class Routes:
 
     async def _refresh_in_background(self, topic: str) -> None:
         try:
-            async with self._asking.setdefault(topic, trio.Lock()):
+            async with self._locks.setdefault(topic, trio.Lock()):
                 await self.refresh(topic, for_sending=self._routes[topic].is_default)
         except NameServerError as error:
-            # The old route remains in use: a name server that is down must not stop the traffic.
-            topics = ",".join(sorted(filter(_is_users, self._routes)))
+            # The old routes remain in use. Sends must not fail because the name servers are down.
+            topics = ",".join(sorted(filter(_is_user_topic, self._routes)))
             self._name_server_log.failed(error, topics=topics, name_servers=self._name_servers.addresses)
         except RocketMQError as error:
             self._name_server_log.succeeded()
@@ -245,11 +251,11 @@ class Routes:
             self._topic_logs.succeeded(topic)
 
     def _forget_brokers_without_route(self) -> None:
-        named = {name for route in self._routes.values() for name in route.brokers}
-        for name in self._brokers.keys() - named:
+        routed = {name for route in self._routes.values() for name in route.brokers}
+        for name in self._brokers.keys() - routed:
             del self._brokers[name]
-            self.changes += 1
+            self.version += 1
 
 
-def _is_users(topic: str) -> bool:
+def _is_user_topic(topic: str) -> bool:
     return not topic.startswith(RETRY_PREFIX)

@@ -20,30 +20,32 @@ from rocketmq_py.protocol.trace import TraceRecord, encode_record, keys_of
 
 logger: Final = logging.getLogger("rocketmq_py.trace")
 
-MOST_BUFFERED = 2048
-"""Records that wait to be sent; further ones are dropped and counted (as Java does)."""
-MOST_IN_A_MESSAGE = 20
-MOST_BYTES_IN_A_MESSAGE = 128_000
+MAX_BUFFERED_RECORDS = 2048
+"""Further records are dropped and counted, as in Java."""
+MAX_RECORDS = 20
+"""Records in a message."""
+MAX_BYTES = 128_000
+"""Bytes of records in a message."""
 FLUSH_INTERVAL = 5.0
 """Seconds that a record waits for others."""
-_TRIES = 2
+_MAX_ATTEMPTS = 2
 _GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 
 
 class TraceDispatcher:
-    """Collects the trace records of one producer or consumer, and sends them in the background.
+    """Collects the trace records of a producer or consumer, and sends them in the background.
 
-    A record is lost when the trace topic cannot be reached, or when too many wait: tracing must neither
-    stop nor slow down what it looks at. Both are logged and counted.
+    Tracing must not delay the traced sends. A record is dropped if the trace topic cannot be reached, or if
+    too many records wait. Failed sends are logged, and dropped records are counted.
 
     Args:
-        client: how brokers are reached.
-        group: whose records they are.
-        topic: where they go; brokers keep RMQ_SYS_TRACE_TOPIC for it.
+        client: provides the connections to brokers.
+        group: the group of the producer or consumer.
+        topic: the topic of the records. Brokers have RMQ_SYS_TRACE_TOPIC.
 
     Attributes:
-        topic: where they go.
-        dropped: how many records were lost.
+        topic: the topic of the records.
+        dropped: the number of dropped records.
     """
 
     def __init__(self, client: Client, group: str, topic: str = TRACE_TOPIC) -> None:
@@ -51,52 +53,52 @@ class TraceDispatcher:
         self._group = f"{_GROUP_PREFIX}-{group}"[:120]
         self._retry_log = RetryLog(logger, "trace send", group=group, topic=topic)
         self._records: deque[TraceRecord] = deque()
-        self._turn = itertools.count(client.rng.randrange(1024))
-        self._enough = trio.Event()
+        self._counter = itertools.count(client.rng.randrange(1024))
+        self._message_full = trio.Event()
         self.topic = topic
         self.dropped: int = 0
 
     def append(self, record: TraceRecord) -> None:
-        """Have a record sent soon."""
-        if len(self._records) >= MOST_BUFFERED:
+        """Add a record. It is sent in the background."""
+        if len(self._records) >= MAX_BUFFERED_RECORDS:
             self.dropped += 1
             return
         self._records.append(record)
-        if len(self._records) >= MOST_IN_A_MESSAGE:
-            self._enough.set()
+        if len(self._records) >= MAX_RECORDS:
+            self._message_full.set()
 
     async def run(self) -> None:
-        """Send what has come together, at least every FLUSH_INTERVAL seconds, until cancelled."""
+        """Send records, at least every FLUSH_INTERVAL seconds, until cancelled."""
         while True:
             with trio.move_on_after(FLUSH_INTERVAL):
-                await self._enough.wait()
-            self._enough = trio.Event()
+                await self._message_full.wait()
+            self._message_full = trio.Event()
             await self.flush()
 
     async def flush(self) -> None:
-        """Send all that has come together until now. When cancelled, the rest is lost."""
+        """Send all records. If cancelled, the remaining records are not sent."""
         while self._records:
-            taken: list[TraceRecord] = []
+            records: list[TraceRecord] = []
             try:
-                await self._send(self._next_message(taken))
-            except Exception as error:  # the task's end would be that of what is traced
-                self.dropped += len(taken)
+                await self._send(self._next_message(records))
+            except Exception as error:  # must not end the producer or consumer
+                self.dropped += len(records)
                 if isinstance(error, RocketMQError):
-                    self._retry_log.failed(error, lost=len(taken))
+                    self._retry_log.failed(error, lost=len(records))
                 else:
-                    logger.exception("trace send failed: topic=%s lost=%d", self.topic, len(taken))
+                    logger.exception("trace send failed: topic=%s lost=%d", self.topic, len(records))
             else:
                 self._retry_log.succeeded()
 
-    def _next_message(self, taken: list[TraceRecord]) -> Message:
-        """Return a message with the next records, which are put into ``taken``."""
+    def _next_message(self, records: list[TraceRecord]) -> Message:
+        """Return a message with the next records, and add these to ``records``."""
         texts: list[str] = []
         size = 0
-        while self._records and len(taken) < MOST_IN_A_MESSAGE and size < MOST_BYTES_IN_A_MESSAGE:
-            taken.append(self._records.popleft())
-            texts.append(encode_record(taken[-1]))
+        while self._records and len(records) < MAX_RECORDS and size < MAX_BYTES:
+            records.append(self._records.popleft())
+            texts.append(encode_record(records[-1]))
             size += len(texts[-1])
-        return Message(self.topic, "".join(texts).encode(errors="replace"), keys=keys_of(taken))
+        return Message(self.topic, "".join(texts).encode(errors="replace"), keys=keys_of(records))
 
     async def _send(self, message: Message) -> None:
         client = self._client
@@ -110,6 +112,6 @@ class TraceDispatcher:
             born_time_ms=client.now_ms(),
             default_topic_queues=client.config.default_topic_queues,
         )
-        turn = next(self._turn)
-        tried = [queues[(turn + place) % len(queues)] for place in range(_TRIES)]
-        await client.brokers.send_to_first(tried, fields, message.body)
+        start = next(self._counter)
+        candidates = [queues[(start + attempt) % len(queues)] for attempt in range(_MAX_ATTEMPTS)]
+        await client.brokers.send_to_first(candidates, fields, message.body)

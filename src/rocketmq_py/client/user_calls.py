@@ -1,4 +1,4 @@
-"""Calling a user's function, an async one as it is and a plain one in a worker thread."""
+"""Calls of user functions: async ones directly, plain ones in a worker thread."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import trio
 def raise_without_failures(
     group: BaseExceptionGroup[BaseException], logger: logging.Logger, message: str, *arguments: object
 ) -> None:
-    """Log the failures in what a function raised, and raise the rest, such as a cancellation.
+    """Log the Exceptions in a group, and raise the rest, such as a cancellation.
 
-    A function raises such a group when its own nursery was cancelled while something in it failed.
+    A function raises such a group if its own nursery is cancelled while one of its tasks fails.
     """
     failures, rest = group.split(Exception)
     if failures is not None:
@@ -30,9 +30,10 @@ async def call_in_thread(
     limiter: trio.CapacityLimiter | None = None,
     abandon_on_cancel: bool = False,
 ) -> tuple[Any]:
-    """Call a plain function in a worker thread; return what :func:`outcome_of` makes its outcome of.
+    """Call a plain function in a worker thread. Return its result for :func:`outcome_of`.
 
-    Arguments are those of ``trio.to_thread.run_sync``, which takes no function that returns an awaitable.
+    The arguments are those of ``trio.to_thread.run_sync``, which does not allow functions that return an
+    awaitable.
     """
     return await trio.to_thread.run_sync(
         lambda: (function(*arguments),), limiter=limiter, abandon_on_cancel=abandon_on_cancel
@@ -40,6 +41,6 @@ async def call_in_thread(
 
 
 async def outcome_of(returned: tuple[Any]) -> Any:
-    """Return what a call returned; what a plain function has an async one do is done here."""
+    """Return the result of a call. If it is an awaitable, await it."""
     (outcome,) = returned
     return await outcome if inspect.isawaitable(outcome) else outcome

@@ -1,4 +1,9 @@
-"""Consuming: share out queues, pull, hold, hand over, remember offsets."""
+"""Consumers: PushConsumer, LitePullConsumer and PopConsumer of a group, and Reader without one.
+
+``group/`` has what the consumers of a group share: subscriptions, rebalancing, offset commits, statistics.
+``pull/`` pulls messages and buffers them. ``push/``, ``lite_pull/``, ``pop/`` and ``read/`` each contain one
+consumer class, in their ``consumer.py`` or ``reader.py``. That is the place to start reading.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +12,26 @@ from typing import TYPE_CHECKING
 from rocketmq_py.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from rocketmq_py.consumer.allocation.consistent_hash import AllocateConsistentHash
-    from rocketmq_py.consumer.allocation.machine_rooms import AllocateByMachineRoom, AllocateMachineRoomNearby
-    from rocketmq_py.consumer.allocation.strategies import (
+    from rocketmq_py.consumer.allocation import (
+        AllocateByBroker,
         AllocateByConfig,
+        AllocateByMachineRoom,
+        AllocateConsistentHash,
+        AllocateMachineRoomNearby,
         AllocateStrategy,
         allocate_averagely,
         allocate_averagely_by_circle,
     )
     from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig, PushConsumerOptions
     from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
-    from rocketmq_py.consumer.group.broker_assignment import AllocateByBroker
-    from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeOperation, ConsumerHook
-    from rocketmq_py.consumer.group.results import (
+    from rocketmq_py.consumer.group.handler_results import (
         CommitOffset,
         ConsumeLater,
         ConsumeResult,
         RollbackOffset,
         Suspend,
     )
+    from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeOperation, ConsumerHook
     from rocketmq_py.consumer.group.statistics import (
         ConsumerStatistics,
         PullState,
@@ -44,13 +50,12 @@ else:
     __getattr__ = lazy_attributes(
         globals(),
         {
-            "allocation.consistent_hash": ("AllocateConsistentHash",),
-            "allocation.machine_rooms": (
-                "AllocateByMachineRoom",
-                "AllocateMachineRoomNearby",
-            ),
-            "allocation.strategies": (
+            "allocation": (
+                "AllocateByBroker",
                 "AllocateByConfig",
+                "AllocateByMachineRoom",
+                "AllocateConsistentHash",
+                "AllocateMachineRoomNearby",
                 "AllocateStrategy",
                 "allocate_averagely",
                 "allocate_averagely_by_circle",
@@ -61,13 +66,12 @@ else:
                 "PushConsumerOptions",
             ),
             "group.assignment_listener": ("AssignmentListener",),
-            "group.broker_assignment": ("AllocateByBroker",),
             "group.hooks": (
                 "ConsumeContext",
                 "ConsumeOperation",
                 "ConsumerHook",
             ),
-            "group.results": (
+            "group.handler_results": (
                 "CommitOffset",
                 "ConsumeLater",
                 "ConsumeResult",

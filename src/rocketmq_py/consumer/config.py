@@ -1,4 +1,4 @@
-"""A push consumer's settings."""
+"""Settings of push consumers, and the settings that all consumers share."""
 
 from __future__ import annotations
 
@@ -22,32 +22,33 @@ from rocketmq_py.arguments import (
 )
 from rocketmq_py.callables import check_callable
 from rocketmq_py.client.config import ClientOptions, trace_topic
-from rocketmq_py.consumer.allocation.strategies import AllocateStrategy, allocate_averagely
+from rocketmq_py.consumer.allocation import AllocateStrategy, allocate_averagely
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group
 
 MAX_BATCH_SIZE = 1024
-"""The longest list that may be pulled, or handled, at once: as in Java."""
+"""Maximum number of messages that are pulled or handled at once, as in Java."""
 DEFAULT_RECONSUME_TIMES = 16
-ENDLESS = 2**31 - 1
-"""What says on the wire that a message is never given up."""
+UNLIMITED_RECONSUME_TIMES = 2**31 - 1
+"""The limit in requests for messages that never become dead letters."""
 
 
 LOCK_INTERVAL = 20.0
-"""Seconds between two renewals of a lock, unless the consumer's settings differ."""
-LOCK_LIFE = 30.0
-"""Seconds for which a lock is trusted here, unless they differ. Brokers keep it for twice as long."""
-HALF_AN_HOUR_MS = 30 * 60 * 1000
-"""How long before a consumer was made ConsumeFrom.TIMESTAMP is, if no time is given."""
+"""Default seconds between two renewals of a queue lock."""
+LOCK_MAX_LIVE_TIME = 30.0
+"""Default seconds for which a queue lock counts as held after a renewal. Brokers keep it twice as long."""
+DEFAULT_TIMESTAMP_AGE_MS = 30 * 60 * 1000
+"""Default age of the time for ConsumeFrom.TIMESTAMP when the consumer is created."""
 
 
 @attrs.frozen
 class FlowLimits:
-    """How much of one queue may be here before its pull loop waits.
+    """How much of one queue may be cached. The pull loop pauses while a limit is exceeded.
 
     Attributes:
-        count: messages. size: bytes of their bodies. span: between the first and the last offset.
-            Each is one that may be reached; beyond it, there is a wait.
+        count: unacknowledged messages.
+        size: total size of their bodies in bytes.
+        span: difference between the last and the first offset.
     """
 
     count: int
@@ -56,108 +57,113 @@ class FlowLimits:
 
 
 class ConsumeFrom(enum.Enum):
-    """Where a group begins in a queue in which it has never consumed. Java: ``ConsumeFromWhere``.
+    """Where a group starts in a queue that it has never consumed. Java: ``ConsumeFromWhere``.
 
-    A broker that still has the first message of a queue in memory makes new groups begin there under LAST
-    as well, and a 4.x broker under TIMESTAMP too.
+    A broker that still has the first message of a queue in memory lets new groups start there under LAST too,
+    and a 4.x broker also under TIMESTAMP.
     """
 
     LAST = "last"
-    """With what is sent from now on (CONSUME_FROM_LAST_OFFSET)."""
+    """At the end: only messages sent from now on (CONSUME_FROM_LAST_OFFSET)."""
     FIRST = "first"
-    """With the oldest message that the broker has (CONSUME_FROM_FIRST_OFFSET)."""
+    """At the oldest message that the broker has (CONSUME_FROM_FIRST_OFFSET)."""
     TIMESTAMP = "timestamp"
-    """With the first message stored at ``consume_timestamp_ms`` or later (CONSUME_FROM_TIMESTAMP)."""
+    """At the first message stored at ``consume_timestamp_ms`` or later (CONSUME_FROM_TIMESTAMP)."""
 
 
 def _batch_size(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
     check_integer(value, attribute.name, lowest=1, highest=MAX_BATCH_SIZE)
 
 
-def consume_from(value: ConsumeFrom | str) -> ConsumeFrom:
-    """Return the ConsumeFrom that ``value`` is or names (an attrs converter)."""
+def to_consume_from(value: ConsumeFrom | str) -> ConsumeFrom:
+    """Convert a ConsumeFrom or the name of one (an attrs converter)."""
     return check_choice(value, "consume_from", ConsumeFrom)
 
 
 def _within(low: int, high: int) -> Callable[[object, attrs.Attribute[Any], float], None]:
     def check(_: object, attribute: attrs.Attribute[Any], value: float) -> None:
         if not low <= check_number(value, attribute.name) <= high:
-            raise ConfigurationError(f"{attribute.name} is {value!r}; {low} to {high} are allowed")
+            raise ConfigurationError(f"{attribute.name} is {value!r}; it must be from {low} to {high}")
 
     return check
 
 
-def allocates(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Accept a function that chooses a member's queues (an attrs validator)."""
+def check_allocate_strategy(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Check that a value can be called as an AllocateStrategy (an attrs validator)."""
     check_callable(value, attribute.name, "group", "client_id", "queues", "client_ids", awaited=False)
 
 
 @attrs.frozen(kw_only=True)
 class PushConsumerConfig:
-    """How a push consumer consumes. Java: ``DefaultMQPushConsumer``, whose names stand in brackets.
+    """Settings of a push consumer. Java: ``DefaultMQPushConsumer``, whose names are given in brackets.
+
+    "Orderly" and "concurrent" mark the settings that have no effect in the other mode.
 
     Args:
         group: the consumer group (consumerGroup). All its members must subscribe alike.
-        broadcasting: each member gets every message, and keeps its offsets in a file of its own. What fails
-            is logged and dropped (MessageModel.BROADCASTING).
-        local_offsets: when broadcasting, the folder for that file, which is
+        broadcasting: every member receives every message, and commits its offsets to a local file. Failed
+            messages are logged and skipped (MessageModel.BROADCASTING).
+        local_offsets: when broadcasting, the folder of the offset file, which is
             ``local_offsets/address@instance_name/group/offsets.json``. Characters that Windows refuses in
-            names are escaped, such as the colons of IPv6. Members on one machine need an ``instance_name``
-            each, which stays the same when they are restarted. None for
-            ``~/.rocketmq_offsets`` (rocketmq.client.localOffsetStoreDir).
-        concurrency: how many handlers may run at the same time (consumeThreadMax).
-        batch_size: if set, the handler takes a list, of so many messages of one queue at the most; if None,
-            it takes a message (consumeMessageBatchMaxSize).
-        orderly: hand out each queue's messages one after the other, also when a queue changes hands; what
-            fails is tried again in place, before what follows it (MessageListenerOrderly).
-        auto_commit: in order: what was handled is done with. If False, only when the handler returns Commit;
-            what it has not committed counts towards the thresholds below (ConsumeOrderlyContext.autoCommit).
-        suspend_current_queue: in order: seconds that a queue rests after a failure
+            names, such as the colons of IPv6 addresses, are escaped. Each member on a machine needs its own
+            ``instance_name``, which must stay the same across restarts. None for ``~/.rocketmq_offsets``
+            (rocketmq.client.localOffsetStoreDir).
+        concurrency: maximum number of handler calls at a time (consumeThreadMax).
+        batch_size: if set, the handler receives a list of at most this many messages of one queue. If None,
+            it receives a single message (consumeMessageBatchMaxSize).
+        orderly: handle the messages of each queue one after the other, also across a rebalance. A failed
+            message is retried in place, before the messages that follow it (MessageListenerOrderly).
+        auto_commit: orderly: returning from the handler acknowledges its messages. If False, only returning
+            CommitOffset does. Uncommitted messages count towards the thresholds below
+            (ConsumeOrderlyContext.autoCommit).
+        suspend_current_queue: orderly: seconds that a queue is suspended after a failure
             (suspendCurrentQueueTimeMillis).
-        consume_timeout: out of order: seconds after which a handler that still runs counts as failed: its
-            messages are sent back and, if it is async, it is cancelled. That is looked for ten times in
-            this time. ``math.inf`` for never (consumeTimeout, in minutes there).
-        pull_batch_size: messages asked for at once; brokers give about 32 (pullBatchSize).
-        pull_threshold_for_queue: no more is pulled of a queue of which more messages than this are
-            waiting or being handled (pullThresholdForQueue).
-        pull_threshold_size_for_queue: the same for the bytes of their bodies; Java counts MiB
-            (pullThresholdSizeForQueue).
-        pull_threshold_for_topic: if set, so many messages of all of this member's queues of a topic take the
-            place of ``pull_threshold_for_queue``, in equal parts (pullThresholdForTopic).
-        pull_threshold_size_for_topic: the same for the bytes of their bodies (pullThresholdSizeForTopic).
-        consume_concurrently_max_span: out of order: as pull_threshold_for_queue, for the distance between
-            the offsets of the first and the last of them (consumeConcurrentlyMaxSpan).
-        consume_from: where a new group begins: a ConsumeFrom, or its name as ``"first"`` (consumeFromWhere).
-        consume_timestamp_ms: for ConsumeFrom.TIMESTAMP, epoch milliseconds; None is half an hour before
-            the consumer was made (consumeTimestamp).
-        max_reconsume_times: deliveries after the first one, before a message that fails each time goes
-            to the group's dead letters. None for 16 and, in order, for no end (maxReconsumeTimes); what has
-            a body that cannot be read goes there after 16, too.
-        allocate: how members share out queues (allocateMessageQueueStrategy); AllocateByBroker() leaves it
-            to brokers of 5.x (clientRebalance).
-        rebalance_interval: seconds between two looks at who shall have which queue
-            (rocketmq.client.rebalance.waitInterval). A broker's notice leads to one at once.
-        lock_interval: in order: seconds between two renewals of a queue's lock
+        consume_timeout: concurrent: seconds after which a running handler call counts as failed. Its messages
+            are sent back and, if it is async, the call is cancelled. Checked ten times per
+            ``consume_timeout``. ``math.inf`` for no timeout (consumeTimeout, in minutes).
+        pull_batch_size: messages requested per pull. Brokers return about 32 (pullBatchSize).
+        pull_threshold_for_queue: pause pulling a queue while it has more unacknowledged messages than this
+            (pullThresholdForQueue).
+        pull_threshold_size_for_queue: the same for the total size of their bodies in bytes
+            (pullThresholdSizeForQueue, in MiB).
+        pull_threshold_for_topic: if set, replaces ``pull_threshold_for_queue`` by this number divided by the
+            number of this member's queues of the topic (pullThresholdForTopic).
+        pull_threshold_size_for_topic: the same for ``pull_threshold_size_for_queue``
+            (pullThresholdSizeForTopic).
+        consume_concurrently_max_span: concurrent: pause pulling a queue while the offsets of its
+            unacknowledged messages span more than this (consumeConcurrentlyMaxSpan).
+        consume_from: where a new group starts: a ConsumeFrom, or its name such as ``"first"``
+            (consumeFromWhere).
+        consume_timestamp_ms: the time for ConsumeFrom.TIMESTAMP, epoch milliseconds. None for half an hour
+            before the consumer was created (consumeTimestamp).
+        max_reconsume_times: redeliveries before a failing message is moved to the group's dead letter topic.
+            None for 16 or, if orderly, without limit. Messages whose body cannot be decoded are moved after
+            16 redeliveries in any case (maxReconsumeTimes).
+        allocate: the strategy that distributes queues among members (allocateMessageQueueStrategy).
+            AllocateByBroker() leaves it to brokers of 5.x (clientRebalance).
+        rebalance_interval: seconds between two rebalances (rocketmq.client.rebalance.waitInterval). A change
+            reported by a broker starts one at once.
+        lock_interval: orderly: seconds between two renewals of a queue lock
             (rocketmq.client.rebalance.lockInterval).
-        lock_max_live_time: in order: seconds after which a lock that was not renewed is trusted no more; half
-            of what brokers are set to by their own rocketmq.broker.rebalance.lockMaxLiveTime, for which they
-            keep the queues of a member that has died (rocketmq.client.rebalance.lockMaxLiveTime).
-        commit_interval: seconds between two commits of offsets (persistConsumerOffsetInterval).
-        pull_hold: seconds that a broker may keep a pull while there is nothing to give
+        lock_max_live_time: orderly: seconds after which a lock that was not renewed no longer counts as held
+            (rocketmq.client.rebalance.lockMaxLiveTime). Must be half of the brokers' setting
+            rocketmq.broker.rebalance.lockMaxLiveTime, which is how long the queues of a dead member stay
+            locked.
+        commit_interval: seconds between two offset commits (persistConsumerOffsetInterval).
+        pull_hold: seconds for which a broker may hold a pull request while the queue has no new message
             (brokerSuspendMaxTimeMillis).
-        pull_timeout: seconds until a pull without an answer has failed (consumerTimeoutMillisWhenSuspend).
-        pop_invisible_time: where brokers have the group pop (AllocateByBroker): seconds, 5 to 300, until what
-            was popped and is not done with comes again, to any member. Waiting here and being handled must
-            take less (popInvisibleTime).
-        pop_batch_nums: messages popped at once, 1 to 32 (popBatchNums).
-        pop_threshold_for_queue: no more is popped from a place of which more messages than this are waiting
-            or being handled (popThresholdForQueue).
-        pull_max_idle_time: seconds after which a queue that should be pulled from, and is not, is pulled
-            anew (rocketmq.client.pull.pullMaxIdleTime).
-        trace: True sends a record of each message that is consumed to RMQ_SYS_TRACE_TOPIC, in RocketMQ's own
-            format, in the background; a text names another topic for them (enableMsgTrace,
-            customizedTraceTopic).
-        close_timeout: seconds that closing may take; handlers that are running have half of it to end
+        pull_timeout: timeout of a pull request in seconds (consumerTimeoutMillisWhenSuspend).
+        pop_invisible_time: if brokers let the group pop (AllocateByBroker): seconds, 5 to 300, after which an
+            unacknowledged message is redelivered to any member. Waiting in the buffer and handling together
+            must take less (popInvisibleTime).
+        pop_batch_nums: messages per pop request, 1 to 32 (popBatchNums).
+        pop_threshold_for_queue: pause popping a queue while it has more unacknowledged messages than this
+            (popThresholdForQueue).
+        pull_max_idle_time: seconds without a pull request after which a stalled pull loop is restarted
+            (rocketmq.client.pull.pullMaxIdleTime).
+        trace: True sends a trace record of each consumed message to RMQ_SYS_TRACE_TOPIC, in RocketMQ's
+            format and in the background. A string names another topic (enableMsgTrace, customizedTraceTopic).
+        close_timeout: maximum seconds for closing. Running handler calls get half of it
             (awaitTerminationMillisWhenShutdown).
     """
 
@@ -182,15 +188,15 @@ class PushConsumerConfig:
         default=None, validator=attrs.validators.optional(positive)
     )
     consume_concurrently_max_span: int = attrs.field(default=2000, validator=positive)
-    consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST, converter=consume_from)
+    consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST, converter=to_consume_from)
     consume_timestamp_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(whole))
     max_reconsume_times: int | None = attrs.field(
         default=None, validator=attrs.validators.optional(not_negative)
     )
-    allocate: AllocateStrategy = attrs.field(default=allocate_averagely, validator=allocates)
+    allocate: AllocateStrategy = attrs.field(default=allocate_averagely, validator=check_allocate_strategy)
     rebalance_interval: float = attrs.field(default=20.0, validator=positive)
     lock_interval: float = attrs.field(default=LOCK_INTERVAL, validator=positive)
-    lock_max_live_time: float = attrs.field(default=LOCK_LIFE, validator=positive)
+    lock_max_live_time: float = attrs.field(default=LOCK_MAX_LIVE_TIME, validator=positive)
     commit_interval: float = attrs.field(default=5.0, validator=positive)
     pull_hold: float = attrs.field(default=15.0, validator=positive)
     pull_timeout: float = attrs.field(default=30.0, validator=positive)
@@ -217,13 +223,13 @@ class PushConsumerConfig:
 
     @property
     def reconsume_limit(self) -> int:
-        """The deliveries after the first one that a message gets."""
+        """The maximum number of redeliveries of a failing message."""
         if self.max_reconsume_times is not None:
             return self.max_reconsume_times
-        return ENDLESS if self.orderly else DEFAULT_RECONSUME_TIMES
+        return UNLIMITED_RECONSUME_TIMES if self.orderly else DEFAULT_RECONSUME_TIMES
 
     def flow_limits(self, queues: int) -> FlowLimits:
-        """Return how much of a queue may be here, where there are so many queues of its topic."""
+        """Return the limits of each queue when the member has this number of queues of the topic."""
         count, size = self.pull_threshold_for_queue, self.pull_threshold_size_for_queue
         if self.pull_threshold_for_topic is not None:
             count = max(self.pull_threshold_for_topic // queues, 1)
@@ -233,7 +239,7 @@ class PushConsumerConfig:
 
 
 class PushConsumerOptions(ClientOptions, total=False):
-    """The fields of PushConsumerConfig but ``group``, and those of ClientConfig, as keyword arguments."""
+    """The fields of PushConsumerConfig except ``group``, and those of ClientConfig, as keyword arguments."""
 
     broadcasting: bool
     local_offsets: str | PathLike[str] | None

@@ -18,8 +18,8 @@ from rocketmq_py.handoff.send_queue import QueuedSend, SendQueue
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import BatchingProducer, PendingSend, Producer
 from rocketmq_py.producer.first_attempt import FirstAttempt
-from rocketmq_py.producer.pending import Outstanding
-from rocketmq_py.producer.send_request import Destination, Stored, send_result
+from rocketmq_py.producer.outcome import Outstanding, Stored, send_result
+from rocketmq_py.producer.send_request import Destination
 
 LEAVE_SECONDS = 1.0
 """Time for unregistering from brokers when the time for pending sends is over."""
@@ -60,7 +60,7 @@ class SendCall(Call[SendResult]):
             return
         if attempt is None:
             super().__call__()
-        elif attempt.is_under_way:
+        elif attempt.is_in_flight:
             self._attempt = attempt
         else:
             self._function = attempt.rest
@@ -84,7 +84,7 @@ class SendCall(Call[SendResult]):
         if self._attempt is None:
             super().cancel()
         else:
-            self._attempt.give_up()
+            self._attempt.forget()
             self._attempt = None
             self._error = ClosedError(CANCELLED)
             self.ended()

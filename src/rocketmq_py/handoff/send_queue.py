@@ -13,8 +13,9 @@ from rocketmq_py.errors import ClosedError, Delivery, InvalidMessageError, Rocke
 from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.message import Message, SendResult
-from rocketmq_py.producer.pending import FailureLog, Outstanding, PendingSend
-from rocketmq_py.producer.send_request import Destination, Stored, send_result
+from rocketmq_py.producer.outcome import FailureLog, Outstanding, Stored, send_result
+from rocketmq_py.producer.pending import PendingSend
+from rocketmq_py.producer.send_request import Destination
 
 logger: Final = logging.getLogger("rocketmq_py.handoff")
 

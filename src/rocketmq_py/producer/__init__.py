@@ -1,4 +1,10 @@
-"""Sending: choose a queue, send, retry, learn; batches, hooks, transactions and requests."""
+"""Producers: awaited, pipelined, batched and transactional sends, and requests with replies.
+
+Begin with ``producer``: the methods of a Producer. ``request_builder`` validates a message and encodes it as
+a SendRequest. ``sender`` makes the attempts: ``queue_choice`` chooses the queue, ``request_router`` finds the
+connection to its broker. ``pipeline`` has the sends in flight that no task awaits, ``pending`` their handles.
+BatchingProducer (``batching``, ``accumulator``) and TransactionProducer (``transactions``) build on this.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +14,13 @@ from rocketmq_py.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from rocketmq_py.producer.batching import BatchingProducer
-    from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
     from rocketmq_py.producer.compression import Compression
-    from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
+    from rocketmq_py.producer.config import (
+        BatchingConfig,
+        BatchingOptions,
+        ProducerConfig,
+        ProducerOptions,
+    )
     from rocketmq_py.producer.hooks import EndTransactionContext, ProducerHook, SendContext, SendMode
     from rocketmq_py.producer.latency_faults import BrokerHealth, LatencyFaultPolicy
     from rocketmq_py.producer.pending import PendingReply, PendingSend
@@ -36,12 +46,10 @@ else:
         globals(),
         {
             "batching": ("BatchingProducer",),
-            "batching_config": (
-                "BatchingConfig",
-                "BatchingOptions",
-            ),
             "compression": ("Compression",),
             "config": (
+                "BatchingConfig",
+                "BatchingOptions",
                 "ProducerConfig",
                 "ProducerOptions",
             ),

@@ -1,4 +1,4 @@
-"""Which messages go together, and when: decided here, sent elsewhere. Java: ``ProduceAccumulator``."""
+"""Collects messages into batches, and decides when each batch is sent. Java: ``ProduceAccumulator``."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from rocketmq_py.producer.pending import BatchedSend, PendingBatch, PendingSend
 
 
 class ProducerBatch:
-    """Messages that go together.
+    """A batch of messages.
 
     Attributes:
-        messages: in their order.
-        pending: what becomes of them.
-        queue: the only queue that they may go to, or None for any of the topic's.
-        size: how many bytes they take at most.
-        timeout: seconds for sending it, the least of its messages'; None for the setting.
-        deadline: when they go even if they are few.
-        is_under_way: whether they have gone.
-        attempt: the first attempt, while that is under way without a task.
+        messages: the messages, in order.
+        pending: their outcomes.
+        queue: the queue that the batch must go to. None for any queue of the topic.
+        size: the largest size in bytes that the batch may take.
+        timeout: seconds for the send, the smallest timeout of its messages. None for the setting.
+        deadline: the time at which the batch is sent even if it is not full.
+        is_in_flight: whether it has been passed to the producer.
+        attempt: the first attempt, while it is in flight without a task.
     """
 
-    __slots__ = ("attempt", "deadline", "is_under_way", "messages", "pending", "queue", "size", "timeout")
+    __slots__ = ("attempt", "deadline", "is_in_flight", "messages", "pending", "queue", "size", "timeout")
 
     def __init__(self, queue: MessageQueue | None, deadline: float) -> None:
         self.messages: list[Message] = []
@@ -33,27 +33,28 @@ class ProducerBatch:
         self.size: int = 0
         self.timeout: float | None = None
         self.deadline: float = deadline
-        self.is_under_way: bool = False
+        self.is_in_flight: bool = False
         self.attempt: BatchAttempt | None = None
 
 
 class Accumulator:
-    """Collects messages into batches, and has each sent when it is full, or has waited long enough.
+    """Collects messages into batches, and sends a batch when it is full or its ``linger`` time is over.
 
-    Batches for any queue of a topic are sent side by side. Those for one queue are sent one after the other,
-    in the order of their messages, and while one is under way the next goes on growing.
+    Batches without a queue are sent concurrently. Batches for one queue are sent one after the other, in the
+    order of their messages. While one is in flight, the next continues to grow.
 
     Args:
-        linger: seconds that a batch waits for more (batchMaxDelayMs).
-        max_size: bytes that make a batch full (batchMaxBytes).
-        max_messages: messages that make a batch full.
+        linger: seconds that a batch waits for more messages (batchMaxDelayMs).
+        max_size: bytes of a full batch (batchMaxBytes).
+        max_messages: messages of a full batch.
         now: the clock, in seconds.
-        send: is given each batch when it is its turn; calls :meth:`arrived` when it is there, or has failed.
-        waits: is called when a batch begins to wait after :meth:`send_due` has said that none does.
+        send: called with each batch that is to be sent. Must call :meth:`finished` when the batch has its
+            outcome.
+        on_linger: called when a batch starts to linger after :meth:`send_due` has returned None.
 
     Attributes:
-        batches: all that have not arrived, in the order in which they were begun.
-        under_way: how many of them have gone.
+        batches: the batches without an outcome, oldest first.
+        in_flight: how many of them have been passed to ``send``.
     """
 
     def __init__(
@@ -64,23 +65,21 @@ class Accumulator:
         max_messages: int,
         now: Callable[[], float],
         send: Callable[[ProducerBatch], None],
-        waits: Callable[[], None],
+        on_linger: Callable[[], object],
     ) -> None:
         self._linger = linger
         self._max_size = max_size
         self._max_messages = max_messages
         self._now = now
         self._send = send
-        self._waits = waits
-        self._open: dict[
-            Hashable, ProducerBatch
-        ] = {}  # by where they go, and in the order of their deadlines
-        self._behind: dict[
-            MessageQueue, deque[ProducerBatch]
-        ] = {}  # what is closed, of queues with one under way
-        self._none_waits = True
+        self._on_linger = on_linger
+        # Batches that may still grow, by destination, in the order of their deadlines.
+        self._open: dict[Hashable, ProducerBatch] = {}
+        # Full batches of the queues that have a batch in flight.
+        self._queued: dict[MessageQueue, deque[ProducerBatch]] = {}
+        self._none_lingers = True
         self.batches: dict[ProducerBatch, None] = {}
-        self.under_way: int = 0
+        self.in_flight: int = 0
 
     def add(
         self,
@@ -91,21 +90,21 @@ class Accumulator:
         timeout: float | None = None,
         on_done: Callable[[PendingSend], None] | None = None,
     ) -> BatchedSend:
-        """Take a message. Return what becomes of it.
+        """Add a message to a batch. Return its pending send.
 
         Args:
-            message: what is to be sent.
-            size: how many bytes it takes at most.
-            queue: the only queue that it may go to.
-            alone: whether it cannot go together with others.
-            timeout: seconds for sending it; None for the setting.
-            on_done: called when its outcome is there.
+            message: the message.
+            size: the largest size in bytes that it may take.
+            queue: the queue that it must go to.
+            alone: whether it must be sent alone.
+            timeout: seconds for the send. None for the setting.
+            on_done: called when the message has its outcome.
         """
         key: Hashable = queue
         if queue is None:
             key = message.topic if message.wait_store_ok else (message.topic, False)
             if alone:
-                key = object()  # nothing else has this one, and nothing has to wait for its sake
+                key = object()  # a unique key
         batch = self._open.get(key)
         if batch is not None and (
             batch.size + size > self._max_size
@@ -127,9 +126,9 @@ class Accumulator:
         return pending
 
     def send_due(self, now: float) -> float | None:
-        """Have sent what has waited until ``now``. Return until when the next one waits; None if none does.
+        """Send the batches whose deadline has passed. Return the next deadline, or None if there is none.
 
-        One for a queue that has another under way is sent when that has arrived.
+        A batch for a queue with another one in flight is sent when that one has its outcome.
         """
         due = []
         deadline = None
@@ -137,63 +136,64 @@ class Accumulator:
             if batch.deadline > now:
                 deadline = batch.deadline
                 break
-            if batch.queue not in self._behind:
+            if batch.queue not in self._queued:
                 due.append(key)
         for key in due:
             self._close(key)
-        self._none_waits = deadline is None
+        self._none_lingers = deadline is None
         return deadline
 
     def send_all(self) -> None:
-        """Have sent all that waits, each queue's in its order."""
+        """Send all batches without waiting for their deadlines. Queues keep their order."""
         for key in list(self._open):
             self._close(key)
 
-    def arrived(self, batch: ProducerBatch, now: float) -> None:
-        """Note that a batch has its outcome, and have sent what waited for that."""
+    def finished(self, batch: ProducerBatch, now: float) -> None:
+        """Remove a batch that has its outcome, and send the next batch of its queue."""
         del self.batches[batch]
-        self.under_way -= 1
+        self.in_flight -= 1
         queue = batch.queue
         if queue is None:
             return
-        behind = self._behind[queue]
-        if behind:
-            self._ship(behind.popleft())
+        queued = self._queued[queue]
+        if queued:
+            self._start(queued.popleft())
             return
-        del self._behind[queue]
+        del self._queued[queue]
         following = self._open.get(queue)
         if following is not None and following.deadline <= now:
             self._close(queue)
 
     def abandon(self) -> list[ProducerBatch]:
-        """Forget everything, and return what has not arrived."""
-        left = list(self.batches)
+        """Remove and return all batches without an outcome."""
+        abandoned = list(self.batches)
         self.batches.clear()
         self._open.clear()
-        self._behind.clear()
-        self.under_way = 0
-        return left
+        self._queued.clear()
+        self.in_flight = 0
+        return abandoned
 
     def _begin(self, key: Hashable, queue: MessageQueue | None) -> ProducerBatch:
         batch = ProducerBatch(queue, self._now() + self._linger)
         self.batches[batch] = None
         self._open[key] = batch
-        if self._none_waits:
-            self._none_waits = False
-            self._waits()
+        if self._none_lingers:
+            self._none_lingers = False
+            self._on_linger()
         return batch
 
     def _close(self, key: Hashable) -> None:
+        """Send a batch, or queue it behind the batch in flight of the same queue."""
         batch = self._open.pop(key)
         if batch.queue is None:
-            self._ship(batch)
-        elif batch.queue in self._behind:
-            self._behind[batch.queue].append(batch)
+            self._start(batch)
+        elif batch.queue in self._queued:
+            self._queued[batch.queue].append(batch)
         else:
-            self._behind[batch.queue] = deque()
-            self._ship(batch)
+            self._queued[batch.queue] = deque()
+            self._start(batch)
 
-    def _ship(self, batch: ProducerBatch) -> None:
-        batch.is_under_way = True
-        self.under_way += 1
+    def _start(self, batch: ProducerBatch) -> None:
+        batch.is_in_flight = True
+        self.in_flight += 1
         self._send(batch)

@@ -1,4 +1,4 @@
-"""The bound on what is under way: whoever finds no space waits in turn."""
+"""Admission control: bounds the sends in flight and their bytes. Further senders wait in FIFO order."""
 
 from __future__ import annotations
 
@@ -7,47 +7,47 @@ from collections.abc import Callable
 import trio
 
 YIELD_EVERY = 128
-"""About two milliseconds of pipelined sends."""
+"""Pipelined sends take about two milliseconds for this many messages."""
 
 
 class Admission:
-    """Bounds how many sends are under way, and their bytes. One that is larger than the bound goes alone.
+    """Bounds the number of sends in flight, and their bytes. A send above the bound of bytes goes alone.
 
     Args:
-        most: how many may be under way.
-        most_bytes: how many bytes they may have together.
-        on_full: called when somebody begins to wait: it may make space.
-        yield_every: a sender that always finds space lets other tasks run after so many sends.
+        max_count: the largest number of sends in flight.
+        max_bytes: the largest number of bytes in flight.
+        on_full: called when a task starts to wait. It may free space.
+        yield_every: a task that always finds space yields to other tasks after this many sends.
 
     Attributes:
-        count: how many are under way.
-        bytes: how many bytes they have together.
-        is_wanted: whether somebody waits.
+        count: sends in flight.
+        bytes: bytes in flight.
+        has_waiters: whether tasks wait for space.
     """
 
     def __init__(
         self,
-        most: float,
-        most_bytes: int,
+        max_count: float,
+        max_bytes: int,
         on_full: Callable[[], None] | None = None,
         *,
         yield_every: int = YIELD_EVERY,
     ) -> None:
-        self._most = most
-        self._most_bytes = most_bytes
+        self._max_count = max_count
+        self._max_bytes = max_bytes
         self._on_full = on_full
         self._waiting: dict[trio.lowlevel.Task, int] = {}
-        self.is_wanted: bool = False
+        self.has_waiters: bool = False
         self._until_yield = self._yield_every = yield_every
         self.count: int = 0
         self.bytes: int = 0
 
     def enter_nowait(self, size: int) -> bool:
-        """Take space for one of so many bytes, if nothing has to be waited for; else :meth:`enter` is due."""
+        """Admit a send of ``size`` bytes if it need not wait. Return False otherwise: await :meth:`enter`."""
         if (
             self._until_yield
-            and not self.is_wanted
-            and ((self.count < self._most and self.bytes + size <= self._most_bytes) or not self.count)
+            and not self.has_waiters
+            and ((self.count < self._max_count and self.bytes + size <= self._max_bytes) or not self.count)
         ):
             self._until_yield -= 1
             self.count += 1
@@ -56,9 +56,9 @@ class Admission:
         return False
 
     async def enter(self, size: int) -> None:
-        """Take space for one of so many bytes, waiting for it in turn. When cancelled, none is taken.
+        """Wait for space for a send of ``size`` bytes. If cancelled, the send is not admitted.
 
-        It is a cancellation point always, and lets other tasks run when it waits or now and then.
+        Always a cancellation point. Yields to other tasks when it waits, and every ``yield_every`` sends.
         """
         if self._until_yield:
             self._until_yield -= 1
@@ -66,40 +66,40 @@ class Admission:
         else:
             self._until_yield = self._yield_every
             await trio.lowlevel.checkpoint()
-        if self.count and (self._waiting or self.count >= self._most or self.bytes + size > self._most_bytes):
+        if self._waiting or not self._fits(size):
             await self._wait(size)
         else:
             self.count += 1
             self.bytes += size
 
     def leave(self, size: int, count: int = 1) -> None:
-        """Give back the space of so many that have so many bytes together."""
+        """Release the space of ``count`` sends of ``size`` bytes in total."""
         self.count -= count
         self.bytes -= size
-        if self.is_wanted:
-            self.admit()
+        if self.has_waiters:
+            self._admit_waiters()
 
     def _fits(self, size: int) -> bool:
-        return not self.count or (self.count < self._most and self.bytes + size <= self._most_bytes)
+        return not self.count or (self.count < self._max_count and self.bytes + size <= self._max_bytes)
 
     async def _wait(self, size: int) -> None:
         task = trio.lowlevel.current_task()
         self._waiting[task] = size
-        self.is_wanted = True
+        self.has_waiters = True
         if self._on_full is not None:
             self._on_full()
 
         def abort(_: object) -> trio.lowlevel.Abort:
             del self._waiting[task]
-            self.admit()  # a smaller one behind it may fit
+            self._admit_waiters()  # a smaller send behind it may fit
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def admit(self) -> None:
-        """Give space to those who wait, first come first served, as long as the first of them fits.
+    def _admit_waiters(self) -> None:
+        """Admit waiting sends in FIFO order, as long as the first one fits.
 
-        It is taken here, on the waiting task's behalf: nobody can slip in before it runs.
+        The space is taken here, before the waiting task runs, so that no other task can take it first.
         """
         while self._waiting:
             task, size = next(iter(self._waiting.items()))
@@ -109,4 +109,4 @@ class Admission:
             self.count += 1
             self.bytes += size
             trio.lowlevel.reschedule(task)
-        self.is_wanted = False
+        self.has_waiters = False

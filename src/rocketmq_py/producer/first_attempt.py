@@ -1,4 +1,4 @@
-"""Sends without a task for as long as only the broker's answer is missing."""
+"""The first attempt of an awaited send, without a task that waits for the answer."""
 
 from __future__ import annotations
 
@@ -8,42 +8,43 @@ from typing import TypeAlias
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import SendResult
 from rocketmq_py.producer.batch import BatchResults
-from rocketmq_py.producer.send_request import Outcome, SendRequest, Stored, send_result
+from rocketmq_py.producer.outcome import Outcome, Stored, send_result
+from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.producer.sender import Sender
 
 OnAnswer: TypeAlias = Callable[[Stored | SendResult | None], None]
-"""Called once when the first attempt has its answer: with what the broker has stored, or with None if
+"""Called once with the outcome of the first attempt: the acknowledgement, or None if
 :meth:`FirstAttempt.rest` must be awaited."""
 
 
+# Fast path: no task per send, saves 40 % of awaited sends of the asyncio and threads APIs.
 class FirstAttempt:
-    """The first attempt of an awaited send, made without a task. Nearly always there is no other.
-
-    Fast path: a task per send costs the asyncio and threads APIs 40 % of the CPU of an awaited send.
+    """The first attempt of an awaited send.
 
     Args:
         sender: sends requests to brokers.
         request: the request.
-        on_answer: called with the answer, if ``is_under_way`` is true.
+        on_answer: called with the answer, if ``is_in_flight`` is true.
 
     Attributes:
-        is_under_way: whether the request was written and waits for its answer. If not, :meth:`rest` must be
+        is_in_flight: whether the request was written and waits for its answer. If not, :meth:`rest` must be
             awaited.
     """
 
-    __slots__ = ("_error", "_on_answer", "_request", "_sender", "is_under_way")
+    __slots__ = ("_error", "_on_answer", "_request", "_sender", "is_in_flight")
 
     def __init__(self, sender: Sender, request: SendRequest, on_answer: OnAnswer) -> None:
         self._sender = sender
         self._request = request
         self._on_answer = on_answer
         self._error: RocketMQError | None = None
-        request.on_done, request.on_answer, request.is_awaited = self._answered, sender.on_answer, True
-        self.is_under_way: bool = not request.may_be_compressed and sender.write_now(request)
+        request.on_done, request.on_answer = self._answered, sender.on_answer
+        request.is_retried_by_caller = True
+        self.is_in_flight: bool = not request.may_be_compressed and sender.write_now(request)
 
     def _answered(self, request: SendRequest, outcome: Outcome) -> None:
-        self.is_under_way = False
-        del request.on_done  # the two would refer to each other
+        self.is_in_flight = False
+        del request.on_done  # it is a reference cycle
         if isinstance(outcome, RocketMQError):
             self._error = outcome
             self._on_answer(None)
@@ -55,9 +56,9 @@ class FirstAttempt:
         """Make the remaining attempts. Returns, raises and is cancelled as :meth:`Producer.send`."""
         return await self._sender.deliver(self._request, self._error)
 
-    def give_up(self) -> None:
+    def forget(self) -> None:
         """Ignore the answer. The message may still be stored."""
-        self.is_under_way = False
+        self.is_in_flight = False
         self._request.forget()
 
 

@@ -1,4 +1,4 @@
-"""Hooks: a user's own code around sends and around the ends of transactions."""
+"""Hooks: user code that runs before and after sends, and before and after the end of transactions."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ class SendMode(enum.Enum):
 
 @attrs.define(kw_only=True, eq=False)
 class SendContext:
-    """One send, as hooks see it; all its tries together. Java: ``SendMessageContext``, one for each try.
+    """A send with all its attempts, as hooks see it. Java: ``SendMessageContext``, one for each attempt.
 
     Attributes:
-        producer_group: the sender's group.
-        client_id: what brokers know the sender by.
-        mode: how it is sent.
-        messages: what is sent: one, or all of a batch. ``before_send`` may put others in their places, with
-            further properties for example.
-        is_half: whether it begins a transaction.
-        started_ms: when the send began, epoch milliseconds.
-        results: one for each message that was stored; none before ``after_send``, and for oneway sends.
-        error: why it failed, or was cancelled; else None.
-        seconds: how long all tries took together, in ``after_send``.
-        state: a hook's own notes between ``before_send`` and ``after_send``, by a key of its choice.
-        started: when the tries began, on trio's clock.
-        requests: the requests (the producer's affair).
+        producer_group: the producer group.
+        client_id: the id of the client.
+        mode: how the message is sent.
+        messages: the message, or all messages of a batch. ``before_send`` may replace them, for example to
+            add properties.
+        is_half: whether the message is the half message of a transaction.
+        started_ms: the start of the send, epoch milliseconds.
+        results: the result of each message that was stored. Empty before ``after_send`` and for oneway sends.
+        error: the error, or the cancellation, that ended the send. None if it succeeded.
+        seconds: the duration of all attempts, in ``after_send``.
+        state: values that a hook keeps between ``before_send`` and ``after_send``, by a key of its choice.
+        started: the start of the first attempt, on trio's clock.
+        requests: internal.
     """
 
     producer_group: str
@@ -63,22 +63,22 @@ class SendContext:
 
     @property
     def message_ids(self) -> list[str]:
-        """The ids that this client gave the messages; none before ``after_send``."""
+        """The ids of the messages. Empty before ``after_send``."""
         return [one for request in self.requests for one in request.message_id.split(",")]
 
     @property
     def queue(self) -> MessageQueue | None:
-        """Where the last try went; None if there was none."""
+        """The queue of the last attempt. None before the first."""
         return self.requests[-1].queue if self.requests else None
 
     @property
     def broker_address(self) -> str:
-        """The broker of the last try; empty if there was none."""
+        """The address of the broker of the last attempt. Empty before the first."""
         return self.requests[-1].address if self.requests else ""
 
     @property
     def retries(self) -> int:
-        """How many tries failed."""
+        """The number of failed attempts."""
         return sum(request.failures for request in self.requests)
 
 
@@ -87,16 +87,16 @@ class EndTransactionContext:
     """The end of a transaction, as hooks see it. Java: ``EndTransactionContext``.
 
     Attributes:
-        producer_group: the sender's group.
-        client_id: what brokers know the sender by.
-        topic: the message's.
-        message_id: the id that its sender gave it.
-        transaction_id: the transaction's id.
+        producer_group: the producer group.
+        client_id: the id of the client.
+        topic: the topic of the message.
+        message_id: the id of the message.
+        transaction_id: the id of the transaction.
         state: ``"commit"``, ``"rollback"`` or ``"unknown"``.
-        from_check: whether it answers a broker's check.
-        broker_address: the broker that is told.
-        message: the half message: as it was sent, or as the broker that checks stored it.
-        error: why the broker could not be told, else None; known in ``after_end_transaction``.
+        from_check: whether this answers a broker's check.
+        broker_address: the address of the broker.
+        message: the half message, as it was sent, or as the broker that checks stored it.
+        error: the error of the report to the broker, in ``after_end_transaction``. None if it was sent.
     """
 
     producer_group: str
@@ -112,31 +112,31 @@ class EndTransactionContext:
 
 
 class ProducerHook:
-    """Code around a producer's sends: override what is needed, as a plain or an ``async`` method.
+    """Base class of hooks. Override the methods you need, as plain or ``async`` methods.
 
-    Hooks are called in the order in which they were added. An exception of theirs is logged and changes
-    nothing, but one of ``check_forbidden``, which forbids the send. Java: ``SendMessageHook``,
+    Hooks are called in the order in which they were added. Their exceptions are logged and do not affect the
+    send. Only an exception of ``check_forbidden`` prevents it. Java: ``SendMessageHook``,
     ``CheckForbiddenHook``, ``EndTransactionHook``.
     """
 
     def check_forbidden(self, context: SendContext) -> Awaitable[None] | None:
-        """Raise to forbid the send: the sender gets SendForbiddenError, and nothing is sent."""
+        """Raise to forbid the send. The caller gets SendForbiddenError, and nothing is sent."""
         return None
 
     def before_send(self, context: SendContext) -> Awaitable[None] | None:
-        """Look at what is about to be sent, or change ``context.messages``."""
+        """Run before a send. May change ``context.messages``."""
         return None
 
     def after_send(self, context: SendContext) -> Awaitable[None] | None:
-        """Look at what became of it, before the sender does. Called once for each ``before_send``."""
+        """Run after a send, before the caller gets the result. Called once for each ``before_send``."""
         return None
 
     def before_end_transaction(self, context: EndTransactionContext) -> Awaitable[None] | None:
-        """Look at what the broker is about to be told."""
+        """Run before the outcome of a transaction is reported to the broker."""
         return None
 
     def after_end_transaction(self, context: EndTransactionContext) -> Awaitable[None] | None:
-        """Look at what the broker was told."""
+        """Run after the outcome of a transaction was reported to the broker, or could not be."""
         return None
 
 
@@ -144,7 +144,7 @@ class Hooks:
     """The hooks of one producer.
 
     Attributes:
-        all: in the order in which they were added.
+        all: the hooks, in the order in which they were added.
     """
 
     def __init__(self) -> None:
@@ -161,14 +161,14 @@ class Hooks:
 
     @asynccontextmanager
     async def around(self, context: SendContext) -> AsyncIterator[SendContext]:
-        """Call the hooks before and after what happens inside. Raises SendForbiddenError."""
+        """Call the hooks before and after the block. Raises SendForbiddenError."""
         async with self.before(context):
             yield context
         await self.after_send(context)
 
     @asynccontextmanager
     async def before(self, context: SendContext) -> AsyncIterator[SendContext]:
-        """Call ``check_forbidden`` and ``before_send`` of all, and the hooks after where the block raises.
+        """Call ``check_forbidden`` and ``before_send`` before the block, and ``after_send`` if it raises.
 
         Raises SendForbiddenError.
         """
@@ -178,7 +178,7 @@ class Hooks:
                 if outcome is not None:
                     await outcome
             except Exception as error:
-                raise SendForbiddenError(f"{type(hook).__name__} forbids to send it: {error}") from error
+                raise SendForbiddenError(f"{type(hook).__name__} forbids the send: {error}") from error
         for hook in tuple(self.all):
             await call_hook(hook.before_send, context, logger, "message")
         context.started = trio.current_time()
@@ -189,18 +189,18 @@ class Hooks:
             raise
 
     async def after_send(self, context: SendContext, error: BaseException | None = None) -> None:
-        """Call ``after_send`` of all."""
+        """Call ``after_send`` of all hooks."""
         context.seconds = trio.current_time() - context.started
         context.error = error
         for hook in tuple(self.all):
             await call_hook(hook.after_send, context, logger, "message")
 
     async def before_end_transaction(self, context: EndTransactionContext) -> None:
-        """Call ``before_end_transaction`` of all."""
+        """Call ``before_end_transaction`` of all hooks."""
         for hook in tuple(self.all):
             await call_hook(hook.before_end_transaction, context, logger, "message")
 
     async def after_end_transaction(self, context: EndTransactionContext) -> None:
-        """Call ``after_end_transaction`` of all."""
+        """Call ``after_end_transaction`` of all hooks."""
         for hook in tuple(self.all):
             await call_hook(hook.after_end_transaction, context, logger, "message")

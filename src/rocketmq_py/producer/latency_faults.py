@@ -1,4 +1,4 @@
-"""Which brokers a producer goes round for a while, because they answered late or not at all."""
+"""The latency-fault strategy: brokers that answered late, or failed, are avoided for a while."""
 
 from __future__ import annotations
 
@@ -39,38 +39,41 @@ def _rising_latencies(_: object, attribute: attrs.Attribute[Any], value: tuple[f
         or any(not low < high for low, high in itertools.pairwise((*value, math.inf)))
     ):
         raise ConfigurationError(
-            f"{attribute.name} is {value!r}; it must be one or more finite seconds, each above the one before"
+            f"{attribute.name} is {value!r}; it must be one or more finite numbers of seconds in rising order"
         )
 
 
-def _no_falling_times(
+def _one_per_latency(
     policy: LatencyFaultPolicy, attribute: attrs.Attribute[Any], value: tuple[float, ...]
 ) -> None:
     if len(value) != len(policy.latencies):
         raise ConfigurationError(
-            f"{attribute.name} has {len(value)} times for {len(policy.latencies)} latencies; each has one"
+            f"{attribute.name} has {len(value)} entries; it must have one for each of the "
+            f"{len(policy.latencies)} latencies"
         )
     if any(not low <= high < math.inf for low, high in itertools.pairwise((0.0, *value))):
         raise ConfigurationError(
-            f"{attribute.name} is {value!r}; it must be finite seconds, 0 or more, none below the one before"
+            f"{attribute.name} is {value!r}; it must be finite numbers of seconds from 0 on that do not fall"
         )
 
 
 @attrs.frozen(kw_only=True)
 class LatencyFaultPolicy:
-    """A table: how long a broker is passed over after an answer of such a latency. Java: ``MQFaultStrategy``.
+    """How long a producer avoids a broker, by the latency of its last answer. Java: ``MQFaultStrategy``.
+
+    The policy is a table. A row applies from its latency up to the latency of the next row.
 
     Args:
-        latencies: seconds, rising: a row holds from its latency on, up to the next row's (latencyMax).
-        unavailable: for each row the seconds for which the broker is passed over (notAvailableDuration).
-        error_latency: seconds that a failed send counts as.
-        detect: brokers that cannot be reached are probed in the background, and stay out until one of
-            the probes is answered (startDetectorEnable).
-        latest_decides: only the latest answer of a broker counts, so that a quick one ends its time at
-            once, as in 4.x; else its longest time runs out first, as in 5.x.
+        latencies: the latency of each row in seconds, rising (latencyMax).
+        unavailable: for each row, the seconds for which the broker is avoided (notAvailableDuration).
+        error_latency: the latency in seconds that a failed send counts as.
+        detect: probe unreachable brokers in the background, and avoid them until a probe is answered
+            (startDetectorEnable).
+        latest_decides: True: only the last answer of a broker counts, so a fast answer ends the avoidance,
+            as in Java 4.x. False: the longest avoidance runs out first, as in Java 5.x.
 
     Raises:
-        ConfigurationError: a field is not what is allowed.
+        ConfigurationError: a field has an invalid value.
     """
 
     JAVA_4: ClassVar[LatencyFaultPolicy]
@@ -80,19 +83,19 @@ class LatencyFaultPolicy:
     until a probe reaches it."""
 
     latencies: tuple[float, ...] = attrs.field(converter=_latencies, validator=_rising_latencies)
-    unavailable: tuple[float, ...] = attrs.field(converter=_unavailable, validator=_no_falling_times)
+    unavailable: tuple[float, ...] = attrs.field(converter=_unavailable, validator=_one_per_latency)
     error_latency: float = attrs.field(validator=positive)
     detect: bool = attrs.field(default=False, validator=flag)
     latest_decides: bool = attrs.field(default=True, validator=flag)
 
     def unavailable_for(self, latency: float) -> float:
-        """Return the seconds to pass a broker over that took ``latency`` seconds to answer."""
+        """Return for how many seconds to avoid a broker that took ``latency`` seconds to answer."""
         rows = bisect.bisect_right(self.latencies, latency)
         return self.unavailable[rows - 1] if rows else 0.0
 
     @property
     def tolerated(self) -> float:
-        """The latency, in seconds, from which on a broker is passed over; infinite if there is none."""
+        """The lowest latency in seconds for which a broker is avoided. Infinite if there is none."""
         rows = zip(self.latencies, self.unavailable, strict=True)
         return next((latency for latency, seconds in rows if seconds > 0), math.inf)
 
@@ -115,10 +118,10 @@ _BY_NAME = {"4.x": LatencyFaultPolicy.JAVA_4, "5.x": LatencyFaultPolicy.JAVA_5}
 
 
 def latency_fault_policy(value: LatencyFaultPolicy | str | bool | None) -> LatencyFaultPolicy | None:
-    """Return the policy that a setting stands for (an attrs converter).
+    """Return the policy of the setting ``latency_faults`` (an attrs converter).
 
-    None and False are off, True is the table of Java 4.x, "4.x" and "5.x" are those of the Java clients.
-    Raises ConfigurationError for anything else.
+    None and False switch the strategy off. True and "4.x" mean JAVA_4, "5.x" means JAVA_5. Raises
+    ConfigurationError for anything else.
     """
     if value is None or value is False:
         return None
@@ -129,19 +132,19 @@ def latency_fault_policy(value: LatencyFaultPolicy | str | bool | None) -> Laten
     if isinstance(value, str) and value in _BY_NAME:
         return _BY_NAME[value]
     raise ConfigurationError(
-        f"latency_faults is {value!r}; None, False, True, '4.x', '5.x' and a LatencyFaultPolicy are allowed"
+        f"latency_faults is {value!r}; it must be None, False, True, '4.x', '5.x' or a LatencyFaultPolicy"
     )
 
 
 @attrs.frozen
 class BrokerHealth:
-    """What is held against a broker.
+    """A broker that answered late or failed.
 
     Attributes:
         broker_name: the broker.
-        latency: seconds that its latest answer took; a failed send counts as the policy's ``error_latency``.
-        unavailable_for: seconds that it still is passed over by the table, 0.0 when they are over.
-        reachable: False from a send that did not reach it until a probe or an answer shows that it is back.
+        latency: seconds that its last answer took. A failed send counts as the policy's ``error_latency``.
+        unavailable_for: seconds for which the table still avoids it. 0.0 if that time is over.
+        reachable: False after a send that did not reach it, until it answers a probe or a send.
     """
 
     broker_name: str
@@ -161,19 +164,19 @@ _NO_FAULT = _Fault(0.0, -math.inf, True)
 
 
 class LatencyFaults:
-    """The brokers that answered late or failed, and until when. Java: ``LatencyFaultToleranceImpl``.
+    """The table of brokers that answered late or failed. Java: ``LatencyFaultToleranceImpl``.
 
-    Brokers in good order have no entry: an answer in time costs a look-up, and Java cannot tell a broker
-    without an entry from one whose time is over either.
+    Healthy brokers have no entry. Java does not distinguish a broker without an entry from one whose time is
+    over either.
 
     Args:
-        policy: how long a broker is passed over.
+        policy: how long to avoid a broker.
         now: the clock, in seconds.
-        rng: where the choice among the better brokers starts.
+        rng: chooses the first of the better brokers.
 
     Attributes:
-        tolerated: seconds that an answer may take without being held against its broker.
-        all_clear: whether nothing is held against any broker: an answer in time need not be recorded then.
+        tolerated: latencies below this many seconds do not count against a broker.
+        all_clear: whether no broker has an entry. Answers below ``tolerated`` need not be recorded then.
     """
 
     def __init__(self, policy: LatencyFaultPolicy, *, now: Callable[[], float], rng: random.Random) -> None:
@@ -185,39 +188,41 @@ class LatencyFaults:
         self._counter = itertools.count(rng.randrange(1024))
 
     def record(self, broker_name: str, latency: float) -> None:
-        """Note that the broker answered a send after ``latency`` seconds; it can be reached."""
+        """Record that the broker answered a send after ``latency`` seconds."""
         if latency >= self.tolerated or broker_name in self._faults:
             self._note(broker_name, latency, reachable=True)
 
     def failed(self, broker_name: str, *, reachable: bool) -> None:
-        """Note that a send to the broker failed: it counts as the policy's ``error_latency``.
+        """Record that a send to the broker failed.
 
-        Java compares brokers by how long the failure took: one that refuses connections at once would be
-        better than one that is slow.
+        It counts as an answer after the policy's ``error_latency``. Java takes the time until the failure,
+        which would rate a broker that refuses connections above a slow one.
 
-        ``reachable`` is False when there was no connection, when it broke, or when no answer came in time.
-        It makes a difference only to a policy that detects.
+        Args:
+            broker_name: the broker.
+            reachable: False if there was no connection, if it broke, or if the answer timed out. Matters only
+                to a policy that detects.
         """
         self._note(broker_name, self.policy.error_latency, reachable=reachable or not self.policy.detect)
 
     def is_available(self, broker_name: str) -> bool:
-        """Whether nothing is held against the broker: its time is over, and it can be reached.
+        """Whether the broker is reachable and its time in the table is over.
 
-        Java 5.x looks at the time alone here, and so fails once more each time that it is over.
+        Java 5.x checks the time only, so that another send fails each time that it is over.
         """
         fault = self._faults.get(broker_name)
         return fault is None or (fault.reachable and self._now() >= fault.until)
 
     def is_reachable(self, broker_name: str) -> bool:
-        """Whether sends reach the broker, as far as is known; always, if the policy does not detect."""
+        """Whether the last send or probe reached the broker. Always true if the policy does not detect."""
         return self._faults.get(broker_name, _NO_FAULT).reachable
 
     def one_of_the_better(self, broker_names: Collection[str]) -> str | None:
-        """Return one of the better half of these brokers, another one in turn each time.
+        """Return a broker of the better half of these, by round robin. None if no broker is reachable.
 
-        Best is an available one, then one whose latest answer was quicker, then one whose time is over
-        sooner. Those that cannot be reached are left out; None if that leaves none.
-        Java: ``pickOneAtLeast`` of 4.x, which looks at the brokers of all topics; that of 5.x is random.
+        Available brokers rank first, then those with the lower latency, then those whose time is over sooner.
+        Unreachable brokers are left out. Java: ``pickOneAtLeast``, which in 4.x ranks the brokers of all
+        topics, and in 5.x chooses at random.
         """
         reachable = [name for name in dict.fromkeys(broker_names) if self.is_reachable(name)]
         if not reachable:
@@ -227,24 +232,24 @@ class LatencyFaults:
         return reachable[next(self._counter) % better]
 
     def unreachable(self) -> Collection[str]:
-        """Return the brokers that wait for a probe to reach them."""
+        """Return the brokers to probe."""
         return [name for name, fault in self._faults.items() if not fault.reachable]
 
     def reached(self, broker_name: str) -> None:
-        """Note that a probe reached the broker. The time that the table gives it runs on."""
+        """Record that the broker answered a probe. Its time in the table continues."""
         fault = self._faults.get(broker_name)
         if fault is not None and not fault.reachable:
-            logger.info("broker %s can be reached again", broker_name)
+            logger.info("broker is reachable again: broker=%s", broker_name)
             self._set(broker_name, attrs.evolve(fault, reachable=True))
 
     def forget(self, known: Collection[str]) -> None:
-        """Drop what is held against brokers other than these: they are in no route any more."""
+        """Remove the entries of all brokers except ``known``, the brokers of the current routes."""
         for name in self._faults.keys() - set(known):
             del self._faults[name]
         self.all_clear = not self._faults
 
     def states(self) -> Mapping[str, BrokerHealth]:
-        """Return what is held against which broker, by name; brokers in good order are not in it."""
+        """Return the entries by broker name. Healthy brokers have none."""
         now = self._now()
         return {
             name: BrokerHealth(name, fault.latency, max(fault.until - now, 0.0), fault.reachable)
@@ -256,7 +261,7 @@ class LatencyFaults:
         until = self._now() + seconds
         before = self._faults.get(broker_name, _NO_FAULT)
         if before is _NO_FAULT and seconds:
-            logger.info("broker %s is passed over for %g s", broker_name, seconds)
+            logger.info("avoiding broker: broker=%s seconds=%g latency=%.3f", broker_name, seconds, latency)
         if not self.policy.latest_decides:
             until = max(until, before.until)
         self._set(broker_name, _Fault(latency, until, reachable))

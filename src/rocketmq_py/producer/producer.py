@@ -1,86 +1,51 @@
-"""The producer: awaited, pipelined and oneway sends, single messages and lists."""
+"""The producer: awaited, pipelined and oneway sends, batches, and requests with replies."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from threading import get_ident
-from typing import Any, Unpack
+from typing import Any
 
 import trio
 
 from rocketmq_py.arguments import check_instance, check_text, check_timeout
-from rocketmq_py.callables import check_callback, known_callbacks
-from rocketmq_py.client.client import Client
-from rocketmq_py.client.config import ClientConfig, split_options
-from rocketmq_py.client.member import Member
+from rocketmq_py.callables import check_callback
 from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
-from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
+from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.names import check_topic
-from rocketmq_py.producer.admission import Admission
+from rocketmq_py.producer.base_producer import BaseProducer
 from rocketmq_py.producer.batch import EncodedBatch, check_list
-from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
-from rocketmq_py.producer.delay_relay import delay_relay
 from rocketmq_py.producer.first_attempt import BatchAttempt, FirstAttempt, OnAnswer
-from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
-from rocketmq_py.producer.lists import Lists
-from rocketmq_py.producer.pending import Outstanding, PendingReply, PendingSend
-from rocketmq_py.producer.pipeline import Pipeline
-from rocketmq_py.producer.request_builder import RequestBuilder, check_message
-from rocketmq_py.producer.requests import Requests, reply_to
+from rocketmq_py.producer.hooks import SendMode
+from rocketmq_py.producer.outcome import Outstanding
+from rocketmq_py.producer.pending import PendingReply, PendingSend
+from rocketmq_py.producer.request_reply import reply_to
 from rocketmq_py.producer.send_request import Destination
-from rocketmq_py.producer.sender import Sender
-from rocketmq_py.producer.statistics import ProducerStatistics
-from rocketmq_py.producer.tracing import trace_sends
 from rocketmq_py.protocol.handles import RecallHandle
 
 
-class Producer(Member):
+class Producer(BaseProducer):
     """Sends messages. Java: ``DefaultMQProducer``.
 
-    Use it inside ``async with``; leaving waits until what is in flight has its result, for at most
+    Use it as an async context manager. Leaving the context waits for the sends in flight, for at most
     ``close_timeout`` seconds. Any number of tasks may send through one producer at the same time.
 
-    Where a method takes ``queue``, a MessageQueue is the only queue that the message may go to, and a
-    QueueSelector (``SelectByHash("order-7")``, or a callable of your own) chooses that: a try that fails is
-    not moved to another queue then, so that the order of what follows is kept. None lets the producer
-    choose, and choose another broker's after a failure.
+    Methods with an argument ``queue`` send to this MessageQueue only, or to the queue that this QueueSelector
+    chooses (``SelectByHash("order-7")``, or a callable). Retries use the same queue, which keeps the order of
+    messages. With None, the producer chooses the queue, and after a failure a queue of another broker.
 
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share.
-        *configs: a ProducerConfig, and a ClientConfig unless a client is shared; instead of their fields as
-            keywords, or beside some of them.
-        group: the producer group; None for DEFAULT_PRODUCER.
+        *configs: a ProducerConfig, and a ClientConfig unless a client is shared. Keywords may set fields that
+            these leave at their defaults.
+        group: the producer group. None for DEFAULT_PRODUCER.
         rng: the source of randomness, for tests that replay a run.
         **options: the fields of ProducerConfig, and those of ClientConfig unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice, or invalid.
     """
-
-    def __init__(
-        self,
-        client: str | Client | None = None,
-        *configs: ProducerConfig | ClientConfig,
-        group: str | None = None,
-        rng: random.Random | None = None,
-        **options: Unpack[ProducerOptions],
-    ) -> None:
-        own, shared = split_options(options, ProducerConfig, ClientConfig, configs=configs, group=group)
-        super().__init__(client, rng, shared)
-        self.config: ProducerConfig = ProducerConfig(**own)
-        self._sender = Sender(self.client, self.config, rng or self.client.rng)
-        self._builder = RequestBuilder(self.client, self.config)
-        self._lists = Lists(self.client, self.config, self._builder, self._sender)
-        self._hooks = Hooks()
-        admission = Admission(self.config.max_in_flight, self.config.max_in_flight_bytes)
-        self._pipeline = Pipeline(self._sender, self._hooks, admission)
-        self._delay_relay = delay_relay(self.config, self.client, self._sender.lanes.keeps_times)
-        self._tracing = trace_sends(self.config, self.client, self._hooks)
-        self._requests = Requests(self.client, self._sender, self._pipeline)
-        self.close_timeout: float = self.config.close_timeout
 
     async def send(
         self,
@@ -92,25 +57,26 @@ class Producer(Member):
         """Send a message and wait until a broker has stored it.
 
         Args:
-            message: what to send.
-            queue: where to; see the class.
-            timeout: seconds for all tries together, instead of the setting ``send_timeout``.
+            message: the message.
+            queue: the queue, or a selector; see the class.
+            timeout: seconds for all attempts together. None for the setting ``send_timeout``.
 
         Raises:
-            InvalidMessageError: no broker would take the message; nothing was sent.
-            SendForbiddenError: a hook forbade it.
-            TopicNotFoundError, NoQueueError, NameServerError: there is nowhere to send it.
-            UnsupportedByBrokerError: it has an exact time, the broker is older than 5.0, and there is no
-                ``delay_relay``.
-            BrokerError: the broker refused it. ConnectError, ConnectionLostError, RequestTimeoutError.
-                Their ``delivery`` says what is known: not sent, refused, or unknown.
+            InvalidMessageError: no broker would accept the message. Nothing was sent.
+            SendForbiddenError: a hook forbids the send.
+            TopicNotFoundError, NoQueueError, NameServerError: the topic has no queue to send to.
+            UnsupportedByBrokerError: the message is timed, the broker is older than 5.0, and ``delay_relay``
+                is not set.
+            BrokerError: the broker refused the message.
+            ConnectError, ConnectionLostError, RequestTimeoutError: the broker did not answer. ``delivery``
+                says whether the message may have been stored.
             ClosedError: the producer is not open.
 
-        When cancelled, nothing is left waiting; a request that was written may still be stored.
+        If cancelled, no attempt is left running. A broker may still store a request that was written.
         """
         self._check_open()
         if self._delay_relay is not None:
-            message = await self._delay_relay.take(message, queue)
+            message = await self._delay_relay.redirect(message, queue)
         retries = self.config.retries
         if not self._hooks.all:
             return await self._sender.deliver(self._builder.build(message, queue, timeout, retries))
@@ -127,26 +93,31 @@ class Producer(Member):
         timeout: float | None = None,
         on_done: Callable[[PendingSend], None] | None = None,
     ) -> PendingSend:
-        """Send a message without waiting for the broker: waits only for a place in flight.
+        """Send a message without waiting for the broker. Await the returned handle for the result.
 
-        Messages that one task sends leave in that order, but a broker's threads may store them in another:
-        where order matters, await each. The result, or the error after the last try, is in the
-        PendingSend: await it, or give ``on_done``, which is called with it when it is done.
-        ``timeout`` runs from when it has its place.
+        Waits only while ``max_in_flight`` sends, or ``max_in_flight_bytes``, are in flight. Messages of one
+        task are written in order, but the broker may store them in another order. If the order matters, await
+        each result before the next send.
+
+        Args:
+            message: the message.
+            queue: the queue, or a selector; see the class.
+            timeout: seconds for all attempts together, after the wait. None for the setting ``send_timeout``.
+            on_done: called with the PendingSend when the message has its result or its error.
 
         Raises:
-            ConfigurationError: ``on_done`` or a selector does not accept its arguments. At once, as
-                InvalidMessageError, SendForbiddenError and ClosedError. All else is the PendingSend's. With
-            ``delay_relay``, and an exact time, also what asking the brokers for their versions raises.
+            ConfigurationError: ``on_done`` or a selector does not accept its arguments.
+            InvalidMessageError, SendForbiddenError, ClosedError: as :meth:`send`.
+            RocketMQError: with ``delay_relay``, the brokers of a timed message could not be asked for their
+                versions.
 
-        When cancelled while it waits, the message is not sent.
+        All other errors are in the PendingSend. If cancelled while it waits, the message is not sent.
         """
-        if self._thread != get_ident():
-            self._check_open()
-        if on_done is not None and (type(on_done), getattr(on_done, "__code__", None)) not in known_callbacks:
+        self._check_open()
+        if on_done is not None:
             check_callback(on_done, "on_done")
         if self._delay_relay is not None:
-            message = await self._delay_relay.take(message, queue)
+            message = await self._delay_relay.redirect(message, queue)
         pending, retries = PendingSend(on_done), self.config.retries_pipelined
         if not self._hooks.all:
             request = self._builder.build(message, queue, timeout, retries)
@@ -159,13 +130,13 @@ class Producer(Member):
             request = self._builder.build(context.messages[0], queue, timeout, retries, context)
             request.pending = pending
             request.on_done = self._pipeline.after_hooks(context, self._pipeline.finish)
-            await self._pipeline.submit_in_turn(request)
+            await self._pipeline.wait_and_submit(request)
         return pending
 
     async def flush(self) -> None:
-        """Wait until all that was pipelined until now, requests too, has its outcome.
+        """Wait until every pipelined send, and every request, has its outcome.
 
-        What failed is not raised here: the PendingSends have it. When cancelled, everything goes on. Raises
+        Errors are not raised here. They are in the PendingSends. If cancelled, the sends continue. Raises
         ClosedError if this producer is not open.
         """
         self._check_open()
@@ -173,14 +144,14 @@ class Producer(Member):
         await self._pipeline.flush()
 
     async def send_oneway(self, message: Message, *, queue: Destination | None = None) -> None:
-        """Send a message that no broker answers: it may be lost, and nobody will know.
+        """Send a message without an acknowledgement. It may be lost without an error.
 
-        Returns when the message is in the connection's buffer. Raises as :meth:`send` for what is known
-        before that; there is one try. When cancelled, the message is not sent.
+        Returns when the message is in the connection's buffer. Raises as :meth:`send` for errors before that.
+        There are no retries. If cancelled, the message is not sent.
         """
         self._check_open()
         if self._delay_relay is not None:
-            message = await self._delay_relay.take(message, queue)
+            message = await self._delay_relay.redirect(message, queue)
         if not self._hooks.all:
             await self._sender.send_oneway(self._builder.build(message, queue, None, 0))
             return
@@ -195,31 +166,38 @@ class Producer(Member):
         queue: Destination | None = None,
         timeout: float | None = None,
     ) -> Sequence[SendResult]:
-        """Send messages of one topic together, and wait until a broker has stored them.
+        """Send messages of one topic in a batch, and wait until a broker has stored them.
 
-        They go to one queue, one after the other, unless they are more than ``max_message_size`` bytes with
-        their properties: then they go in several parts, each awaited before the next, and each to a queue
-        of its own if ``queue`` is None. A BatchingProducer makes batches by itself.
+        They are stored in one queue in order. If they take more than ``max_message_size`` bytes with their
+        properties, they are sent in several batches, one after the other, and each to a queue of its own if
+        ``queue`` is None. A BatchingProducer collects batches by itself.
 
-        Returns each message's own result, in the order of the messages.
+        Args:
+            messages: the messages.
+            queue: the queue, or a selector; see the class.
+            timeout: seconds for all attempts of one batch. None for the setting ``send_timeout``.
+
+        Returns the result of each message, in order.
 
         Raises:
-            InvalidMessageError: there is no message, or one that cannot be in a batch: of another topic or
-                another ``wait_store_ok`` or, without ``queue``, sharding key; delayed, or too large. Nothing
-                was sent.
-            BatchError: some parts were stored before one failed; it has their results.
-            others: as :meth:`send`.
+            InvalidMessageError: the list is empty, or a message is too large, delayed, or differs from the
+                others in its topic, ``wait_store_ok`` or, without ``queue``, sharding key. Nothing was sent.
+            BatchError: some batches were stored before one failed. The error has their results.
+            RocketMQError: as :meth:`send`.
 
-        When cancelled, nothing is left waiting; parts that were written may still be stored.
+        If cancelled, no attempt is left running. A broker may still store batches that were written.
         """
         self._check_open()
         check_list(messages)
         if not self._hooks.all:
-            return await self._lists.send(messages, queue, timeout)
+            return await self._batch_sender.send(messages, queue, timeout)
         async with self._hooks.around(self._context(SendMode.AWAITED, messages)) as context:
             if len(context.messages) != len(messages):
-                raise InvalidMessageError("a hook must not change how many messages there are")
-            results = await self._lists.send(context.messages, queue, timeout, context)
+                raise InvalidMessageError(
+                    f"a hook changed the number of messages of a batch from {len(messages)} to "
+                    f"{len(context.messages)}; before_send may only replace messages"
+                )
+            results = await self._batch_sender.send(context.messages, queue, timeout, context)
             context.results = results
         return results
 
@@ -262,22 +240,22 @@ class Producer(Member):
         """Send a request and wait for the reply that a consumer sends with :meth:`reply`.
 
         Args:
-            message: what is asked.
-            queue: where to; see the class.
-            timeout: seconds for sending and for the reply together, instead of ``send_timeout``. The
-                request carries it as its TTL.
+            message: the request.
+            queue: the queue, or a selector; see the class.
+            timeout: seconds for sending and for the reply together. None for the setting ``send_timeout``.
+                The request carries it as its TTL.
 
         Raises:
             ReplyTimeoutError: no reply came in time.
-            others: as :meth:`send`, when the request could not be sent.
+            RocketMQError: as :meth:`send`, if the request could not be sent.
 
-        When cancelled, nobody waits for the reply any more; one that still comes is dropped.
+        If cancelled, a reply that still arrives is dropped.
         """
         pending = await self.submit_request(message, queue=queue, timeout=timeout)
         try:
             return await pending
         finally:
-            self._requests.forget(pending)
+            self._replies.forget(pending)
 
     async def submit_request(
         self,
@@ -287,44 +265,53 @@ class Producer(Member):
         timeout: float | None = None,
         on_done: Callable[[PendingReply], None] | None = None,
     ) -> PendingReply:
-        """Send a request without waiting for its reply: waits only for a place in flight and a connection.
+        """Send a request without waiting for its reply. Await the returned handle for the reply.
 
-        The reply, or the error, is in the PendingReply: await it, or give ``on_done``, which is called once
-        with it when it is done. The arguments and the errors are those of :meth:`request`; only
-        InvalidMessageError, SendForbiddenError and ClosedError are raised at once.
+        Waits as :meth:`submit`. The arguments are those of :meth:`request`. ``on_done`` is called with the
+        PendingReply when it has the reply or an error.
 
-        When cancelled while it waits, the request is not sent.
+        Raises:
+            ConfigurationError: ``on_done`` or a selector does not accept its arguments.
+            InvalidMessageError, SendForbiddenError, ClosedError: as :meth:`send`.
+
+        All other errors are in the PendingReply. If cancelled while it waits, the request is not sent.
         """
         self._check_open()
         if on_done is not None:
             check_callback(on_done, "on_done")
-        pending = self._requests.new_pending()
+        pending = self._replies.new_pending()
         if on_done is not None:
             pending.add_done_callback(on_done)
         check_timeout(timeout)
         timeout = self.config.send_timeout if timeout is None else timeout
-        retries, properties = self.config.retries_pipelined, self._requests.properties(pending, timeout)
+        retries, properties = self.config.retries_pipelined, self._replies.properties(pending, timeout)
         if not self._hooks.all:
             request = self._builder.build(message, queue, timeout, retries, system_properties=properties)
-            await self._requests.submit(request, pending)
+            await self._replies.submit(request, pending)
             return pending
         async with self._hooks.before(self._context(SendMode.PIPELINED, [message])) as context:
             request = self._builder.build(
                 context.messages[0], queue, timeout, retries, context, system_properties=properties
             )
-            await self._requests.submit(request, pending, self._pipeline.after_hooks(context))
+            await self._replies.submit(request, pending, self._pipeline.after_hooks(context))
         return pending
 
     async def reply(
         self, request: ReceivedMessage, body: bytes, *, timeout: float | None = None
     ) -> SendResult:
-        """Reply to a request that a consumer received: ``body`` goes to whoever waits for it.
+        """Reply to a request that a consumer received.
+
+        Args:
+            request: the request.
+            body: the body of the reply.
+            timeout: seconds for all attempts together. None for the setting ``send_timeout``.
 
         Raises:
-            InvalidMessageError: the message is no request.
-            others: as :meth:`send`; BrokerError where who asked has gone.
+            InvalidMessageError: the message is not a request.
+            BrokerError: the requesting client is gone.
+            RocketMQError: as :meth:`send`.
 
-        When cancelled, nothing is left waiting; a reply that was written may still arrive.
+        If cancelled, no attempt is left running. A reply that was written may still arrive.
         """
         self._check_open()
         message, properties, queue = reply_to(check_instance(request, "request", ReceivedMessage), body)
@@ -335,20 +322,21 @@ class Producer(Member):
         )
 
     async def recall(self, topic: str, recall_handle: str) -> str:
-        """Take a timed message back before it is delivered; brokers 5.x only. Java: ``recallMessage``.
+        """Recall a timed message before it is delivered. Brokers 5.x only. Java: ``recallMessage``.
 
         Args:
-            topic: the message's topic.
-            recall_handle: of its SendResult.
+            topic: the topic of the message.
+            recall_handle: the handle in its SendResult.
 
         Returns the message's id.
 
         Raises:
-            InvalidMessageError: the handle is none.
-            BrokerError: the broker does not recall it: it has been delivered, or recalling is not enabled
-                (recallMessageEnable). ConnectError, ConnectionLostError, RequestTimeoutError, NoQueueError.
+            InvalidMessageError: the handle is malformed.
+            BrokerError: the message was delivered already, or the broker does not allow recalls
+                (recallMessageEnable).
+            ConnectError, ConnectionLostError, RequestTimeoutError, NoQueueError: the broker did not answer.
 
-        When cancelled, it may or may not have been recalled.
+        If cancelled, the message may or may not have been recalled.
         """
         self._check_open()
         check_topic(topic)
@@ -356,40 +344,7 @@ class Producer(Member):
         await self.client.routes.get(topic, for_sending=True)
         return await self.client.brokers.recall(broker_name, self.config.group, topic, recall_handle)
 
-    async def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """Return the queues that a topic's messages may be sent to, sorted.
-
-        Java: ``fetchPublishMessageQueues``. Raises as :meth:`send` for a topic without a route.
-        """
-        self._check_open()
-        return (await self.client.routes.get(check_topic(topic), for_sending=True)).write_queues
-
-    def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
-        """Have a hook called around sends from now on; returns what removes it."""
-        return self._hooks.add(hook)
-
-    @property
-    def in_flight(self) -> int:
-        """How many pipelined sends have neither succeeded nor failed yet."""
-        return len(self._pipeline)
-
-    @property
-    def statistics(self) -> ProducerStatistics:
-        """What it has done until now."""
-        counters, faults = self._sender.counters, self._sender.faults
-        return ProducerStatistics(
-            sent=counters.sent,
-            failed=counters.failed,
-            retried=counters.retried,
-            oneway=counters.oneway,
-            late_replies=self._requests.late,
-            in_flight=len(self._pipeline),
-            in_flight_bytes=self._pipeline.admission.bytes,
-            latency=counters.latency(),
-            brokers={} if faults is None else faults.states(),
-        )
-
-    # For the other APIs and the BatchingProducer, which have no task per send
+    # For the BatchingProducer and the other APIs, which have no task per send
 
     def _submit(
         self, pending: Outstanding, message: Message, queue: Destination | None, timeout: float | None
@@ -408,7 +363,7 @@ class Producer(Member):
     def _begin_send(
         self, message: Message, on_answer: OnAnswer, queue: Destination | None, timeout: float | None
     ) -> FirstAttempt | None:
-        """Start :meth:`send`. Returns None if that needs a task from the beginning, because of hooks."""
+        """Start :meth:`send` without a task. Returns None if hooks or the relay need a task."""
         self._check_open()
         if self._hooks.all or self._delay_relay is not None:
             return None
@@ -422,48 +377,10 @@ class Producer(Member):
         queue: Destination | None,
         timeout: float | None,
     ) -> BatchAttempt | None:
-        """Start :meth:`send_batch`. Returns None if that needs a task: for hooks, or several requests."""
+        """Start :meth:`send_batch` without a task. Returns None for hooks, or for several batches."""
         self._check_open()
         check_list(messages)
-        return None if self._hooks.all else self._lists.begin(messages, on_answer, queue, timeout)
-
-    # Lifespan
-
-    async def _open(self) -> None:
-        await super()._open()
-        self._sender.open(self.nursery)
-        self._pipeline.open(self.nursery)
-        self._requests.open(self.nursery)
-        if self._tracing is not None:
-            self.nursery.start_soon(self._tracing.run)
-        self.client.heartbeats.add_producer(self.config.group)
-
-    async def _close(self) -> None:
-        try:
-            await self._pipeline.close()
-            if self._tracing is not None:
-                await self._tracing.flush()
-        finally:  # brokers must not go on asking a group that nobody answers for
-            await self.client.heartbeats.remove_producer(self.config.group)
-        await super()._close()
-
-    def _abandon(self) -> None:
-        self._sender.abandon()
-        self._pipeline.abandon()
-        self._requests.close()
-
-    def _context(self, mode: SendMode, messages: Sequence[Message], *, is_half: bool = False) -> SendContext:
-        """Return what hooks see of a send."""
-        for message in messages:
-            check_message(message)
-        return SendContext(
-            producer_group=self.config.group,
-            client_id=self.client.client_id,
-            mode=mode,
-            messages=list(messages),
-            is_half=is_half,
-            started_ms=self.client.now_ms(),
-        )
+        return None if self._hooks.all else self._batch_sender.begin(messages, on_answer, queue, timeout)
 
 
 def _forward_outcome(pending: Outstanding, done: PendingSend) -> None:

@@ -1,4 +1,4 @@
-"""Which queue a message goes to when the user does not say."""
+"""Chooses the queue of each request: the caller's queue or selector, else round robin."""
 
 from __future__ import annotations
 
@@ -8,19 +8,65 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from rocketmq_py.client.routes import Route
+from rocketmq_py.errors import InvalidMessageError, RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.producer.latency_faults import LatencyFaults
+from rocketmq_py.producer.selectors import select
+from rocketmq_py.producer.send_request import SendRequest
+
+
+class QueueChoice:
+    """Chooses the queue of each request of a producer.
+
+    Args:
+        faults: the brokers to avoid. None without the latency-fault strategy.
+        rng: chooses the first queue of each topic.
+    """
+
+    def __init__(self, faults: LatencyFaults | None, rng: random.Random) -> None:
+        self._round_robin = RoundRobin(rng) if faults is None else FaultAwareRoundRobin(faults, rng)
+
+    def choose(self, route: Route, request: SendRequest) -> MessageQueue:
+        """Return the queue for the next attempt of a request.
+
+        A selector is called once. Later attempts use the same queue.
+
+        Raises:
+            NoQueueError: the topic has no queue to write to.
+            InvalidMessageError: the selector returned something else than a queue of the topic, or raised in
+                the background.
+            Exception: any exception of the selector, in the foreground.
+        """
+        if request.fixed_queue is not None:
+            return request.fixed_queue
+        if request.selector is None:
+            return self._round_robin.choose(route, request.failed_broker)
+        queues = route.queues_to_write()
+        try:
+            queue = select(request.selector, queues, request.messages[0])
+        except RocketMQError:
+            raise
+        except Exception as error:
+            if not request.in_background:
+                raise
+            raise InvalidMessageError(f"the queue selector raised {error!r}") from error
+        request.fixed_queue = queue
+        return queue
+
+    def counter(self, topic: str) -> itertools.count[int]:
+        """Return the round-robin counter of a topic."""
+        return self._round_robin.counter(topic)
 
 
 class RoundRobin:
-    """One queue of a topic after the other, passing over the broker that just failed if there is another.
+    """Round robin over the queues of a topic, skipping the broker that failed last if there is another.
 
-    Java: ``TopicPublishInfo.selectOneMessageQueue``. Each topic's turn starts anywhere, so that many senders
-    that start together do not all begin with the same queue.
+    Java: ``TopicPublishInfo.selectOneMessageQueue``. Each topic starts at a random queue, so that senders
+    that start together use different queues.
     """
 
     def __init__(self, rng: random.Random) -> None:
-        self._turns: defaultdict[str, itertools.count[int]] = defaultdict(
+        self._counters: defaultdict[str, itertools.count[int]] = defaultdict(
             lambda: itertools.count(rng.randrange(1024))
         )
 
@@ -28,39 +74,41 @@ class RoundRobin:
         """Return the next queue. Raises NoQueueError if the topic has none to write to."""
         queues = route.queues_to_write()
         if failed_broker is not None:
-            queue = self.next_of(queues, lambda broker_name: broker_name != failed_broker)
+            queue = self.next_on(queues, lambda broker_name: broker_name != failed_broker)
             if queue is not None:
                 return queue
-        return queues[next(self._turns[route.topic]) % len(queues)]
+        return queues[next(self._counters[route.topic]) % len(queues)]
 
-    def turn(self, topic: str) -> itertools.count[int]:
-        """Return the topic's turn, for who takes the next queue without asking for more."""
-        return self._turns[topic]
+    def counter(self, topic: str) -> itertools.count[int]:
+        """Return the round-robin counter of a topic."""
+        return self._counters[topic]
 
-    def next_of(self, queues: Sequence[MessageQueue], suits: Callable[[str], bool]) -> MessageQueue | None:
-        """Return the next queue whose broker's name suits, or None if there is none."""
+    def next_on(
+        self, queues: Sequence[MessageQueue], is_wanted: Callable[[str], bool]
+    ) -> MessageQueue | None:
+        """Return the next queue on a wanted broker, or None. ``is_wanted`` gets the name of the broker."""
         for queue in queues:
-            queue = queues[next(self._turns[queue.topic]) % len(queues)]
-            if suits(queue.broker_name):
+            queue = queues[next(self._counters[queue.topic]) % len(queues)]
+            if is_wanted(queue.broker_name):
                 return queue
         return None
 
 
 class FaultAwareRoundRobin:
-    """One queue after the other, going round brokers that answer late or not at all.
+    """Round robin that avoids brokers that answer late or not at all. Java: ``MQFaultStrategy``.
 
-    While nothing is held against any broker it is a plain RoundRobin. Else it is the first of
-    these that exists, which is the order of Java's ``MQFaultStrategy``, of 4.x and 5.x in turn:
+    As long as no broker is in the fault table, it is a plain RoundRobin. Otherwise it takes the first of
+    these that exists, in the order of Java 4.x and 5.x:
 
-    1. a queue of an available broker, not the one that just failed;
-    2. with a policy that detects, a queue of a broker that can be reached, not the one that just failed;
-       else a queue of the broker that just failed, if it has answered in time since;
-    3. a queue of one of the better half of the brokers;
-    4. the next queue, whatever its broker is: a message is never refused because all brokers are in trouble.
+    1. a queue on an available broker other than the one that failed last;
+    2. with a policy that detects: a queue on a reachable broker other than the one that failed last. With
+       other policies: a queue on the broker that failed last, if it has answered in time since;
+    3. a queue on a broker of the better half;
+    4. the next queue on any broker. A message is sent even if all brokers are in the table.
 
     Args:
-        faults: what is held against which broker.
-        rng: where the turn starts.
+        faults: the fault table.
+        rng: chooses the first queue of each topic.
     """
 
     def __init__(self, faults: LatencyFaults, rng: random.Random) -> None:
@@ -73,28 +121,30 @@ class FaultAwareRoundRobin:
         if self._faults.all_clear:
             return self._round_robin.choose(route, failed_broker)
         return (
-            self._next_but(failed_broker, queues, self._faults.is_available)
-            or self._second_best(failed_broker, queues)
-            or self._of_one_of_the_better(queues)
+            self._next_except(failed_broker, queues, self._faults.is_available)
+            or self._second_choice(failed_broker, queues)
+            or self._on_better_broker(queues)
             or self._round_robin.choose(route)
         )
 
-    def turn(self, topic: str) -> itertools.count[int]:
-        """Return the topic's turn, for who takes the next queue while nothing is held against any broker."""
-        return self._round_robin.turn(topic)
+    def counter(self, topic: str) -> itertools.count[int]:
+        """Return the round-robin counter of a topic."""
+        return self._round_robin.counter(topic)
 
-    def _second_best(self, failed_broker: str | None, queues: Sequence[MessageQueue]) -> MessageQueue | None:
-        if self._faults.policy.detect:
-            return self._next_but(failed_broker, queues, self._faults.is_reachable)
-        return self._round_robin.next_of(queues, self._faults.is_available)
-
-    def _of_one_of_the_better(self, queues: Sequence[MessageQueue]) -> MessageQueue | None:
-        better = self._faults.one_of_the_better({queue.broker_name for queue in queues})
-        return self._round_robin.next_of(queues, lambda broker_name: broker_name == better)
-
-    def _next_but(
-        self, failed_broker: str | None, queues: Sequence[MessageQueue], suits: Callable[[str], bool]
+    def _second_choice(
+        self, failed_broker: str | None, queues: Sequence[MessageQueue]
     ) -> MessageQueue | None:
-        return self._round_robin.next_of(
-            queues, lambda broker_name: broker_name != failed_broker and suits(broker_name)
+        if self._faults.policy.detect:
+            return self._next_except(failed_broker, queues, self._faults.is_reachable)
+        return self._round_robin.next_on(queues, self._faults.is_available)
+
+    def _on_better_broker(self, queues: Sequence[MessageQueue]) -> MessageQueue | None:
+        better = self._faults.one_of_the_better({queue.broker_name for queue in queues})
+        return self._round_robin.next_on(queues, lambda broker_name: broker_name == better)
+
+    def _next_except(
+        self, failed_broker: str | None, queues: Sequence[MessageQueue], is_wanted: Callable[[str], bool]
+    ) -> MessageQueue | None:
+        return self._round_robin.next_on(
+            queues, lambda broker_name: broker_name != failed_broker and is_wanted(broker_name)
         )

@@ -1,4 +1,4 @@
-"""From messages to the requests that send them: what is checked and encoded before anything is sent."""
+"""Builds the requests for messages: validates and encodes them before anything is sent."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ from rocketmq_py.message import Message
 from rocketmq_py.producer.batch import EncodedBatch
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import SendContext
-from rocketmq_py.producer.lanes import TopicForm
 from rocketmq_py.producer.selectors import select_by_sharding_key
 from rocketmq_py.producer.send_request import Destination, SendRequest
 from rocketmq_py.properties import INSTANCE_ID
-from rocketmq_py.protocol.send_request import batch_properties, encode_message_properties
+from rocketmq_py.protocol.send_request import (
+    SendRequestBuilder,
+    batch_properties,
+    encode_message_properties,
+)
 
 _NO_PROPERTIES: Mapping[str, str] = {}
 
 
 def check_message(message: object) -> None:
-    """Raise InvalidMessageError if it is no message."""
+    """Raise InvalidMessageError if ``message`` is not a Message."""
     if isinstance(message, Message):
         return
-    kind = type(message).__name__
-    hint = "; send_batch sends several" if isinstance(message, list | tuple) else ""
-    raise InvalidMessageError(f"message is a Message(topic, body), not {kind}{hint}")
+    hint = "; use send_batch for a list" if isinstance(message, list | tuple) else ""
+    raise InvalidMessageError(f"message must be a Message, not {type(message).__name__}{hint}")
 
 
 class RequestBuilder:
-    """Makes the requests of one producer.
+    """Builds the requests of a producer.
 
     Args:
-        client: gives ids, the time, and the namespace.
+        client: provides ids, the time, and the namespace.
         config: the producer's settings.
 
     Attributes:
-        reply_code: the kind of the requests that carry replies.
+        reply_code: the request code for replies.
     """
 
     def __init__(self, client: Client, config: ProducerConfig) -> None:
@@ -48,9 +50,8 @@ class RequestBuilder:
         self._config = config
         self._namespace = client.namespace.name
         self._group = client.namespace.wrap_group(config.group)
-        self._form = lru_cache(maxsize=4096)(self._new_form)
+        self._header_builder = lru_cache(maxsize=4096)(self._new_header_builder)  # by topic and code
         self._compress_over = config.compression.over if config.compression else math.inf
-        self._has_rare_settings = bool(config.try_timeout or config.retry_another_broker_when_not_store_ok)
         v2 = config.request_form == "V2"
         self._code = RequestCode.SEND_MESSAGE_V2 if v2 else RequestCode.SEND_MESSAGE
         self.reply_code = RequestCode.SEND_REPLY_MESSAGE_V2 if v2 else RequestCode.SEND_REPLY_MESSAGE
@@ -68,22 +69,22 @@ class RequestBuilder:
         system_properties: Mapping[str, str] = _NO_PROPERTIES,
         now_ms: int = 0,
     ) -> SendRequest:
-        """Return the request for a message.
+        """Build the request for a message.
 
         Args:
-            message: what is sent.
-            queue: where to.
-            timeout: seconds for all tries together; None for the setting.
-            retries: tries after the first.
-            context: what the hooks see of it, if there are any.
-            code: the kind of the request; None for the setting.
+            message: the message.
+            queue: the queue, or a selector. None for a free choice.
+            timeout: seconds for all attempts together. None for the setting.
+            retries: attempts after the first.
+            context: the context of the hooks, if there are any.
+            code: the request code. None for the setting.
             system_flag: RocketMQ's own bits.
             system_properties: RocketMQ's own properties.
-            now_ms: epoch milliseconds, where they are known.
+            now_ms: the current time, epoch milliseconds. 0 asks the client.
 
         Raises:
-            InvalidMessageError: no broker would take it, or it is no message.
-            ConfigurationError: the timeout is none.
+            InvalidMessageError: the message is not valid.
+            ConfigurationError: the timeout is not valid.
         """
         config, client = self._config, self._client
         if type(message) is not Message:
@@ -102,7 +103,7 @@ class RequestBuilder:
         now_ms = now_ms or client.now_ms()
         unique_id = client.unique_ids.next(now_ms)
         request = SendRequest(
-            self._form(message.topic, self._code if code is None else code),
+            self._header_builder(message.topic, self._code if code is None else code),
             (message,),
             body,
             encode_message_properties(message, unique_id, system_properties),
@@ -117,8 +118,8 @@ class RequestBuilder:
             request.wants_heartbeat = True
         if len(body) >= self._compress_over:
             request.may_be_compressed = True
-        if self._has_rare_settings:
-            self._set_rare(request)
+        request.try_timeout = config.try_timeout
+        request.wants_store_ok = config.retry_another_broker_when_not_store_ok
         if context is not None:
             context.requests.append(request)
         return request
@@ -131,11 +132,11 @@ class RequestBuilder:
         retries: int,
         context: SendContext | None = None,
     ) -> SendRequest:
-        """Return the request for a batch; the arguments are those of :meth:`build`."""
+        """Build the request for a batch. The arguments are those of :meth:`build`."""
         config, client = self._config, self._client
         check_timeout(timeout)
         request = SendRequest(
-            self._form(batch.topic, RequestCode.SEND_BATCH_MESSAGE),
+            self._header_builder(batch.topic, RequestCode.SEND_BATCH_MESSAGE),
             batch.messages,
             batch.body,
             batch_properties(batch.wait_store_ok),
@@ -145,25 +146,18 @@ class RequestBuilder:
             retries,
             queue,
         )
-        if self._has_rare_settings:
-            self._set_rare(request)
+        request.try_timeout = config.try_timeout
+        request.wants_store_ok = config.retry_another_broker_when_not_store_ok
         if context is not None:
             context.requests.append(request)
         return request
 
-    def _set_rare(self, request: SendRequest) -> None:
-        config = self._config
-        request.try_timeout = config.try_timeout
-        request.wants_store_ok = config.retry_another_broker_when_not_store_ok
-
-    def _new_form(self, topic: str, code: int) -> TopicForm:
-        config, namespace = self._client.config, self._client.namespace
-        form = TopicForm(
+    def _new_header_builder(self, topic: str, code: int) -> SendRequestBuilder:
+        config = self._client.config
+        return SendRequestBuilder(
             code,
             self._group,
-            namespace.wrap_topic(topic),
+            self._client.namespace.wrap_topic(topic),
             default_topic_queues=config.default_topic_queues,
             unit_mode=config.unit_mode,
         )
-        form.lanes = None
-        return form

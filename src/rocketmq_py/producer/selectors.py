@@ -1,4 +1,4 @@
-"""Ways to choose a message's queue that the sender names: by what it is about, by chance, by place."""
+"""Queue selectors: the caller's choice of a queue, by hash, by sharding key, at random, by machine room."""
 
 from __future__ import annotations
 
@@ -20,42 +20,45 @@ from rocketmq_py.message import Message, MessageQueue
 class QueueSelector(Protocol):
     """Chooses one of a topic's queues for a message. Java: ``MessageQueueSelector``.
 
-    Any callable will do. What it raises reaches the sender.
+    Any callable with these arguments is a selector. Its exceptions reach the caller of the send.
     """
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message, /) -> MessageQueue:
-        """Return one of ``queues``, which are never none, and sorted by broker name, then by id."""
+        """Return one of ``queues``. There is at least one. They are sorted by broker name, then by id."""
 
 
 def _hashable_in_java(key: object) -> str | int:
     if isinstance(key, str) or (type(key) is int and -(2**63) <= key < 2**63):
         return key
-    raise ConfigurationError(f"key {key!r} must be a text or a whole number that fits 64 bits")
+    raise ConfigurationError(f"key is {key!r}; it must be a str or an int of at most 64 bits")
 
 
 @attrs.frozen
 class SelectByHash:
-    """Messages of one key go to one queue, as long as the topic's queues stay the same.
+    """Sends all messages of a key to one queue, as long as the topic's queues do not change.
 
-    Java: ``SelectMessageQueueByHash``; Java producers that are given the same key use the same queue.
+    Java: ``SelectMessageQueueByHash``. Java producers choose the same queue for the same key.
 
     Args:
-        key: a text, hashed as a Java String, or a whole number, hashed as an Integer, or as a Long where
-            it does not fit 32 bits. Raises ConfigurationError for anything else.
+        key: a text, hashed like a Java String, or a whole number, hashed like a Java Integer, or like a Long
+            if it exceeds 32 bits.
+
+    Raises:
+        ConfigurationError: ``key`` is anything else.
     """
 
     key: str | int = attrs.field(converter=_hashable_in_java)
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message, /) -> MessageQueue:
-        """Return the queue that the key belongs to."""
+        """Return the queue of the key."""
         return queues[abs(java_hash(self.key)) % len(queues)]
 
 
 def select_by_sharding_key(queues: Sequence[MessageQueue], message: Message, /) -> MessageQueue:
-    """Return the queue that a message's sharding key belongs to; the one that RocketMQ's proxy chooses.
+    """Return the queue of a message's sharding key. RocketMQ's proxy chooses the same queue.
 
-    Where queues are added, most keys stay with the queue that they have. Java: ``SendMessageQueueSelector``
-    of the proxy, with Guava's ``Hashing.consistentHash``.
+    Most keys keep their queue when queues are added. Java: ``SendMessageQueueSelector`` of the proxy, with
+    Guava's ``Hashing.consistentHash``.
     """
     state = java_hash(message.sharding_key) & _MASK
     chosen = 0
@@ -68,24 +71,25 @@ def select_by_sharding_key(queues: Sequence[MessageQueue], message: Message, /) 
 
 
 def check_destination(queue: MessageQueue | QueueSelector, topic: str) -> None:
-    """Check that ``queue`` is a queue of the topic, or a function that chooses one.
+    """Check that ``queue`` is a queue of the topic, or a queue selector.
 
-    Raises InvalidMessageError, or ConfigurationError for a function that does not accept the queues and the
-    message, or is async.
+    Raises:
+        InvalidMessageError: it is neither.
+        ConfigurationError: it is an async function, or one that does not accept the queues and the message.
     """
     if isinstance(queue, MessageQueue):
         if queue.topic != topic:
-            raise InvalidMessageError(f"queue {queue} is not one of topic {topic!r}")
+            raise InvalidMessageError(f"queue {queue} does not belong to topic {topic!r}")
     elif not callable(queue):
         raise InvalidMessageError(
-            f"queue is a MessageQueue, or a function that chooses one, not {type(queue).__name__}"
+            f"queue must be a MessageQueue or a queue selector, not {type(queue).__name__}"
         )
     else:
         check_callable(queue, "queue", "queues", "message", awaited=False)
 
 
 def select(selector: QueueSelector, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-    """Return the queue that a selector chooses. Raises InvalidMessageError if it is none of the topic's."""
+    """Call a selector. Raises InvalidMessageError if it does not return a queue of the topic."""
     queue = selector(queues, message)
     if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
         raise InvalidMessageError(
@@ -94,16 +98,16 @@ def select(selector: QueueSelector, queues: Sequence[MessageQueue], message: Mes
     return queue
 
 
-def selector_of_list(messages: Sequence[Message]) -> QueueSelector | None:
-    """Return what chooses the queue of messages that go together; None where none has a sharding key.
+def selector_of_batch(messages: Sequence[Message]) -> QueueSelector | None:
+    """Return the selector for the queue of a batch. None if its messages have no sharding key.
 
-    Raises InvalidMessageError if they have different ones, whose queues may differ.
+    Raises InvalidMessageError if their sharding keys differ.
     """
     keys = {*map(attrgetter("sharding_key"), messages)}
     if len(keys) > 1:
         raise InvalidMessageError(
-            f"the messages of the list have different sharding keys ({', '.join(sorted(keys))}), which may "
-            "belong to different queues: send them one by one, or give a queue"
+            f"the messages of a batch have different sharding keys ({', '.join(sorted(keys))}), which may "
+            "belong to different queues; send them one by one, or pass queue"
         )
     return select_by_sharding_key if any(keys) else None
 
@@ -114,7 +118,7 @@ _MULTIPLIER = 2862933555777941757
 
 @attrs.frozen
 class SelectByRandom:
-    """Any queue, whichever broker is in trouble. Java: ``SelectMessageQueueByRandom``.
+    """Chooses a queue at random, of avoided brokers as well. Java: ``SelectMessageQueueByRandom``.
 
     Args:
         rng: the source of randomness, for tests that replay a run.
@@ -123,26 +127,29 @@ class SelectByRandom:
     rng: random.Random | None = attrs.field(default=None, repr=False)
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message, /) -> MessageQueue:
-        """Return a queue; each is as likely as any other."""
+        """Return a queue. All are equally likely."""
         return (self.rng or random).choice(queues)
 
 
 def _rooms(rooms: Collection[str]) -> frozenset[str]:
     if not rooms or isinstance(rooms, str) or not all(isinstance(room, str) for room in rooms):
-        raise ConfigurationError(f"rooms are {rooms!r}; they must be one or more names of machine rooms")
+        raise ConfigurationError(f"rooms is {rooms!r}; it must be a list of one or more names")
     return frozenset(rooms)
 
 
 @attrs.frozen
 class SelectByMachineRoom:
-    """One queue after the other of the brokers in some machine rooms, and of no others.
+    """Round robin over the queues of the brokers in some machine rooms.
 
-    A broker is in the room that its name begins with: ``room@broker``, as Java's
-    ``AllocateMessageQueueByMachineRoom`` reads it. Java's ``SelectMessageQueueByMachineRoom`` never
-    chooses any.
+    The name of a broker begins with its room: ``room@broker``, as Java's
+    ``AllocateMessageQueueByMachineRoom`` has it. Java's ``SelectMessageQueueByMachineRoom`` always
+    returns null.
 
     Args:
-        rooms: the names of the rooms, at least one. Raises ConfigurationError if they are not names.
+        rooms: the names of the rooms, at least one.
+
+    Raises:
+        ConfigurationError: ``rooms`` is empty, or not a list of names.
     """
 
     rooms: frozenset[str] = attrs.field(converter=_rooms)
@@ -151,12 +158,12 @@ class SelectByMachineRoom:
     )
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message, /) -> MessageQueue:
-        """Return the next queue of the rooms. Raises NoQueueError if none of the queues is there."""
+        """Return the next queue in the rooms. Raises NoQueueError if there is none."""
         in_rooms = [queue for queue in queues if _room_of(queue.broker_name) in self.rooms]
         if not in_rooms:
             raise NoQueueError(
-                f"topic {message.topic!r} has no queue that may be written to on a broker of "
-                f"{', '.join(sorted(self.rooms))}; a broker's name begins with its room: room@broker"
+                f"topic {message.topic!r} has no writable queue on a broker in the machine rooms "
+                f"{', '.join(sorted(self.rooms))}; the name of a broker in a room has the form room@broker"
             )
         return in_rooms[next(self._turns[message.topic]) % len(in_rooms)]
 
@@ -167,7 +174,7 @@ def _room_of(broker_name: str) -> str | None:
 
 
 def java_hash(key: str | int) -> int:
-    """Return the ``hashCode()`` of a String or an Integer, or of a Long beyond 32 bits."""
+    """Return Java's ``hashCode()`` of a String, or of an Integer, or of a Long beyond 32 bits."""
     if isinstance(key, str):
         encoded = key.encode("utf-16-le", "surrogatepass")
         hashed = 0

@@ -1,116 +1,78 @@
-"""One request to store messages on its way: the tries that it has left, and what is known about it."""
+"""A request that stores a message or a batch, with its remaining attempts and time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import trio
 
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import BrokerError, Delivery, ProtocolError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
+from rocketmq_py.producer.outcome import Outcome, Outstanding, Stored, send_result
 from rocketmq_py.producer.selectors import QueueSelector, check_destination
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.protocol.headers import stored_place
-from rocketmq_py.protocol.send_request import STORED, HeaderTemplate
-from rocketmq_py.protocol.trace import DEFAULT_REGION
+from rocketmq_py.protocol.send_request import STORED, HeaderTemplate, SendRequestBuilder
 from rocketmq_py.protocol.typed_sends import SendAnswer, SendAnswerFields
 from rocketmq_py.remoting.pending_requests import Answer, PendingRequest
 
-if TYPE_CHECKING:
-    from rocketmq_py.producer.lanes import TopicForm
-    from rocketmq_py.producer.pending import Outstanding
-
 FIRST_BACK_OFF = 0.1
-"""Seconds before the second try, doubled for each further one, where trying at once would be in vain."""
-
-Stored: TypeAlias = tuple[SendStatus, str, str, MessageQueue, int, Mapping[str, str] | SendAnswerFields]
-"""A broker's answer as :func:`send_result` takes it: the result is made when it is looked at."""
-
-Outcome: TypeAlias = Stored | SendResult | RocketMQError
+"""Seconds before the first retry if it must wait. Doubled for each further retry."""
 
 Destination: TypeAlias = MessageQueue | QueueSelector
-"""Where a message must go: to this queue, or to the one that this chooses."""
+"""The queue of a message, or the selector that chooses it."""
 
 
 class NotStoreOKError(RocketMQError):
-    """Ends a try that stored the message, but not as safely as the broker should; never reaches users."""
+    """Ends an attempt that stored the message with a status other than SEND_OK. Never reaches users."""
 
     retriable = True
     delivery = Delivery.UNKNOWN
 
 
-def send_result(outcome: Stored | SendResult) -> SendResult:
-    """Return the result of a send that succeeded."""
-    if isinstance(outcome, SendResult):
-        return outcome
-    status, message_id, offset_message_id, queue, offset, fields = outcome
-    if type(fields) is SendAnswerFields:
-        return SendResult(
-            status,
-            message_id,
-            offset_message_id,
-            queue,
-            offset,
-            fields.transaction_id,
-            fields.recall_handle,
-            fields.region or DEFAULT_REGION,
-            fields.trace_on != "false",
-        )
-    assert not isinstance(fields, SendAnswerFields)
-    return SendResult(
-        status,
-        message_id,
-        offset_message_id,
-        queue,
-        offset,
-        fields.get("transactionId"),
-        fields.get("recallHandle"),
-        fields.get("MSG_REGION") or DEFAULT_REGION,
-        fields.get("TRACE_ON") != "false",
-    )
-
-
 class SendRequest(PendingRequest):
-    """A request with one message or a batch, and the tries and the time that are left.
+    """A request with a message or a batch, and its remaining attempts and time.
 
-    It is what waits for the answer of each of its tries, too: there is one object for a send, and no other.
+    The same object waits for the answer of each attempt.
 
     Args:
-        form: what its header has in common with others.
-        messages: what is sent.
-        body: the request's body; it may be large and is never copied.
-        properties: the wire form of the properties in its header.
-        message_id: the id of the message; of a batch all of them, with commas between.
-        born_time_ms: when it was made, epoch milliseconds.
-        timeout: seconds for all tries together, from the first one's beginning on.
-        retries: tries after the first.
-        queue: the only queue that it may go to, what chooses that, or None for a free choice.
+        header_builder: builds the header.
+        messages: the messages.
+        body: the body of the request. It is never copied.
+        properties: the wire form of the properties in the header.
+        message_id: the id of the message, or the comma-separated ids of a batch.
+        born_time_ms: the creation time of the message, epoch milliseconds.
+        timeout: seconds for all attempts together, from the start of the first.
+        retries: attempts after the first.
+        queue: the queue that the request must go to, or a selector. None for a free choice.
         system_flag: RocketMQ's own bits.
 
     Attributes:
-        send_timeout, send_deadline: seconds for all tries together, and when they are over, on trio's clock;
-            ``timeout`` and ``deadline`` are those of a try.
-        template: what writes its header for the queue that it is aimed at; None where only the fields can.
-        fixed_queue: the only queue that it may go to, once that is known: a try that fails is not moved.
-        failed_broker: of the last try that failed.
-        failures: how many tries failed.
-        stored: the result of a try that stored it, though not as safely as wished.
-        started: when the last try began, on trio's clock.
-        address: the broker of the last try; empty before.
-        may_be_compressed: whether the body is large enough for it.
-        wants_store_ok: whether a status other than SEND_OK is a reason to try another broker.
-        wants_heartbeat: whether the broker must know this client's groups, or tell its version, before.
-        try_timeout: seconds for one try, if another may follow.
-        on_answer: what gets the answer to a try that no task waits for, and when it was received; None where
-            a task waits.
-        on_done: what gets the outcome where no task waits for it.
-        pending: what is told the outcome of a pipelined one, as a rule what the user has of it.
-        in_background: whether its tries are made where nobody waits for what a selector raises.
-        is_awaited: whether ``on_done`` gets the error of a first try, as somebody waits who makes the others.
-        is_aimed: whether its queue has been chosen for the try that comes next.
-        is_written: whether the try that was begun has been left with a connection.
+        send_timeout, send_deadline: seconds for all attempts together, and their deadline on trio's clock.
+            ``timeout`` and ``deadline`` are those of one attempt.
+        queue: the chosen queue.
+        is_queue_chosen: whether ``queue`` was chosen for the next attempt already.
+        fixed_queue: the queue that every attempt must use. Set when a selector has chosen it.
+        template: the header template for ``queue``. None if the header must be built from its fields.
+        failed_broker: the broker of the last failed attempt.
+        failures: the number of failed attempts.
+        not_ok_result: the result of an attempt that stored the message with a status other than SEND_OK.
+        started: the start of the last attempt, on trio's clock.
+        address: the broker of the last attempt. Empty before the first.
+        may_be_compressed: whether the body is large enough for compression.
+        wants_store_ok: whether to try another broker after a status other than SEND_OK.
+        wants_heartbeat: whether the broker must know this client's groups, or tell its version, first.
+        try_timeout: seconds for one attempt, except the last.
+        on_answer: receives the answer to an attempt, and its time of arrival, if no task waits for it.
+        on_done: receives the outcome if no task waits for it.
+        pending: receives the outcome of a pipelined send. Usually the handle that the user has.
+        in_background: whether a background task makes the attempts. An exception of a selector becomes the
+            outcome then.
+        is_retried_by_caller: whether ``on_done`` gets the error of the first attempt, because the caller
+            makes the others.
+        is_written: whether the request of the current attempt was passed to a connection.
     """
 
     __slots__ = (
@@ -124,14 +86,15 @@ class SendRequest(PendingRequest):
         "failed_broker",
         "failures",
         "fixed_queue",
-        "form",
+        "header_builder",
         "in_background",
-        "is_aimed",
-        "is_awaited",
+        "is_queue_chosen",
+        "is_retried_by_caller",
         "is_written",
         "may_be_compressed",
         "message_id",
         "messages",
+        "not_ok_result",
         "on_answer",
         "on_done",
         "pending",
@@ -140,21 +103,20 @@ class SendRequest(PendingRequest):
         "send_deadline",
         "send_timeout",
         "started",
-        "stored",
         "template",
         "try_timeout",
         "wants_heartbeat",
         "wants_store_ok",
     )
 
-    # Set by who submits it.
+    # Set before the request is submitted.
     on_answer: Callable[[SendRequest, Answer | SendAnswer, float], None]
     on_done: Callable[[SendRequest, Outcome], None]
     pending: Outstanding
 
     def __init__(
         self,
-        form: TopicForm,
+        header_builder: SendRequestBuilder,
         messages: tuple[Message, ...],
         body: bytes,
         properties: str,
@@ -165,11 +127,10 @@ class SendRequest(PendingRequest):
         queue: Destination | None,
         system_flag: int = 0,
     ) -> None:
-        # All by their places: to call a class with names takes twice as long.
-        self.form: TopicForm = form
+        self.header_builder: SendRequestBuilder = header_builder
         self.messages: tuple[Message, ...] = messages
         self.message_id: str = message_id
-        self.code: int = form.code
+        self.code: int = header_builder.code
         self.body: bytes = body
         self.was_sent_away: bool = False
         self.takes_send_answers: bool = True
@@ -177,18 +138,18 @@ class SendRequest(PendingRequest):
         self._answer = None
         self._properties = properties
         self._born_time_ms = born_time_ms
-        # A batch's messages have flags of their own.
-        self._flag: int = 0 if form.is_batch else messages[0].flag
+        # The messages of a batch have their own flags.
+        self._flag: int = 0 if header_builder.is_batch else messages[0].flag
         self._system_flag: int = system_flag
         self._retries = retries
-        self._may_be_stored: bool = False  # by an earlier try
+        self._may_be_stored: bool = False  # by an earlier attempt
         self.send_timeout: float = timeout
-        self.send_deadline: float = 0.0  # not begun
+        self.send_deadline: float = 0.0  # set by the first attempt
         self.try_timeout: float | None = None
         self.started: float = 0.0
         self.failures: int = 0
         self.failed_broker: str | None = None
-        self.stored: SendResult | None = None
+        self.not_ok_result: SendResult | None = None
         self.queue: MessageQueue | None = None
         self.fixed_queue: MessageQueue | None = None
         self.selector: QueueSelector | None = None
@@ -198,8 +159,8 @@ class SendRequest(PendingRequest):
         self.wants_store_ok: bool = False
         self.wants_heartbeat: bool = False
         self.in_background: bool = False
-        self.is_awaited: bool = False
-        self.is_aimed: bool = False
+        self.is_retried_by_caller: bool = False
+        self.is_queue_chosen: bool = False
         self.is_written: bool = False
         if queue is not None:
             self._set_destination(queue)
@@ -213,31 +174,31 @@ class SendRequest(PendingRequest):
 
     @property
     def topic(self) -> str:
-        """Where it goes."""
+        """The topic of the messages."""
         return self.messages[0].topic
 
     @property
     def is_timed(self) -> bool:
-        """Whether it has an exact time, which only brokers of 5.x keep."""
+        """Whether the message is delivered at a given time, which only brokers 5.x support."""
         return self.messages[0].is_timed
 
     @property
     def may_have_arrived(self) -> bool:
-        """Whether a broker may have it, as far as is known while no outcome is there."""
+        """Whether a broker may have received the message, while the outcome is unknown."""
         return self.is_written or self._may_be_stored
 
     @property
     def remaining(self) -> float:
-        """Seconds that are left for all tries together."""
+        """Seconds left for all attempts together."""
         return max(self.send_deadline - trio.current_time(), 0.0)
 
     def set_compressed(self, body: bytes, system_flag: int) -> None:
-        """Take the compressed form of the body, and the bits of the system flag that say so."""
+        """Replace the body by its compressed form, and add the bits of the system flag for it."""
         self.body = body
         self._system_flag |= system_flag
 
-    def begin_try(self, now: float) -> None:
-        """Begin a try: the time that it may take runs from now on, with the first one that of all."""
+    def start_attempt(self, now: float) -> None:
+        """Start an attempt: set its deadline, and with the first attempt the deadline of all."""
         self.started = now
         self.was_sent_away = False
         deadline = self.send_deadline
@@ -252,10 +213,10 @@ class SendRequest(PendingRequest):
 
     @property
     def fields(self) -> dict[str, str]:
-        """Its header's fields, for the queue that it was aimed at."""
+        """The header's fields for the chosen queue."""
         queue = self.queue
         assert queue is not None
-        return self.form.fields(
+        return self.header_builder.fields(
             queue.queue_id,
             queue.broker_name,
             born_time_ms=self._born_time_ms,
@@ -265,7 +226,7 @@ class SendRequest(PendingRequest):
         )
 
     def frame(self, opaque: int, serialization: Serialization, credentials: Credentials | None) -> bytes:
-        """Return its bytes: from the template, where neither credentials nor a binary header are wanted."""
+        """Return the encoded request, from the template unless it is signed or has a binary header."""
         template = self.template
         if template is None or credentials is not None or serialization:
             return super().frame(opaque, serialization, credentials)
@@ -274,14 +235,20 @@ class SendRequest(PendingRequest):
         )
 
     def answered(self, answer: Answer | SendAnswer) -> None:
-        """Take what came of a try: for the task that waits for it, or for ``on_answer``."""
+        """Deliver the answer of an attempt to the task that waits for it, or to ``on_answer``."""
         if self.task is None:
             self.on_answer(self, answer, self.channel.received_at)
         else:
             super().answered(answer)
 
-    def stored_by(self, answer: Command | SendAnswer) -> Stored:
-        """Return what the broker's answer says. Raises BrokerError if it did not store the message."""
+    def read_answer(self, answer: Command | SendAnswer) -> Stored:
+        """Return the acknowledgement in a broker's answer.
+
+        Raises:
+            BrokerError: the broker did not store the message.
+            ProtocolError: the answer is malformed.
+            NotStoreOKError: the status is not SEND_OK, and ``wants_store_ok`` is set.
+        """
         status = STORED.get(answer.code)
         if status is None:
             raise BrokerError.from_answer(answer.code, answer.remark, self.address)
@@ -296,19 +263,20 @@ class SendRequest(PendingRequest):
             try:
                 offset_message_id, queue_id, offset = stored_place(fields)
             except ProtocolError as error:
-                raise ProtocolError(f"{self.address} answered a send: {error}") from error
+                raise ProtocolError(f"malformed answer of {self.address} to a send: {error}") from error
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
         stored = status, self.message_id, offset_message_id, queue, offset, fields
         if self.wants_store_ok and status is not SendStatus.SEND_OK:
-            self.stored = send_result(stored)
-            raise NotStoreOKError(f"{self.address} stored it with {status.name}")
+            self.not_ok_result = send_result(stored)
+            raise NotStoreOKError(f"{self.address} stored the message with status {status.name}")
         return stored
 
-    def failed(self, error: RocketMQError) -> float | None:
-        """Note that a try failed. Return the seconds to wait before the next, or None if it was the last.
+    def attempt_failed(self, error: RocketMQError) -> float | None:
+        """Record a failed attempt. Return the seconds to back off, or None if it was the last attempt.
 
-        ``error`` then is the one to raise: it says "unknown" if any try may have reached a broker.
+        After the last attempt, ``error`` is the error to raise. Its ``delivery`` is UNKNOWN if any attempt
+        may have reached a broker.
         """
         self.is_written = False
         if error.delivery is Delivery.UNKNOWN:
@@ -321,6 +289,6 @@ class SendRequest(PendingRequest):
             if self._may_be_stored:
                 error.delivery = Delivery.UNKNOWN
             if self.failures > 1:
-                error.add_note(f"sending to topic {self.topic!r} failed after {self.failures} tries")
+                error.add_note(f"sending to topic {self.topic!r} failed after {self.failures} attempts")
             return None
         return back_off

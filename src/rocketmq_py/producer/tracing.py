@@ -1,4 +1,4 @@
-"""Trace records of sends and of the ends of transactions. Java: ``SendMessageTraceHookImpl`` and others."""
+"""Trace records of sends and of ended transactions. Java: ``SendMessageTraceHookImpl`` and others."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _STATES = {"commit": "COMMIT_MESSAGE", "rollback": "ROLLBACK_MESSAGE", "unknown"
 
 
 class TraceHook(ProducerHook):
-    """Writes a record for each message that a broker acknowledged and wants traced.
+    """Writes a trace record for each acknowledged message, also for each message of a batch.
 
-    As in Java, nothing is written of what failed, nor of oneway messages: there is no answer that says
-    whether the broker wants it. Of a batch there is a record for each message.
+    As in Java, failed and oneway sends have no record. Only the broker's answer says whether the broker wants
+    a message to be traced.
     """
 
     def __init__(self, dispatcher: TraceDispatcher, now_ms: Callable[[], int]) -> None:
@@ -51,7 +51,7 @@ class TraceHook(ProducerHook):
             )
 
     def after_end_transaction(self, context: EndTransactionContext) -> None:
-        """Write the record of a transaction's end."""
+        """Write the record of an ended transaction."""
         message = context.message
         if context.error is None:
             self._dispatcher.append(
@@ -72,7 +72,7 @@ class TraceHook(ProducerHook):
 
 
 def trace_sends(config: ProducerConfig, client: Client, hooks: Hooks) -> TraceDispatcher | None:
-    """Have what a producer sends traced, if its settings want it; return what takes the records."""
+    """Add a trace hook if the setting ``trace`` is on. Returns the dispatcher, which the producer runs."""
     if not config.trace:
         return None
     topic = TRACE_TOPIC if config.trace is True else config.trace

@@ -1,4 +1,4 @@
-"""Answering brokers that ask what became of a transaction."""
+"""Answers the transaction checks of brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rocketmq_py.client.retry_log import RepeatedLog
 from rocketmq_py.client.user_calls import call_in_thread, outcome_of, raise_without_failures
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import ReceivedMessage
-from rocketmq_py.producer.end_transaction import TransactionEnder
+from rocketmq_py.producer.transaction_reports import TransactionReporter
 from rocketmq_py.producer.transaction_values import HalfMessage, TransactionState
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import CheckTransactionStateRequest
@@ -25,22 +25,22 @@ from rocketmq_py.remoting import Connection
 
 logger: Final = logging.getLogger("rocketmq_py.producer")
 
-MOST_CHECKS = 2000
-"""Transactions asked about that may wait or be checked here at the same time (Java: checkRequestHoldMax)."""
-MOST_CHECK_BYTES = 64 * 1024 * 1024
-"""The same for the bodies of their messages together; a larger single one goes alone."""
+MAX_CHECKS = 2000
+"""The largest number of checks that wait or run (Java: checkRequestHoldMax)."""
+MAX_CHECK_BYTES = 64 * 1024 * 1024
+"""The largest number of bytes of their messages. A larger message is checked alone."""
 
 TransactionCheck: TypeAlias = Callable[[ReceivedMessage], TransactionState | Awaitable[TransactionState]]
-"""Finds out what became of the transaction of a half message. An async function, or a plain one, which is
-called in a worker thread. When it raises, the state is UNKNOWN: the broker asks again."""
+"""Returns the outcome of the transaction of a half message. An async function, or a plain one, which runs in
+a worker thread. If it raises, the outcome is UNKNOWN and the broker checks again."""
 
 
-async def find_out(
+async def call_for_state(
     function: Callable[..., TransactionState | Awaitable[TransactionState]], *arguments: Any
 ) -> TransactionState:
     """Call a user's function, a plain one in a worker thread, and return the state that it returns.
 
-    What is no state is logged, and UNKNOWN.
+    If it returns anything else, log an error and return UNKNOWN.
     """
     if is_async(function):
         returned: tuple[object] = (function(*arguments),)
@@ -49,26 +49,26 @@ async def find_out(
     outcome = await outcome_of(returned)
     if isinstance(outcome, TransactionState):
         return outcome
-    logger.error("%r returned %r, which is no TransactionState: the state is unknown", function, outcome)
+    logger.error("%r returned %r instead of a TransactionState; the outcome is unknown", function, outcome)
     return TransactionState.UNKNOWN
 
 
 class TransactionChecker:
-    """Takes the questions of brokers about one group's transactions, and has them answered.
+    """Answers the checks of brokers about the transactions of a group.
 
-    A broker that has no answer asks again, and stores the half message again each time: only the latest
-    copy counts. So of several questions about one transaction the latest is answered, once.
+    A broker without an answer checks again. Each check stores a new copy of the half message, and only the
+    last copy counts. So of several checks of one transaction, only the last is answered, and once.
 
     Args:
-        client: gets the questions.
-        group: whose transactions.
+        client: receives the checks.
+        group: the producer group.
         check: the user's function.
-        concurrency: how many calls of it may run at the same time.
-        ender: tells the broker the answer.
+        concurrency: the largest number of concurrent calls of ``check``.
+        reporter: reports the outcomes to the brokers.
 
     Attributes:
-        checked: how many calls have ended.
-        dropped: questions that found no space; the broker asks again.
+        checked: the number of finished calls.
+        dropped: the number of checks that found no space. The broker checks again.
     """
 
     def __init__(
@@ -77,15 +77,15 @@ class TransactionChecker:
         group: str,
         check: TransactionCheck,
         concurrency: int,
-        ender: TransactionEnder,
+        reporter: TransactionReporter,
     ) -> None:
         self._client = client
         self._group = client.namespace.wrap_group(group)
         self._check = check
-        self._ender = ender
-        self._places = trio.CapacityLimiter(concurrency)
-        # The latest question about each transaction whose state somebody here is about to find out.
-        self._questions: dict[tuple[str, str], HalfMessage | None] = {}
+        self._reporter = reporter
+        self._limiter = trio.CapacityLimiter(concurrency)
+        # The last check of each transaction that is in progress or being checked. None before a check.
+        self._last_checks: dict[tuple[str, str], HalfMessage | None] = {}
         self._waiting = 0
         self._waiting_bytes = 0
         self._nursery: trio.Nursery | None = None
@@ -95,49 +95,49 @@ class TransactionChecker:
         self.dropped: int = 0
 
     def open(self, nursery: trio.Nursery) -> None:
-        """Begin to take questions; ``check`` runs in ``nursery``."""
+        """Start to accept checks. ``check`` runs in ``nursery``."""
         self._nursery = nursery
-        self._stop_serving = self._client.serve(RequestCode.CHECK_TRANSACTION_STATE, self._take)
+        self._stop_serving = self._client.serve(RequestCode.CHECK_TRANSACTION_STATE, self._accept)
 
     def close(self) -> None:
-        """Take no questions any more."""
+        """Stop accepting checks."""
         self._nursery = None
         if self._stop_serving is not None:
             self._stop_serving()
             self._stop_serving = None
 
-    def hold(self, half: HalfMessage) -> None:
-        """Keep questions about a transaction that is under way: its own end will answer them."""
-        self._questions.setdefault(half.key, None)
+    def defer_checks(self, half: HalfMessage) -> None:
+        """Do not answer checks of a transaction in progress. Its own end will answer the last one."""
+        self._last_checks.setdefault(half.key, None)
 
-    def release(self, half: HalfMessage) -> HalfMessage:
-        """End that; return what the latest question was about, or ``half`` if there was none. Repeatable."""
-        return self._questions.pop(half.key, None) or half
+    def take_deferred(self, half: HalfMessage) -> HalfMessage:
+        """End :meth:`defer_checks`. Return the half message of the last check, or ``half``. Repeatable."""
+        return self._last_checks.pop(half.key, None) or half
 
-    def _take(self, connection: Connection, request: Command) -> bool:
+    def _accept(self, connection: Connection, request: Command) -> bool:
         header = CheckTransactionStateRequest.from_fields(request.fields)
         broker_name = header.broker_name or self._broker_name(connection.address)
         messages = self._client.namespace.unwrap_messages(decode_messages(request.body, broker_name))
         if not messages or messages[0].properties.get(names.PRODUCER_GROUP) != self._group:
             return False
         message = messages[0]
-        half = HalfMessage.asked_about(message, header, connection)
-        if half.key in self._questions:
-            self._questions[half.key] = half
+        half = HalfMessage.checked(message, header, connection)
+        if half.key in self._last_checks:
+            self._last_checks[half.key] = half
         elif self._has_space(message) and start_soon(self._nursery, self._answer, half.key, message):
-            self._questions[half.key] = half
+            self._last_checks[half.key] = half
             self._waiting += 1
             self._waiting_bytes += len(message.body)
         else:
             self.dropped += 1
             self._dropped_log.warning(
-                "transaction check dropped, the broker will ask again: group=%s transaction=%s waiting=%d",
+                "transaction check dropped, the broker will check again: group=%s transaction=%s waiting=%d",
                 self._group, half.message_id, self._waiting,
             )  # fmt: skip
         return True
 
     def _broker_name(self, address: str) -> str:
-        """Return whose address this is: brokers of 4.x do not say their name."""
+        """Return the name of the broker with an address. The checks of brokers 4.x do not contain it."""
         for name, addresses in self._client.routes.brokers().items():
             for known in addresses.values():
                 if address in (known, self._client.brokers.channel(known)):
@@ -145,28 +145,32 @@ class TransactionChecker:
         return ""
 
     def _has_space(self, message: ReceivedMessage) -> bool:
-        if self._waiting >= MOST_CHECKS:
+        if self._waiting >= MAX_CHECKS:
             return False
-        return not self._waiting or self._waiting_bytes + len(message.body) <= MOST_CHECK_BYTES
+        return not self._waiting or self._waiting_bytes + len(message.body) <= MAX_CHECK_BYTES
 
     async def _answer(self, key: tuple[str, str], message: ReceivedMessage) -> None:
-        async with self._places:
+        async with self._limiter:
             state = await self._state_of(message)
         self.checked += 1
         self._waiting -= 1
         self._waiting_bytes -= len(message.body)
-        half = self._questions.pop(key, None)
+        half = self._last_checks.pop(key, None)
         if half is not None:
-            await self._ender.tell(half, state)
+            await self._reporter.report(half, state)
 
     async def _state_of(self, message: ReceivedMessage) -> TransactionState:
         try:
-            return await find_out(self._check, message)
+            return await call_for_state(self._check, message)
         except Exception:
-            logger.exception(_FAILED, message.message_id, message.topic)
+            logger.exception(_CHECK_FAILED, self._group, message.topic, message.message_id)
         except BaseExceptionGroup as group:
-            raise_without_failures(group, logger, _FAILED, message.message_id, message.topic)
+            raise_without_failures(
+                group, logger, _CHECK_FAILED, self._group, message.topic, message.message_id
+            )
         return TransactionState.UNKNOWN
 
 
-_FAILED = "checking transaction %s of topic %s failed: its state is unknown, and the broker will ask again"
+_CHECK_FAILED = (
+    "transaction check failed, the broker will check again: group=%s topic=%s transaction=%s outcome=unknown"
+)

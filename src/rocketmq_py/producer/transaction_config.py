@@ -1,4 +1,4 @@
-"""The settings of a producer of transactions."""
+"""Settings of transaction producers."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def _on_error(value: TransactionState | str) -> TransactionState:
 def _never_commit(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if value not in (TransactionState.UNKNOWN, TransactionState.ROLLBACK):
         raise ConfigurationError(
-            f"{attribute.name} is {value!r}; TransactionState.UNKNOWN and ROLLBACK are allowed"
+            f"{attribute.name} is {value!r}; it must be TransactionState.UNKNOWN or ROLLBACK"
         )
 
 
 @attrs.frozen(kw_only=True)
 class TransactionConfig:
-    """How a producer treats transactions. Java: ``TransactionMQProducer``, whose names stand in brackets.
+    """The settings of transactions. The names of Java's ``TransactionMQProducer`` are in brackets.
 
     Args:
-        on_error: what the broker is told when local work raises: UNKNOWN, so that it asks ``check``, or
-            ROLLBACK, where an exception means for certain that nothing was done. COMMIT is refused.
-        topics: what transactions are sent to: the brokers of these topics hear of this producer when it is
-            opened, so that it answers their questions before it has sent anything (topics). The default is
-            the brokers that create topics by themselves.
-        check_concurrency: how many calls of ``check`` may run at the same time (checkThreadPoolMaxSize,
-            which is 1 in Java: there, one call that does not end stops all of them).
+        on_error: the outcome to report when local work raises. UNKNOWN: the broker will call ``check``.
+            ROLLBACK: for work that has had no effect if it raises. COMMIT is not allowed.
+        topics: topics that transactions are sent to (topics). The producer sends heartbeats to their brokers
+            when it is opened, and answers their checks before it has sent anything. The default stands for
+            the brokers that create topics automatically.
+        check_concurrency: the largest number of concurrent calls of ``check`` (checkThreadPoolMaxSize).
+            Java's default is 1, with which one hanging call blocks all others.
     """
 
     on_error: TransactionState = attrs.field(
@@ -52,7 +52,7 @@ class TransactionConfig:
 
 
 class TransactionOptions(ProducerOptions, total=False):
-    """The fields of TransactionConfig, of ProducerConfig but ``group``, and of ClientConfig, as keywords."""
+    """The fields of TransactionConfig, of ProducerConfig except ``group``, and of ClientConfig."""
 
     on_error: TransactionState | str
     topics: str | Iterable[str]

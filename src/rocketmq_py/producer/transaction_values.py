@@ -1,4 +1,4 @@
-"""What a transaction is: its state, its half message, and what came of it."""
+"""Values of transactions: the state, the half message, the result, the statistics."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from rocketmq_py.remoting import Connection
 
 
 class TransactionState(enum.Enum):
-    """What became of a transaction. Java: ``LocalTransactionState``."""
+    """The outcome of a transaction. Java: ``LocalTransactionState``."""
 
     COMMIT = "commit"
-    """Consumers get the message (COMMIT_MESSAGE)."""
+    """The broker delivers the message (COMMIT_MESSAGE)."""
     ROLLBACK = "rollback"
-    """Nobody gets the message (ROLLBACK_MESSAGE)."""
+    """The broker drops the message (ROLLBACK_MESSAGE)."""
     UNKNOWN = "unknown"
-    """It is not known yet: the broker keeps the message back, and asks later (UNKNOW)."""
+    """Not decided yet. The broker withholds the message and checks later (UNKNOW)."""
 
 
 @attrs.frozen(eq=False)
 class HalfMessage:
-    """A message that a broker keeps back until it is told what became of the transaction.
+    """A message that a broker withholds until the outcome of its transaction is reported.
 
     Attributes:
-        message: as it was sent, or as the broker stored it.
-        message_id: the id that its sender gave it.
-        transaction_id: the broker's name for the transaction.
+        message: the message, as it was sent, or as the broker stored it.
+        message_id: the id of the message.
+        transaction_id: the broker's id of the transaction.
         broker_name: the broker.
-        queue_offset: its place among the broker's half messages.
-        commit_log_offset: its place in the broker's commit log.
-        asked_over: the connection over which the broker asked; None if it did not.
+        queue_offset: the offset in the broker's queue of half messages.
+        commit_log_offset: the offset in the broker's commit log.
+        checked_over: the connection over which the broker checked. None if it did not.
     """
 
     message: Message | ReceivedMessage
@@ -45,15 +45,20 @@ class HalfMessage:
     broker_name: str
     queue_offset: int
     commit_log_offset: int
-    asked_over: Connection | None = None
+    checked_over: Connection | None = None
 
     @classmethod
     def sent(cls, message: Message, result: SendResult) -> Self:
-        """Return what a broker has just stored. Raises ProtocolError if its id of the message is none."""
+        """Return the half message that a broker has stored.
+
+        Raises ProtocolError if the broker's id of the message is malformed.
+        """
         try:
             offset_id = OffsetMessageId.parse(result.offset_message_id)
         except ConfigurationError as error:
-            raise ProtocolError(f"{result.queue.broker_name} answered a send: {error}") from error
+            raise ProtocolError(
+                f"malformed answer of {result.queue.broker_name} to a send: {error}"
+            ) from error
         return cls(
             message,
             result.message_id,
@@ -64,10 +69,10 @@ class HalfMessage:
         )
 
     @classmethod
-    def asked_about(
+    def checked(
         cls, message: ReceivedMessage, header: CheckTransactionStateRequest, connection: Connection
     ) -> Self:
-        """Return what a broker asks about. It stores a half message again each time that it asks."""
+        """Return the half message of a check. The broker stores a new copy of it for each check."""
         return cls(
             message,
             message.message_id,
@@ -80,20 +85,20 @@ class HalfMessage:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What stays the same when the broker stores it again."""
+        """The identity of the transaction, the same for all copies of the half message."""
         return self.broker_name, self.message_id
 
 
 @attrs.frozen
 class TransactionSendResult:
-    """What came of a message that was sent in a transaction. Java: ``TransactionSendResult``.
+    """The result of ``send_in_transaction``. Java: ``TransactionSendResult``.
 
     Attributes:
-        result: where the half message was stored. With a status other than SEND_OK the local work was not
-            done, and the message was rolled back.
-        state: what became of the transaction, as the broker was told.
-        error: what the local work raised, else None.
-        end_error: why the broker could not be told, else None; it will ask.
+        result: the result of sending the half message. With a status other than SEND_OK, the message was
+            rolled back and ``local_work`` was not called.
+        state: the outcome that was reported to the broker.
+        error: the exception of ``local_work``, or None.
+        end_error: the error of the report to the broker, or None. The broker will check back.
     """
 
     result: SendResult
@@ -104,15 +109,16 @@ class TransactionSendResult:
 
 @attrs.define(eq=False)
 class Transaction:
-    """A transaction that is under way; see :meth:`TransactionProducer.transaction`.
+    """A transaction in progress; see :meth:`TransactionProducer.transaction`.
 
     Attributes:
         message: the message, as it was sent.
-        result: where the half message was stored.
-        state: what the broker will be told when the block ends well; set it to change that. TypeError for
-            what is no TransactionState.
-        end_error: after the block: why the broker could not be told, else None; it will ask.
-        half: how the broker knows it (the producer's affair).
+        result: the result of sending the half message.
+        state: the outcome to report when the block ends without an exception. Assign to change it. Raises
+            TypeError for anything but a TransactionState.
+        end_error: after the block, the error of the report to the broker, or None. The broker will check
+            back.
+        half: internal.
     """
 
     message: Message
@@ -125,28 +131,28 @@ class Transaction:
 
     @property
     def id(self) -> str:
-        """The transaction's id: ``message_id`` of the message that ``check`` would be asked about."""
+        """The id of the transaction: the ``message_id`` of the message that ``check`` gets."""
         return self.result.message_id
 
 
 @attrs.frozen(kw_only=True)
 class TransactionStatistics:
-    """What became of a producer's transactions, and of questions that it was asked; a snapshot.
+    """A snapshot of the counters of transactions and of brokers' checks.
 
     Attributes:
-        under_way: transactions that have not ended yet.
-        committed: ends, and answers to questions, by which a broker was told to deliver the message.
-        rolled_back: those by which one was told to drop it.
-        unknown: those by which one was told that it is not known yet.
-        not_told: ends and answers that did not leave here; the broker will ask.
-        checked: calls of ``check`` that have ended.
-        dropped: questions that were dropped because too many waited; the broker asks again.
+        in_progress: transactions that have not ended.
+        committed: reports of COMMIT, at the end of a transaction or after a check.
+        rolled_back: reports of ROLLBACK.
+        unknown: reports of UNKNOWN.
+        not_reported: outcomes that could not be reported. The broker will check back.
+        checked: finished calls of ``check``.
+        dropped: checks that were dropped because too many waited. The broker checks again.
     """
 
-    under_way: int
+    in_progress: int
     committed: int
     rolled_back: int
     unknown: int
-    not_told: int
+    not_reported: int
     checked: int
     dropped: int

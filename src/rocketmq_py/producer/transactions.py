@@ -1,4 +1,4 @@
-"""The producer whose messages are delivered only if the sender's own work succeeded."""
+"""The transaction producer, whose messages are delivered only if the sender's local work succeeds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.errors import BrokerError, ConfigurationError, InvalidMessageError, RocketMQError
 from rocketmq_py.message import Message, SendStatus
 from rocketmq_py.producer.config import ProducerConfig
-from rocketmq_py.producer.end_transaction import TransactionEnder
 from rocketmq_py.producer.hooks import SendMode
 from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.send_request import Destination
-from rocketmq_py.producer.transaction_checker import TransactionCheck, TransactionChecker, find_out
+from rocketmq_py.producer.transaction_checker import TransactionCheck, TransactionChecker, call_for_state
 from rocketmq_py.producer.transaction_config import TransactionConfig, TransactionOptions
+from rocketmq_py.producer.transaction_reports import TransactionReporter
 from rocketmq_py.producer.transaction_values import (
     HalfMessage,
     Transaction,
@@ -38,47 +38,46 @@ from rocketmq_py.protocol.stored_message import TRANSACTION_PREPARED
 logger: Final = logging.getLogger("rocketmq_py.producer")
 
 LocalWork: TypeAlias = Callable[[Message, str], TransactionState | Awaitable[TransactionState]]
-"""Does the sender's own work, for a message and its transaction's id, and says what became of it. An async
-function, or a plain one, which is called in a worker thread."""
+"""The sender's local work. It gets the message and the id of its transaction, and returns the outcome. An
+async function, or a plain one, which runs in a worker thread."""
 
 
 class TransactionProducer(Producer):
-    """Sends messages that are delivered only if the sender's own work succeeds.
+    """Sends messages that are delivered only if the sender's local work succeeds.
 
-    The broker keeps such a message back, as a half message, until it is told what became of the work; in
-    between the sender does the work, a database's transaction perhaps. If the broker is not told, because
-    the sender was killed for example, it asks any producer of the group, again and again (15 times, unless it
-    is configured otherwise): that is what ``check`` is for. Nothing is ever committed because something
-    went wrong.
+    The broker stores such a message as a half message and withholds it. The sender does its work, for example
+    a database transaction, and reports the outcome to the broker. If the broker gets no report, for example
+    because the sender was killed, it checks back with any producer of the group, 15 times by default. The
+    producer then calls ``check``. An error never commits a message.
 
-    ``check`` gets the half message as a ReceivedMessage; its ``message_id`` is the transaction's id. It
-    should return ROLLBACK for an id that was never heard of: the sender died before its work, or the half
-    message is left over from a try of which no answer came. It may be asked about a transaction that has
-    just ended, but is not about one that is still under way in this producer. All producers of the group
-    must be able to answer; keep others out of it.
+    ``check`` gets the half message as a ReceivedMessage. Its ``message_id`` is the id of the transaction. It
+    should return ROLLBACK for an unknown id: the sender died before its work, or an attempt without an answer
+    has left the half message behind. A check may arrive for a transaction that has just ended. There are none
+    for transactions in progress in this producer. Every producer of the group must be able to answer, so the
+    group must contain no others.
 
-    As after any send that is tried again, a consumer may get a message twice. What is sent in other ways
-    than by :meth:`send_in_transaction` and :meth:`transaction` is delivered at once.
+    As after any retried send, a consumer may get a message twice. Messages that are sent in other ways than
+    :meth:`send_in_transaction` and :meth:`transaction` are delivered at once.
 
-    Leaving the ``async with`` waits for transactions that are under way, for half of ``close_timeout``; those
-    that do not end within remain unknown. Java: ``TransactionMQProducer``.
+    Leaving the context waits for transactions in progress, for half of ``close_timeout``. Transactions that
+    do not end in time remain unknown. Java: ``TransactionMQProducer``.
 
     Args:
         client: as for a Producer.
-        *configs: a TransactionConfig, a ProducerConfig, and a ClientConfig unless a client is shared; instead
-            of their fields as keywords, or beside some of them.
-        group: the producer group: who is asked. It must be given, here or in the ProducerConfig.
-        check: finds out what became of a transaction: an async function, or a plain one, which is called in
-            a worker thread. It returns a TransactionState; when it raises, the broker asks again.
+        *configs: a TransactionConfig, a ProducerConfig, and a ClientConfig unless a client is shared.
+            Keywords may set fields that these leave at their defaults.
+        group: the producer group, which brokers check back with. Required, here or in the ProducerConfig.
+        check: returns the outcome of a transaction as a TransactionState. An async function, or a plain one,
+            which runs in a worker thread. If it raises, the broker checks again.
         rng: the source of randomness, for tests that replay a run.
         **options: the fields of TransactionConfig and ProducerConfig, and those of ClientConfig unless a
             client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, missing, or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice, missing, or invalid.
 
     Attributes:
-        transaction_config: its settings for transactions.
+        transaction_config: the settings of transactions.
     """
 
     def __init__(
@@ -94,15 +93,17 @@ class TransactionProducer(Producer):
             options, TransactionConfig, ProducerConfig, ClientConfig, configs=configs, group=group
         )
         if "group" not in of_producer:
-            raise ConfigurationError("group is missing: brokers ask its producers about their transactions")
+            raise ConfigurationError(
+                "group is missing; brokers check back with the producers of a transaction's group"
+            )
         check_callable(check, "check", "message")
         self.transaction_config: TransactionConfig = TransactionConfig(**own)
         super().__init__(client, rng=rng, **of_producer, **of_client)
-        self._ender = TransactionEnder(self.client, self.config, self._hooks)
+        self._reporter = TransactionReporter(self.client, self.config, self._hooks)
         self._checker = TransactionChecker(
-            self.client, self.config.group, check, self.transaction_config.check_concurrency, self._ender
+            self.client, self.config.group, check, self.transaction_config.check_concurrency, self._reporter
         )
-        self._under_way = 0
+        self._in_progress = 0
         self._all_ended = trio.lowlevel.ParkingLot()
 
     async def send_in_transaction(
@@ -119,33 +120,34 @@ class TransactionProducer(Producer):
         Java: ``sendMessageInTransaction``.
 
         Args:
-            message: what to send; it cannot be delayed.
-            local_work: called with the message and its transaction's id when the half message is stored:
-                an async function, or a plain one, which is called in a worker thread. It returns a
-                TransactionState. When it raises, the broker is told the setting ``on_error``, and the
-                exception is logged and in the result.
-            queue: where to; see Producer.
-            timeout: seconds for storing the half message, instead of the setting ``send_timeout``.
-            check_immunity: seconds, rounded up to whole ones, during which the broker does not ask; None
-                for its own setting (transactionTimeOut, 6 s). Brokers of 5.x do not listen to an end that
-                comes later: they ask then (CHECK_IMMUNITY_TIME_IN_SECONDS).
+            message: the message. It cannot be delayed.
+            local_work: called with the message and the id of its transaction when the half message is stored.
+                An async function, or a plain one, which runs in a worker thread. It returns a
+                TransactionState. If it raises, the setting ``on_error`` is reported, and the exception is
+                logged and in the result.
+            queue: the queue, or a selector; see Producer.
+            timeout: seconds for storing the half message. None for the setting ``send_timeout``.
+            check_immunity: seconds, rounded up to whole ones, during which the broker does not check. None
+                for the broker's setting (transactionTimeOut, 6 s). Brokers 5.x ignore a later report and
+                check (CHECK_IMMUNITY_TIME_IN_SECONDS).
 
         Raises:
             ConfigurationError: ``local_work`` does not accept a message and an id. Nothing was sent.
-            InvalidMessageError: no broker would take the message, or not in a transaction.
-            others: as :meth:`send`, when the half message could not be stored; ``local_work`` was not called.
+            InvalidMessageError: no broker would accept the message in a transaction.
+            RocketMQError: as :meth:`send`, if the half message could not be stored. ``local_work`` was not
+                called.
 
-        When cancelled, or when ``local_work`` is, the broker is told nothing: it will ask ``check``. A plain
-        ``local_work`` is not interrupted, and what became of it is told.
+        If cancelled, nothing is reported, and the broker will check back. A plain ``local_work`` is not
+        interrupted, and its outcome is reported.
         """
         check_callable(local_work, "local_work", "message", "transaction_id")
         error = None
-        async with self._begun(message, queue, timeout, check_immunity) as transaction:
+        async with self._half_sent(message, queue, timeout, check_immunity) as transaction:
             if transaction.result.status is SendStatus.SEND_OK:
-                error = await self._do(local_work, transaction)
+                error = await self._do_local_work(local_work, transaction)
             else:
                 transaction.state = TransactionState.ROLLBACK
-            await self._end(transaction)
+            await self._report(transaction)
         return TransactionSendResult(transaction.result, transaction.state, error, transaction.end_error)
 
     @asynccontextmanager
@@ -157,49 +159,48 @@ class TransactionProducer(Producer):
         timeout: float | None = None,
         check_immunity: float | None = None,
     ) -> AsyncIterator[Transaction]:
-        """Send a message that is delivered only if the block ends well.
+        """Send a message that is delivered only if the block ends without an exception.
 
         ::
 
             async with producer.transaction(message) as transaction:
                 await database.execute(..., transaction.id)
 
-        The end of the block commits, unless it has set ``transaction.state`` to something else. An
-        exception tells the broker the setting ``on_error``, and passes on. The arguments are those of
-        :meth:`send_in_transaction`.
+        The end of the block commits, unless the block has set ``transaction.state``. An exception reports the
+        setting ``on_error``, and propagates. The arguments are those of :meth:`send_in_transaction`.
 
         Raises:
-            BrokerError: the half message was stored, but not as safely as the broker is configured for (any
-                status but SEND_OK). It was rolled back, and the block is not run.
-            others: as :meth:`send_in_transaction`.
+            BrokerError: the half message was stored with a status other than SEND_OK. It was rolled back, and
+                the block does not run.
+            RocketMQError: as :meth:`send_in_transaction`.
 
-        When cancelled, the broker is told nothing: it will ask ``check``.
+        If cancelled, nothing is reported, and the broker will check back.
         """
-        async with self._begun(message, queue, timeout, check_immunity) as transaction:
+        async with self._half_sent(message, queue, timeout, check_immunity) as transaction:
             status = transaction.result.status
             if status is not SendStatus.SEND_OK:
                 transaction.state = TransactionState.ROLLBACK
-                await self._end(transaction)
+                await self._report(transaction)
                 broker_name = transaction.result.queue.broker_name
                 raise BrokerError(status.value, "the half message was rolled back", broker_name)
             try:
                 yield transaction
             except Exception:
                 transaction.state = self.transaction_config.on_error
-                await self._end(transaction)
+                await self._report(transaction)
                 raise
-            await self._end(transaction)
+            await self._report(transaction)
 
     @property
     def transaction_statistics(self) -> TransactionStatistics:
-        """What became of its transactions until now."""
-        told = self._ender.told
+        """A snapshot of the counters of transactions and checks."""
+        reported = self._reporter.reported
         return TransactionStatistics(
-            under_way=self._under_way,
-            committed=told[TransactionState.COMMIT],
-            rolled_back=told[TransactionState.ROLLBACK],
-            unknown=told[TransactionState.UNKNOWN],
-            not_told=self._ender.failed,
+            in_progress=self._in_progress,
+            committed=reported[TransactionState.COMMIT],
+            rolled_back=reported[TransactionState.ROLLBACK],
+            unknown=reported[TransactionState.UNKNOWN],
+            not_reported=self._reporter.failed,
             checked=self._checker.checked,
             dropped=self._checker.dropped,
         )
@@ -213,7 +214,7 @@ class TransactionProducer(Producer):
 
     async def _close(self) -> None:
         with trio.move_on_after(self.close_timeout / 2):
-            while self._under_way:
+            while self._in_progress:
                 await self._all_ended.park()
         await super()._close()
 
@@ -222,8 +223,10 @@ class TransactionProducer(Producer):
         super()._abandon()
 
     async def _find_brokers(self) -> None:
-        """Look for the routes of the topics, so that their brokers are sent heartbeats."""
-        # Until then, brokers cannot ask this producer for the outcome of a transaction.
+        """Look up the routes of the setting ``topics``, so that their brokers get heartbeats.
+
+        Brokers check back only with producers that they know from a heartbeat.
+        """
         logs = RetryLogs(logger, "route lookup", "topic", group=self.config.group)
         missing = list(self.transaction_config.topics)
         while missing:
@@ -237,28 +240,29 @@ class TransactionProducer(Producer):
                     missing.remove(topic)
             await trio.sleep(self.client.config.route_refresh_interval)
 
-    # One transaction's way
+    # Transactions
 
     @asynccontextmanager
-    async def _begun(
+    async def _half_sent(
         self,
         message: Message,
         queue: Destination | None,
         timeout: float | None,
         check_immunity: float | None,
     ) -> AsyncIterator[Transaction]:
+        """Send the half message, and defer checks of its transaction during the block."""
         self._check_open()
-        self._under_way += 1
+        self._in_progress += 1
         try:
             transaction = await self._send_half(message, queue, timeout, check_immunity)
-            self._checker.hold(transaction.half)
+            self._checker.defer_checks(transaction.half)
             try:
                 yield transaction
             finally:
-                self._checker.release(transaction.half)
+                self._checker.take_deferred(transaction.half)
         finally:
-            self._under_way -= 1
-            if not self._under_way:
+            self._in_progress -= 1
+            if not self._in_progress:
                 self._all_ended.unpark_all()
 
     async def _send_half(
@@ -273,7 +277,7 @@ class TransactionProducer(Producer):
         async with self._hooks.around(context):
             message = context.messages[0]
             if message.delay_level or message.is_timed:
-                raise InvalidMessageError("it is delayed, which a message in a transaction cannot be")
+                raise InvalidMessageError("a message in a transaction cannot be delayed")
             request = self._builder.build(
                 message,
                 queue,
@@ -283,7 +287,7 @@ class TransactionProducer(Producer):
                 system_flag=TRANSACTION_PREPARED,
                 system_properties=properties,
             )
-            request.wants_heartbeat = True  # a broker asks only those that it has heard of
+            request.wants_heartbeat = True  # brokers check back only with producers that they know
             result = await self._sender.deliver(request)
             context.results = (result,)
         return Transaction(message, result, HalfMessage.sent(message, result))
@@ -295,23 +299,25 @@ class TransactionProducer(Producer):
         }
         if check_immunity is not None:
             if not 0 < check_number(check_immunity, "check_immunity") < math.inf:
-                raise InvalidMessageError(f"check_immunity is {check_immunity!r}; it must be seconds above 0")
+                raise InvalidMessageError(
+                    f"check_immunity is {check_immunity!r}; it must be a number of seconds above 0"
+                )
             properties[names.CHECK_IMMUNITY_SECONDS] = str(math.ceil(check_immunity))
         return properties
 
-    async def _do(self, local_work: LocalWork, transaction: Transaction) -> Exception | None:
-        """Do the local work; set the transaction's state, and return what the work raised."""
+    async def _do_local_work(self, local_work: LocalWork, transaction: Transaction) -> Exception | None:
+        """Call ``local_work``, set the transaction's state, and return the exception, if any."""
         try:
-            transaction.state = await find_out(local_work, transaction.message, transaction.id)
+            transaction.state = await call_for_state(local_work, transaction.message, transaction.id)
         except Exception as error:
             transaction.state = self.transaction_config.on_error
             logger.exception(
-                "local work for a message of topic %s failed; transaction %s: %s",
-                transaction.message.topic, transaction.id, transaction.state.value,
+                "local work failed: group=%s topic=%s transaction=%s outcome=%s",
+                self.config.group, transaction.message.topic, transaction.id, transaction.state.value,
             )  # fmt: skip
             return error
         return None
 
-    async def _end(self, transaction: Transaction) -> None:
-        latest = self._checker.release(transaction.half)
-        transaction.end_error = await self._ender.tell(latest, transaction.state)
+    async def _report(self, transaction: Transaction) -> None:
+        half = self._checker.take_deferred(transaction.half)
+        transaction.end_error = await self._reporter.report(half, transaction.state)

@@ -106,6 +106,7 @@ class SendRequestBuilder:
     ) -> None:
         self.code = code
         self.is_batch: bool = code == RequestCode.SEND_BATCH_MESSAGE
+        self._templates: dict[tuple[int, str], HeaderTemplate | None] = {}
         self._fields = {
             "a": producer_group,
             "b": topic,
@@ -150,6 +151,12 @@ class SendRequestBuilder:
 
     def template(self, queue_id: int, broker_name: str) -> HeaderTemplate | None:
         """Return the template of the headers for one queue, or None if a name prevents it."""
+        key = queue_id, broker_name
+        if key not in self._templates:
+            self._templates[key] = self._new_template(queue_id, broker_name)
+        return self._templates[key]
+
+    def _new_template(self, queue_id: int, broker_name: str) -> HeaderTemplate | None:
         fields = {
             **self._fields,
             "e": str(queue_id),

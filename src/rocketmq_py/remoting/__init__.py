@@ -1,7 +1,7 @@
 """Connections that carry many requests at once, over trio.
 
-One :class:`Connection` to an address, used from both sides of the wire; :class:`ConnectionPool` dials
-and keeps those of a client; :func:`serve` accepts those of a server.
+A :class:`Connection` multiplexes the requests of a client or of a server. :class:`ConnectionPool` opens the
+connections of a client, and :func:`serve` accepts those of a server. Start reading in ``connection``.
 """
 
 from rocketmq_py.remoting.connection import Connection, Handler, SendHandler

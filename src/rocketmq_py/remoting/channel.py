@@ -1,4 +1,4 @@
-"""What requests can be given to without waiting: a connection, or the dial that makes one."""
+"""The common interface of a connection and of one that is being opened."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
 
 
 class Channel(ABC):
-    """Takes requests for one address, in order, and keeps those that wait for an answer.
+    """Sends requests to one address in order, and holds them until they are answered.
 
     Args:
-        address: whom it leads to.
-        deadlines: watches the time-outs; its ``run`` must be under way.
-        hooks: what is called around requests.
+        address: the peer's address.
+        deadlines: watches the timeouts. Its ``run`` must be running.
+        hooks: called around requests.
 
     Attributes:
-        received_at: when it last received anything, on trio's clock: one look for all answers of a chunk.
+        received_at: trio's time of the last read. All answers of one read share it.
     """
 
     def __init__(self, address: str, deadlines: Deadlines, hooks: RpcHooks) -> None:
@@ -37,21 +37,21 @@ class Channel(ABC):
     async def request(
         self, code: int, fields: Mapping[str, str], body: bytes = b"", *, timeout: float
     ) -> Command:
-        """Send a request and wait for its answer, whatever its code is.
+        """Send a request and return its answer, whatever its code is.
 
         Args:
             code: a RequestCode.
-            fields: the header's fields as they go on the wire.
+            fields: the header's fields as on the wire.
             body: the body.
-            timeout: seconds, including the time that the buffer may be full.
+            timeout: seconds, including the wait for space in the buffer.
 
         Raises:
-            RequestTimeoutError: no answer in time.
-            ConnectionLostError: the connection broke while waiting, or was closed already.
-                Both say in ``delivery`` whether the request had been written.
-            ConnectError: a dial failed.
+            RequestTimeoutError: no answer arrived in time.
+            ConnectionLostError: the connection broke during the wait, or was closed before. The
+                ``delivery`` of both says whether the request had been written.
+            ConnectError: the connection could not be opened.
 
-        When cancelled, nothing stays behind: the answer is dropped when it comes.
+        When cancelled, an answer that arrives later is dropped.
         """
         if not self.hooks.all:
             return await self._exchange(code, fields, body, timeout)
@@ -72,7 +72,7 @@ class Channel(ABC):
         return answer
 
     async def exchange(self, pending: PendingRequest, deadline: float) -> Command | SendAnswer:
-        """Send a request and wait for its answer until ``deadline`` (trio's time). Hooks are not called.
+        """Send a request and return its answer, with a deadline in trio's time. Hooks are not called.
 
         Raises, and is cancelled, as :meth:`request`.
         """
@@ -95,25 +95,24 @@ class Channel(ABC):
         timeout: float,
         on_answer: Callable[[Answer], None],
     ) -> PendingRequest:
-        """Send a request without waiting; ``on_answer`` gets the answer or the error, once.
+        """Send a request without waiting. ``on_answer`` is called once with the answer or the error.
 
-        The caller sees to the bound: ``has_space``, or ``wait_for_space()`` before. ``on_answer`` runs in
-        another task and must neither block nor raise. Hooks are not called: where there are any,
-        :meth:`submit_with_hooks` is the one to use.
+        The caller must check ``has_space`` or await ``wait_for_space()`` first. ``on_answer`` runs in another
+        task and must neither block nor raise. Hooks are not called: see :meth:`submit_with_hooks`.
 
         Args:
             code: a RequestCode.
-            fields: the header's fields as they go on the wire.
+            fields: the header's fields as on the wire.
             body: the body.
-            deadline: trio's time at which the request counts as timed out.
-            timeout: the seconds that a time-out's error speaks of.
-            on_answer: what gets the answer.
+            deadline: trio's time at which the request times out.
+            timeout: the seconds that the error of a timeout reports.
+            on_answer: called with the answer.
 
         Raises:
             ConnectionLostError: the connection is closed.
-            ConnectError, ClosedError: the peer goes away, and no other connection to it can be had.
-            InvalidMessageError: a text of the header cannot be written as UTF-8. A dial says so in
-                ``on_answer``.
+            ConnectError, ClosedError: the peer is going away, and no other connection can be opened.
+            InvalidMessageError: a text of the header cannot be encoded as UTF-8. While the connection is
+                being opened, ``on_answer`` gets this error instead.
         """
         pending = CallbackRequest(code, fields, body, timeout, on_answer)
         pending.deadline = deadline
@@ -130,7 +129,7 @@ class Channel(ABC):
         timeout: float,
         on_answer: Callable[[Answer], None],
     ) -> None:
-        """As :meth:`submit`, waiting for the hooks before it; those after it run before ``on_answer``."""
+        """Await the hooks, then :meth:`submit`. After the answer, the hooks run before ``on_answer``."""
         context = RpcContext(address=self.address, code=code, fields=dict(fields), body=body)
         await self.hooks.before(context)
         after = partial(self.hooks.after_soon, context, on_answer)
@@ -143,33 +142,30 @@ class Channel(ABC):
     @property
     @abstractmethod
     def has_space(self) -> bool:
-        """Whether it takes another request without growing past its bound."""
+        """Whether another request fits into the buffer."""
 
     @abstractmethod
     async def wait_for_space(self) -> None:
-        """Wait until there is space. Does not yield to others when there already is.
+        """Wait for space in the buffer. It is no checkpoint if there is some.
 
-        Raises ConnectionLostError when the connection is or gets closed.
+        Raises ConnectionLostError if the connection is closed.
         """
 
     @abstractmethod
     def carry(self, pending: PendingRequest) -> None:
-        """Send what was given to another channel before, or is new, until its ``deadline``.
-
-        Raises as :meth:`submit`.
-        """
+        """Send a request, which may have been on another channel before. Raises as :meth:`submit`."""
 
     @abstractmethod
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """Send a request that has no answer. Hooks are not called. Raises as :meth:`submit`."""
+        """Send a oneway request. Hooks are not called. Raises as :meth:`submit`."""
 
     @abstractmethod
     def has_written(self, pending: PendingRequest) -> bool:
-        """Whether any byte of what it carries can have left this process."""
+        """Whether any byte of the request may have left this process."""
 
     @abstractmethod
     def forget(self, pending: PendingRequest) -> None:
-        """Stop waiting for the answer of ``pending``, and do not send it if it has not been written yet."""
+        """Drop a request: its answer is ignored, and it is not written if it still waits in the buffer."""
 
     @abstractmethod
     def time_out(self, pending: PendingRequest) -> None:

@@ -39,57 +39,54 @@ logger: Final = logging.getLogger("rocketmq_py.remoting")
 
 MAX_SILENT_TIMEOUTS = 3
 MAX_SILENT_SECONDS = 2.0
-"""So many time-outs with nothing received in between, and so many seconds after the first of them, and the
-connection counts as dead. The seconds matter where time-outs are short, as those of a message's last try
-are: a slow broker is not a dead one, and closing the connection fails whatever else waits on it."""
+"""A connection is closed as dead after this many timeouts, and this long after the first of them, if nothing
+was received in between. The seconds matter for short timeouts, such as that of a message's last attempt:
+a slow broker is not a dead one, and closing the connection fails all other pending requests."""
 FEW_PENDING = 15
-"""Where one answer comes alone and no more requests than these wait, the next one is written at once."""
+"""If one answer arrives alone and at most this many requests are pending, the next one is written at once."""
 FLUSH_SECONDS = 1.0
-"""How long a closing connection tries to write what is still buffered."""
+"""How long a closing connection tries to write its buffer."""
 
 Handler: TypeAlias = "Callable[[Connection, Command], None]"
-"""Called in the reader's task for every request of the peer: it must not block. It answers with
-:meth:`Connection.respond`, at once or later; what it raises is logged and answered as SYSTEM_ERROR."""
+"""Called in the reading task for every request of the peer. It must not block. It answers with
+:meth:`Connection.respond`, at once or later. An exception is logged and answered as SYSTEM_ERROR."""
 SendHandler: TypeAlias = "Callable[[Connection, SendCommand], bytes | None]"
-"""Called in the same way for a plain send. It returns the frame that answers it, or None to have the general
-handler called."""
+"""Called for a plain send instead of the handler. Returns the frame of the answer, or None to pass the send
+to the handler."""
 
 
 class Connection(Channel):
-    """One connection, symmetrical: a client's and a server's end are the same class.
+    """One end of a connection, of a client or of a server. It works while :meth:`run` runs.
 
-    Requests are written together: whoever sends leaves its bytes with the writer task, which takes all
-    that has piled up for one system call. Answers come back in any order and are matched by their
-    opaque. Time-outs are the business of the :class:`Deadlines` that several connections share.
-
-    It works while :meth:`run` runs. When the connection breaks, every waiting request is answered with
-    ConnectionLostError at once.
+    Senders put frames into the buffer of the writer, which writes all of them in one system call. Answers
+    arrive in any order and are matched by their opaque. :class:`Deadlines`, which several connections share,
+    times requests out. When the connection breaks, all pending requests fail with ConnectionLostError.
 
     Args:
         stream: a connected socket, plain or with TLS.
-        deadlines: watches the time-outs; its ``run`` must be under way.
+        deadlines: watches the timeouts. Its ``run`` must be running.
         handler: answers the requests of the peer.
-        send_handler: answers plain sends, in fewer steps.
-        address: what ``address`` says, instead of the peer's own.
-        serialization: how the headers of requests are written; an answer follows its request.
-        credentials: who signs every request, or None; answers are not signed.
-        hooks: what is called around requests.
-        successor: gives what carries on when the peer goes away (GO_AWAY): another connection to the
-            address. Without it, GO_AWAY is an answer like others.
-        max_buffered: bytes that may pile up before senders wait.
-        max_frame_size: a longer frame breaks the connection.
-        read_waits_for_space: read no more requests while answers pile up. For a server's end only:
-            if both ends did it, each could wait for the other to read.
+        send_handler: answers plain sends.
+        address: the attribute ``address``, instead of the peer's own.
+        serialization: the encoding of the headers of requests. An answer has that of its request.
+        credentials: signs every request, or None. Answers are not signed.
+        hooks: called around requests.
+        successor: returns another connection to the address when the peer goes away (GO_AWAY). Without it,
+            GO_AWAY is an ordinary answer.
+        max_buffered: bytes that are buffered before senders wait.
+        max_frame_size: a larger frame breaks the connection.
+        read_waits_for_space: read no more requests while the buffer of answers is full. Only for servers: if
+            both ends did this, each could wait for the other one to read.
 
     Attributes:
-        address: the peer as it was dialled, or as it connected.
-        hooks: what is called around requests.
-        draining: the peer has announced that it goes away (GO_AWAY): ask it nothing new.
-        is_usable: whether new requests are for it: it is neither closed nor draining.
-        has_received: whether the peer ever sent anything.
-        peer_version: the peer's version as its answers have it, an ordinal of Java's ``MQVersion``; 0
-            before the first answer.
-        writer: writes what is sent.
+        address: the address that was connected to, or the peer's.
+        hooks: called around requests.
+        draining: whether the peer has announced that it goes away (GO_AWAY).
+        is_usable: whether it takes new requests: it is neither closed nor draining.
+        has_received: whether the peer has sent anything.
+        peer_version: the peer's version in its answers, an ordinal of Java's ``MQVersion``, or 0 before the
+            first answer.
+        writer: writes the frames.
     """
 
     def __init__(
@@ -139,33 +136,33 @@ class Connection(Channel):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it can carry nothing any more."""
+        """Whether it is closed."""
         return self._closed_because is not None
 
     @property
     def closed_because(self) -> str:
-        """Why it is closed; an empty text while it is open."""
+        """The reason why it is closed, or an empty text."""
         return self._closed_because or ""
 
     @property
     def peer_packed(self) -> bytes:
-        """The peer's IP address and port in the form that stored messages hold."""
+        """The peer's IP address and port as encoded in stored messages."""
         return pack_address(self.peer_address)
 
     @property
     def pending(self) -> int:
-        """How many requests wait for an answer."""
+        """The number of requests without an answer."""
         return len(self._pending)
 
     @property
     def has_space(self) -> bool:
-        """Whether the buffer takes another request without growing past its bound."""
+        """Whether another request fits into the buffer."""
         return self.writer.has_space
 
     # Sending
 
     def carry(self, pending: PendingRequest) -> None:
-        """Write a request: a new one, or one that was given to another channel before."""
+        """Send a request, which may have been on another channel before. Raises as :meth:`submit`."""
         if not self.is_usable:
             if self._onward is not None:
                 self._onward().carry(pending)
@@ -179,8 +176,7 @@ class Connection(Channel):
         writer = self.writer
         pending.turn = writer.turn
         if self._next_is_alone:
-            # One answer came alone, and few are missing: what is asked next will be alone, too, and gains
-            # nothing from the writer's turn.
+            # The last answer arrived alone and few are pending: no other request is likely to follow soon.
             self._next_is_alone = False
             pending.place = writer.put_alone(frame)
         else:
@@ -188,9 +184,9 @@ class Connection(Channel):
         self._pending[opaque] = pending
 
     async def oneway(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """Send a request that has no answer; waits only while the buffer is full.
+        """Send a oneway request. It waits only while the buffer is full.
 
-        Raises as :meth:`submit`. A cancellation while waiting means: not sent.
+        Raises as :meth:`submit`. When cancelled, it is not sent.
         """
         await self.wait_for_space()
         if not self.hooks.all:
@@ -202,10 +198,7 @@ class Connection(Channel):
         await self.hooks.after(context)
 
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """Send a request that has no answer, however full the buffer is. Hooks are not called.
-
-        Raises as :meth:`submit`.
-        """
+        """Send a oneway request, even with a full buffer. Hooks are not called. Raises as :meth:`submit`."""
         if self._onward is not None:
             self._onward().oneway_nowait(code, fields, body)
             return
@@ -223,9 +216,10 @@ class Connection(Channel):
         body: bytes = b"",
         remark: str | None = None,
     ) -> None:
-        """Answer a request of the peer. Nothing happens if it was oneway or the connection is closed.
+        """Answer a request of the peer. Does nothing if it is oneway or the connection is closed.
 
-        Where reading goes on while answers pile up, those of a peer that does not read them are dropped.
+        Answers are dropped if the buffer is full because the peer does not read them, unless reading waits
+        for space.
         """
         if request.is_oneway or self.is_closed:
             return
@@ -233,12 +227,12 @@ class Connection(Channel):
             self.writer.put(encode_response(request, code, fields, body, remark))
         elif not self._drops_answers:
             self._drops_answers = True
-            logger.warning("%s asks and does not read the answers: they are dropped", self.address)
+            logger.warning("dropping answers, which the peer does not read: peer=%s", self.address)
 
     async def wait_for_space(self) -> None:
-        """Wait until the buffer is below its bound. Does not yield to others when it already is.
+        """Wait for space in the buffer. It is no checkpoint if there is some.
 
-        Raises ConnectionLostError when the connection is or gets closed.
+        Raises ConnectionLostError if the connection is closed.
         """
         await self.writer.wait_for_space()
         self._check_open()
@@ -250,16 +244,16 @@ class Connection(Channel):
     # Answers
 
     def has_written(self, pending: PendingRequest) -> bool:
-        """Whether any byte of the request can have left this process."""
+        """Whether any byte of the request may have left this process."""
         return pending.turn < self.writer.turn
 
     def forget(self, pending: PendingRequest) -> None:
-        """Stop waiting for the answer of ``pending``, and do not send it if it has not been written yet."""
+        """Drop a request: its answer is ignored, and it is not written if it still waits in the buffer."""
         if self._pending.pop(pending.opaque, None) is not None:
             self.writer.take_back(pending.turn, pending.place)
 
     def time_out(self, pending: PendingRequest) -> None:
-        """Answer ``pending`` with RequestTimeoutError, and break the connection if it has gone silent."""
+        """Answer a request with RequestTimeoutError, and close the connection if the peer is silent."""
         if self._pending.pop(pending.opaque, None) is None:
             return
         self.writer.take_back(pending.turn, pending.place)
@@ -274,22 +268,22 @@ class Connection(Channel):
     def _answered(self, answer: Command, pending: PendingRequest | None) -> None:
         self.peer_version = answer.version
         if answer.code == ResponseCode.GO_AWAY:
-            self._sent_away(answer, pending)
+            self._go_away(answer, pending)
         elif pending is not None:
             pending.answered(answer)
         if self.draining and not self._pending:
-            self._close_when_written("the peer goes away")
+            self._close_when_written("the peer is going away")
 
     def _asked(self, request: Command) -> None:
-        # One request that fails must not end the connection that carries all the others.
+        # A failing request must not break the connection of the others.
         try:
             self._handler(self, request)
         except RocketMQError as error:
-            # What the peer asked is malformed, as a rule: nothing that a traceback would say more of.
-            logger.warning("%s: request %d failed: %s", self.address, request.code, error)
+            # Usually the request is malformed, and a traceback would not help.
+            logger.warning("request failed peer=%s code=%d: %s", self.address, request.code, error)
             self.respond(request, ResponseCode.SYSTEM_ERROR, remark=str(error))
         except Exception as error:
-            logger.exception("%s: request %d failed", self.address, request.code)
+            logger.exception("request failed peer=%s code=%d", self.address, request.code)
             self.respond(request, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
     def _sent(self, send: SendCommand) -> None:
@@ -297,7 +291,7 @@ class Connection(Channel):
         try:
             frame = self._send_handler(self, send)
         except Exception as error:
-            logger.exception("%s: request %d failed", self.address, send.code)
+            logger.exception("request failed peer=%s code=%d", self.address, send.code)
             remark = f"{type(error).__name__}: {error}"
             self.respond(send.as_command(), ResponseCode.SYSTEM_ERROR, remark=remark)
             return
@@ -308,10 +302,11 @@ class Connection(Channel):
 
     # A peer that goes away
 
-    def _sent_away(self, answer: Command, pending: PendingRequest | None) -> None:
-        """The peer did not do what was asked, nor will it do more: another connection carries that.
+    def _go_away(self, answer: Command, pending: PendingRequest | None) -> None:
+        """Move the request, and all that are not written yet, to another connection.
 
-        Java: ``NettyRemotingClient.invokeImpl``, which tries once more and no oftener, too.
+        A peer that answers GO_AWAY did not process the request. A request is moved only once. Java:
+        ``NettyRemotingClient.invokeImpl``.
         """
         is_first = not self.draining
         self.draining = True
@@ -322,31 +317,36 @@ class Connection(Channel):
                 pending.answered(answer)
             else:
                 pending.was_sent_away = True
-                self._hand_over(pending)
+                self._carry_or_fail(pending)
         if is_first and self._onward is not None:
-            # What has not been written need not be refused first; and a oneway request would be lost there.
+            # Requests that are not written need no refusal first, and oneway requests would be lost.
             for unwritten in [one for one in self._pending.values() if not self.has_written(one)]:
                 del self._pending[unwritten.opaque]
                 self.writer.take_back(unwritten.turn, unwritten.place)
-                self._hand_over(unwritten)
+                self._carry_or_fail(unwritten)
             for code, fields, body in self.writer.take_back_oneways():
                 try:
                     self.oneway_nowait(code, fields, body)
                 except RocketMQError as error:
-                    logger.info("%s goes away; the oneway request %d is lost: %s", self.address, code, error)
+                    logger.info(
+                        "oneway request lost: the peer is going away, peer=%s code=%d: %s",
+                        self.address,
+                        code,
+                        error,
+                    )
 
-    def _hand_over(self, pending: PendingRequest) -> None:
+    def _carry_or_fail(self, pending: PendingRequest) -> None:
         try:
             self.carry(pending)
         except RocketMQError as error:
             pending.answered(error)
 
-    # Life
+    # Lifecycle
 
     async def run(self) -> None:
-        """Read and write until the connection breaks or is closed, or this is cancelled.
+        """Read and write until the connection breaks or is closed, or until cancelled.
 
-        Never raises for a fault of the connection: whoever waits on it is told instead.
+        It does not raise errors of the connection: the pending requests get them.
         """
         try:
             async with open_nursery() as nursery:
@@ -358,7 +358,7 @@ class Connection(Channel):
             await self._wire.aclose()
 
     def close(self, reason: str = "closed here") -> None:
-        """Close at once: what is buffered is dropped, and every waiting request is told why."""
+        """Close at once. The buffer is dropped, and pending requests fail with ``reason``."""
         if self.is_closed:
             return
         self._closed_because = reason
@@ -370,11 +370,11 @@ class Connection(Channel):
             self._nursery.cancel_scope.cancel()
 
     def detach(self) -> None:
-        """Give up the socket without a word, in a child process: the connection is its parent's."""
+        """Close only the descriptor, in a forked child: the connection belongs to the parent."""
         self._wire.detach()
 
     async def aclose(self, reason: str = "closed here") -> None:
-        """Write what is buffered, for at most FLUSH_SECONDS, then close. When cancelled, close at once."""
+        """Write the buffer, for at most FLUSH_SECONDS, then close. When cancelled, close at once."""
         try:
             with trio.move_on_after(FLUSH_SECONDS):
                 await self.writer.flush()
@@ -398,7 +398,11 @@ class Connection(Channel):
             while True:
                 data = await self._wire.receive()
                 if not data:
-                    self.close("the peer closed it" if self.has_received else self._wire.closed_unheard)
+                    self.close(
+                        "the peer closed the connection"
+                        if self.has_received
+                        else self._wire.closed_without_data
+                    )
                     return
                 self._silent_timeouts = 0
                 self.has_received = True
@@ -429,5 +433,5 @@ class Connection(Channel):
         except ConnectionLostError:
             return  # closed while waiting for space
         except ProtocolError as error:
-            logger.warning("%s: not RocketMQ's protocol: %s", self.address, error)
-            self.close(f"it sent what is not RocketMQ's protocol: {error}")
+            logger.warning("closing connection: invalid data from peer=%s: %s", self.address, error)
+            self.close(f"the peer sent invalid data: {error}")

@@ -1,9 +1,8 @@
 """Deadlines of many requests, watched by one task.
 
-A cancel scope for each request would cost more than the request itself. Here a deadline is rounded up
-to a tick, and all that share a tick share one set: adding and removing take one set operation, and
-the sweeper wakes once a tick at the most, however many requests are under way. A connection is watched
-for all of its requests, by the earliest of their deadlines.
+A cancel scope per request would cost more than the request itself. Deadlines are rounded up to ticks, and
+those of the same tick share a dictionary. So adding and removing are single dictionary operations, and the
+watching task wakes up at most once per tick. A connection adds one deadline, the earliest of its requests.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from typing import Protocol
 import trio
 
 TICK = 0.05
-"""Seconds between two looks at what has expired: by so much a time-out may come late."""
+"""Seconds between two checks. A timeout may be late by this much."""
 CATCH_UP_SECONDS = 1.0
-"""How long after a stall of this process answers may still come, at most, and no longer than it lasted."""
+"""After a stall of this process, answers may arrive late by the length of the stall, but at most by this."""
 UNWATCHED = -1
-"""The tick of what has no deadline; trio's time is never negative."""
+"""The tick of an object without a deadline. trio's time is never negative."""
 
 
 class Expiring(Protocol):
-    """What can be watched: the deadline's place, and what happens when it passes."""
+    """An object with a deadline."""
 
     tick: int
 
@@ -31,15 +30,13 @@ class Expiring(Protocol):
 
 
 class Deadlines:
-    """Calls ``expire()`` of what was added and not removed before its time.
+    """Calls ``expire()`` of objects whose deadline has passed, while :meth:`run` runs.
 
-    :meth:`run` must be under way in some nursery for anything to expire.
-
-    What has arrived is read first: a process that was stopped, or kept from its loop, finds the answers of
-    that time unread and their deadlines in the past.
+    Received data is read first: after the process was stopped or its loop was blocked, answers have arrived
+    unread and their deadlines are in the past.
 
     Attributes:
-        receipts: how often anything was received that what is watched may wait for.
+        receipts: counts the reads of connections whose requests are watched.
     """
 
     def __init__(self) -> None:
@@ -49,9 +46,9 @@ class Deadlines:
         self.receipts = 0
 
     def add(self, expiring: Expiring, deadline: float) -> None:
-        """Watch ``expiring`` until ``deadline`` (trio's time); ``math.inf`` is never reached.
+        """Watch an object until ``deadline`` (trio's time, or ``math.inf`` for never).
 
-        Raises ValueError for nan.
+        Raises ValueError for NaN.
         """
         ticks = deadline / TICK
         if ticks == math.inf:
@@ -68,7 +65,7 @@ class Deadlines:
             sharing[expiring] = None
 
     def remove(self, expiring: Expiring) -> None:
-        """Stop watching; one that has expired or was removed already is left alone."""
+        """Stop watching an object. It may have expired or been removed before."""
         sharing = self._expiring.get(expiring.tick)
         if sharing is not None:
             sharing.pop(expiring, None)
@@ -82,15 +79,15 @@ class Deadlines:
             now = trio.current_time()
             for tick in sorted(tick for tick in self._expiring if tick * TICK <= now):
                 due = self._expiring[tick]
-                while due:  # what expires may remove others, and add them again for later
+                while due:  # expire() may remove others, and add them again
                     due.popitem()[0].expire()
                 del self._expiring[tick]
             self._next_tick = min(self._expiring, default=math.inf)
 
     async def _read_first(self, late: float) -> None:
-        """Let the tasks that read take what has arrived, before what is overdue expires.
+        """Let the connections read data that has arrived, before overdue requests expire.
 
-        After a stall the peers have to be waited for, too: they could not send while nothing was read here.
+        After a stall, wait for the peers, too: with full buffers they could not send.
         """
         now = trio.current_time()
         if late >= TICK:

@@ -1,4 +1,4 @@
-"""A connection in the making, and the requests that wait for it."""
+"""A connection that is being opened, and the requests that wait for it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rocketmq_py.remoting.rpc_hooks import RpcHooks
 
 
 class PendingConnection(Channel):
-    """Takes requests while their connection is being dialled, and gives them to it in the same order.
+    """Collects requests while a connection is being opened, and sends them in order when it is open.
 
-    When the dialling fails, each is answered with ConnectError; oneway requests are dropped.
+    If it cannot be opened, the requests fail with ConnectError and oneway requests are dropped.
 
     Attributes:
-        done: set when it has succeeded or failed.
-        connection: what came of it, if it succeeded.
+        done: set when the attempt has succeeded or failed.
+        connection: the connection, after success.
     """
 
     def __init__(self, address: str, deadlines: Deadlines, hooks: RpcHooks) -> None:
@@ -35,7 +35,7 @@ class PendingConnection(Channel):
 
     @property
     def has_space(self) -> bool:
-        """Always: how much may wait is the affair of those who send, as it is in flight for each of them."""
+        """Always true: senders bound their requests through ``max_in_flight``."""
         return True
 
     async def wait_for_space(self) -> None:
@@ -43,12 +43,12 @@ class PendingConnection(Channel):
 
     @property
     def error(self) -> ConnectError:
-        """Why it failed: a new one for each who asks."""
+        """A new error with the reason of the failure."""
         return self._kind(self.address, self._reason)
 
     def carry(self, pending: PendingRequest) -> None:
-        """Keep a request for the connection. Raises ConnectError if the dialling has failed meanwhile."""
-        if self.done.is_set():  # hooks before the request took longer than the dialling
+        """Queue a request for the connection. Raises ConnectError if the attempt has failed."""
+        if self.done.is_set():  # the hooks before the request took longer
             self._outcome().carry(pending)
             return
         pending.channel = self
@@ -56,32 +56,32 @@ class PendingConnection(Channel):
         self._waiting[pending] = lambda connection: connection.carry(pending)
 
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """Keep a request that has no answer for the connection. Raises as :meth:`carry`."""
+        """Queue a oneway request for the connection. Raises as :meth:`carry`."""
         if self.done.is_set():
             self._outcome().oneway_nowait(code, fields, body)
             return
         self._waiting[object()] = lambda connection: connection.oneway_nowait(code, fields, body)
 
     def has_written(self, pending: PendingRequest) -> bool:
-        """Nothing has left this process."""
+        """Always false."""
         return False
 
     def forget(self, pending: PendingRequest) -> None:
-        """Do not send it."""
+        """Drop a request."""
         if self._waiting.pop(pending, None) is not None:
             self.deadlines.remove(pending)
 
     def time_out(self, pending: PendingRequest) -> None:
-        """Answer ``pending`` with RequestTimeoutError, and do not send it."""
+        """Drop a request and answer it with RequestTimeoutError."""
         if self._waiting.pop(pending, None) is not None:
             pending.answered(RequestTimeoutError(self.address, pending.timeout, Delivery.NOT_SENT))
 
     def fail(self, reason: str, kind: type[ConnectError]) -> None:
-        """Remember why there is no connection."""
+        """Set the reason of the failure. Call :meth:`finish` next."""
         self._reason, self._kind = reason, kind
 
     def finish(self) -> None:
-        """Give what waits to the connection, or answer it with the error."""
+        """Send the queued requests over the connection, or answer them with the error."""
         waiting, self._waiting = self._waiting, {}
         for item, send in waiting.items():
             if isinstance(item, PendingRequest):

@@ -1,4 +1,4 @@
-"""The connections of one client: at most one an address, dialled when first asked for."""
+"""The connections of one client: at most one per address, opened on first use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONGEST_BACK_OFF = 5.0
 
 @attrs.define
 class _Failures:
-    """How often an address failed in a row, why, and when it may be dialled again."""
+    """Consecutive failures of an address: their count, the last reason, and the time of the next attempt."""
 
     count: int
     retry_at: float
@@ -38,22 +38,22 @@ class _Failures:
 
 
 class ConnectionPool:
-    """Dials and keeps the connections of one client. Source: Java's ``NettyRemotingClient``.
+    """Opens and holds the connections of one client. Java: ``NettyRemotingClient``.
 
-    Everything runs in ``nursery``; cancelling it closes all. An address that cannot be reached is not
-    dialled again before a back-off of 0.1 s, doubled each time up to 5 s, has passed: until then
-    ConnectError is raised at once, so that a sender can go to another broker.
+    Everything runs in ``nursery``, and cancelling that closes all connections. After a failed attempt, an
+    address is not tried again for 0.1 s, doubled with each failure up to 5 s. Until then, requests raise
+    ConnectError at once, so that senders can choose another broker.
 
     Args:
-        nursery: where readers, writers and dials run.
+        nursery: runs readers, writers and connection attempts.
         handler: answers the requests of brokers.
-        tls: None for plain text.
-        serialization: how headers are written.
-        credentials: who signs every request, or None.
-        hooks: what is called around requests.
-        max_buffered: bytes that may pile up for one connection before senders wait.
-        connect_timeout: seconds for one dial, TLS included.
-        on_open: called with each connection when it has been dialled; it must neither block nor raise.
+        tls: TLS settings, or None for plain text.
+        serialization: the encoding of headers.
+        credentials: signs every request, or None.
+        hooks: called around requests.
+        max_buffered: bytes that one connection buffers before senders wait.
+        connect_timeout: seconds per connection attempt, including the TLS handshake.
+        on_open: called with each new connection. It must neither block nor raise.
     """
 
     def __init__(
@@ -88,22 +88,22 @@ class ConnectionPool:
         nursery.start_soon(self._deadlines.run)
 
     def get_nowait(self, address: str) -> Connection | None:
-        """Return the connection to ``address`` if it is open and takes requests, else None."""
+        """Return the connection to an address if it is open and usable, else None."""
         connection = self._connections.get(address)
         return connection if connection is not None and connection.is_usable else None
 
     def open_connections(self) -> list[Connection]:
-        """Return the connections that are open and take requests."""
+        """Return the open and usable connections."""
         return [connection for connection in self._connections.values() if connection.is_usable]
 
     async def get(self, address: str) -> Connection:
-        """Return an open connection to ``address``, dialling if there is none.
+        """Return an open connection to an address. Opens one if there is none.
 
-        Several who ask share one dial; one of them being cancelled does not disturb the others.
+        Concurrent calls share one attempt. Cancelling one of them does not affect the others.
 
         Raises:
-            ConnectError: it cannot be reached, or could not a moment ago (see the back-off above). It is
-                a TLSError where no encrypted connection could be agreed on.
+            ConnectError: the address cannot be reached, or could not be during the back-off. A TLSError if
+                the handshake failed.
             ClosedError: the client is closed.
         """
         channel = self.channel_nowait(address)
@@ -115,12 +115,10 @@ class ConnectionPool:
         return channel.connection
 
     def channel_nowait(self, address: str) -> Connection | PendingConnection:
-        """Return the connection to ``address``, or else its dial, which begins now if none is under way.
+        """Return the connection to an address, or the pending one, which is started if there is none.
 
-        Both take requests at once (:meth:`Channel.submit`), in the order in which they are given: nobody
-        who sends to other addresses has to wait for this one.
-
-        Raises: as :meth:`get`, for what is known already.
+        Both accept requests at once (:meth:`Channel.submit`) and send them in order, so that senders to other
+        addresses do not have to wait. Raises as :meth:`get`, for failures that are known already.
         """
         if self._closed:
             raise ClosedError("the client is closed")
@@ -128,9 +126,9 @@ class ConnectionPool:
         if connection is not None:
             return connection
         dial = self._dials.get(address)
-        return dial if dial is not None else self._begin_dial(address)
+        return dial if dial is not None else self._start_dial(address)
 
-    def _begin_dial(self, address: str) -> PendingConnection:
+    def _start_dial(self, address: str) -> PendingConnection:
         failures = self._failures.get(address)
         if failures is not None and trio.current_time() < failures.retry_at:
             raise failures.kind(address, failures.reason)
@@ -145,19 +143,17 @@ class ConnectionPool:
     async def request(
         self, address: str, code: int, fields: Mapping[str, str], body: bytes = b"", *, timeout: float
     ) -> Command:
-        """Ask ``address`` and return its answer, whatever its code is.
+        """Send a request to an address and return its answer, whatever its code is.
 
-        The timeout (seconds) covers dialling as well. A peer that answers GO_AWAY did not do what was asked:
-        it is dialled again and asked once more, as with all requests over these connections.
-
-        Raises: as :meth:`get` and :meth:`Channel.request`.
+        The timeout (seconds) includes the connection attempt. After the answer GO_AWAY, the request is sent
+        once more over a new connection. Raises as :meth:`get` and :meth:`Channel.request`.
         """
         return await self.exchange(address, PendingRequest(code, fields, body, timeout))
 
     async def exchange(self, address: str, pending: PendingRequest) -> Command:
-        """As :meth:`request`, for a request that has been made and has not been given to anybody."""
+        """Send a request that was not sent before, and return its answer. Raises as :meth:`request`."""
         if self.begin(address, pending):
-            # As nearly always: what follows would come to the same, with more steps between.
+            # Fast path, nearly always taken: the code below does the same in more steps.
             answer = await pending.wait()
             assert isinstance(answer, Command)
             return answer
@@ -165,9 +161,9 @@ class ConnectionPool:
         return await channel.request(pending.code, pending.fields, pending.body, timeout=pending.timeout)
 
     def begin(self, address: str, pending: PendingRequest) -> bool:
-        """Send a request, unless it has to wait for a connection, for space or for hooks; tell whether.
+        """Send a request if it need not wait for a connection, for space or for hooks. Return whether it was.
 
-        Raises InvalidMessageError where a text of its header cannot be written as UTF-8.
+        Raises InvalidMessageError if a text of its header cannot be encoded as UTF-8.
         """
         connection = self._connections.get(address)
         if (
@@ -182,7 +178,7 @@ class ConnectionPool:
         return True
 
     async def get_before(self, address: str, deadline: float) -> Connection:
-        """As :meth:`get`, but raise RequestTimeoutError when ``deadline`` (trio's time) comes first."""
+        """Do as :meth:`get`, but raise RequestTimeoutError at ``deadline`` (trio's time)."""
         connection = self.get_nowait(address)
         if connection is not None:
             return connection
@@ -192,18 +188,18 @@ class ConnectionPool:
         raise RequestTimeoutError(address, max(deadline - started, 0.0), Delivery.NOT_SENT)
 
     def close(self, address: str, reason: str = "closed here") -> None:
-        """Close the connection to ``address``, if there is one, telling every waiting request ``reason``."""
+        """Close the connection to an address, if there is one. Its pending requests fail with ``reason``."""
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close(reason)
 
     def detach(self) -> None:
-        """Give up all sockets, in a child process that was forked: the connections are its parent's."""
+        """Close only the descriptors, in a forked child: the connections belong to the parent."""
         for connection in list(self._connections.values()):
             connection.detach()
 
     async def aclose(self) -> None:
-        """Write what is buffered, within a second, and close all. Nothing is dialled any more."""
+        """Close all connections, after at most a second for writing their buffers. No new ones are opened."""
         self._closed = True
         async with open_nursery() as nursery:
             for connection in self._connections.values():
@@ -214,7 +210,7 @@ class ConnectionPool:
         try:
             with trio.fail_after(self._connect_timeout):
                 stream = await self._open_stream(address)
-            # Made here, not in the task that runs it: whoever waits for the dial uses it at once.
+            # Created here and not in the task that runs it: waiting senders use it at once.
             connection = Connection(
                 stream,
                 deadlines=self._deadlines,
@@ -229,7 +225,7 @@ class ConnectionPool:
         except trio.TooSlowError:
             self._dial_failed(dial, f"no connection within {self._connect_timeout:g} s")
         except (OSError, ValueError, trio.BrokenResourceError) as error:
-            # ValueError: a name server may name what is no address, or a host that nobody could resolve.
+            # ValueError: a name server may return an invalid address or host name.
             self._dial_failed(dial, _reason(error))
         except TLSError as error:
             self._dial_failed(dial, error.reason, TLSError)
@@ -272,7 +268,7 @@ class ConnectionPool:
         if connection.has_received:
             self._failures.pop(connection.address, None)
         else:
-            # It accepts and hangs up: dialling it again at once would only turn in a circle.
+            # The peer accepts connections and closes them: back off.
             self._failed(connection.address, connection.closed_because)
 
     def _failed(self, address: str, reason: str, kind: type[ConnectError] = ConnectError) -> None:
@@ -283,14 +279,14 @@ class ConnectionPool:
         self._failures[address] = _Failures(count, trio.current_time() + back_off, kind, reason)
 
     def _forget_old_failures(self) -> None:
-        """Forget addresses that nobody dials any more: brokers and name servers come and go."""
+        """Forget addresses that are no longer used: brokers and name servers come and go."""
         long_ago = trio.current_time() - LONGEST_BACK_OFF
         for address in [one for one, failures in self._failures.items() if failures.retry_at < long_ago]:
             del self._failures[address]
 
 
 def _reason(error: BaseException) -> str:
-    """Return the innermost cause in words: trio wraps several tries' errors in one that says little."""
+    """Return the innermost cause as text. trio wraps the errors of several attempts in a vague one."""
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, BaseExceptionGroup):

@@ -1,4 +1,4 @@
-"""Hooks around every request of a client: a user's own code. Java: ``RPCHook``."""
+"""User code that runs around every request of a client. Java: ``RPCHook``."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Context = TypeVar("Context")
 
 @attrs.define(kw_only=True, eq=False)
 class RpcContext:
-    """A request to a name server or broker, as hooks see it.
+    """A request to a name server or broker, for hooks.
 
     Attributes:
-        address: whom it goes to.
+        address: the address of the name server or broker.
         code: a RequestCode.
-        fields: the header's fields; ``before_request`` may change them. They are signed afterwards.
+        fields: the header's fields. ``before_request`` may change them. They are signed afterwards.
         body: the body.
-        oneway: whether no answer is wanted.
-        answer: in ``after_answer``, what came back; None for oneway requests and after an error.
-        error: in ``after_answer``, why no answer came.
+        oneway: whether the request has no answer.
+        answer: in ``after_answer``, the answer, or None for oneway requests and after an error.
+        error: in ``after_answer``, the error if there is no answer.
     """
 
     address: str
@@ -42,17 +42,17 @@ class RpcContext:
 
 
 class RpcHook:
-    """Code around requests: override what is needed, as a plain or an ``async`` method.
+    """Base class of hooks around requests. Override methods as plain or ``async`` ones.
 
-    An exception of a hook is logged and changes nothing. Without hooks, requests cost nothing more.
+    An exception of a hook is logged and otherwise ignored.
     """
 
     def before_request(self, context: RpcContext) -> Awaitable[None] | None:
-        """Look at what is about to be sent, or change ``context.fields``."""
+        """Called before a request is sent. May change ``context.fields``."""
         return None
 
     def after_answer(self, context: RpcContext) -> Awaitable[None] | None:
-        """Look at what came back, before whoever asked does."""
+        """Called after the answer or the error, before the caller gets it."""
         return None
 
 
@@ -60,8 +60,8 @@ class RpcHooks:
     """The hooks of one client.
 
     Attributes:
-        all: in the order in which they were added.
-        nursery: where hooks run for which nobody waits; to be set before there are requests.
+        all: the hooks in the order in which they were added.
+        nursery: runs hooks in the background. Must be set before the first request.
     """
 
     def __init__(self) -> None:
@@ -78,14 +78,14 @@ class RpcHooks:
         return lambda: self.all.remove(hook)
 
     async def before(self, context: RpcContext) -> None:
-        """Call ``before_request`` of all."""
+        """Call ``before_request`` of all hooks."""
         for hook in tuple(self.all):
             await call_hook(hook.before_request, context, logger, "request")
 
     async def after(
         self, context: RpcContext, answer: Command | None = None, error: BaseException | None = None
     ) -> None:
-        """Call ``after_answer`` of all."""
+        """Call ``after_answer`` of all hooks."""
         context.answer, context.error = answer, error
         for hook in tuple(self.all):
             await call_hook(hook.after_answer, context, logger, "request")
@@ -96,11 +96,11 @@ class RpcHooks:
         on_answer: Callable[[Command | RocketMQError], None],
         answer: Command | RocketMQError,
     ) -> None:
-        """Call ``after_answer`` of all in the background, then ``on_answer(answer)``."""
+        """Call ``after_answer`` of all hooks in the background, then ``on_answer(answer)``."""
         assert self.nursery is not None
-        self.nursery.start_soon(self._after_and_tell, context, on_answer, answer)
+        self.nursery.start_soon(self._after_then_answer, context, on_answer, answer)
 
-    async def _after_and_tell(
+    async def _after_then_answer(
         self,
         context: RpcContext,
         on_answer: Callable[[Command | RocketMQError], None],
@@ -116,10 +116,17 @@ class RpcHooks:
 async def call_hook(
     method: Callable[[Context], Awaitable[None] | None], context: Context, log: logging.Logger, what: str
 ) -> None:
-    """Call a method of a hook, plain or async; what it raises is logged. ``what`` is what it is about."""
+    """Call a plain or async method of a hook, and log its exceptions.
+
+    Args:
+        method: the method.
+        context: its argument.
+        log: the logger.
+        what: the thing that goes on after an exception, for the log: "request", "send", …
+    """
     try:
         outcome = method(context)
         if outcome is not None:
             await outcome
     except Exception:
-        log.exception("a hook raised in %s; the %s goes its way all the same", method.__qualname__, what)
+        log.exception("hook failed method=%s; the %s continues", method.__qualname__, what)

@@ -1,4 +1,4 @@
-"""The accepting end: what the embedded broker, and tests, listen with."""
+"""Accepts connections, for the embedded broker and for tests."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ async def serve(
     wrap: Callable[[trio.SocketStream], trio.SocketStream] = lambda stream: stream,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Accept connections on ``host:port`` until cancelled; ``nursery.start`` returns the address.
+    """Accept connections on ``host:port`` until cancelled. ``nursery.start`` returns the address.
 
-    The ``address`` of each connection is its client's as Java's servers write it.
+    The ``address`` of a connection is the client's, in the format of Java's servers.
 
     Args:
-        handler: called for every request, in the task that reads its connection.
-        send_handler: asked for each connection; what it returns is called for plain sends.
-        host: what to bind, an IP address.
-        port: what to bind; 0 takes a free port.
+        handler: called for every request, in the task that reads the connection.
+        send_handler: called for each connection. Returns the handler of its plain sends.
+        host: the IP address to bind.
+        port: the port to bind, or 0 for a free one.
         on_closed: called once for each connection that has ended.
-        tls: a server-side context; None for plain text.
-        wrap: returns what stands for a stream that was accepted: tests put faults there.
-        task_status: reports the address that is listened on, ``host:port``.
+        tls: a server-side context, or None for plain text.
+        wrap: replaces an accepted stream, for tests that inject faults.
+        task_status: reports the address, ``host:port``.
 
     Raises:
         ConfigurationError: the address cannot be bound.

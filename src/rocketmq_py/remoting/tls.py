@@ -13,21 +13,21 @@ from rocketmq_py.arguments import flag, path, text
 from rocketmq_py.errors import ConfigurationError
 
 MOST_PASSWORD_BYTES = 1024
-"""OpenSSL's own bound."""
+"""OpenSSL's limit."""
 
 
 _file = attrs.validators.optional(path)
 
 
 def _key_password(_: object, __: attrs.Attribute[Any], value: object) -> None:
-    # Neither the texts nor what they are raised from may show it.
+    # Neither the errors nor their causes may contain it.
     if value is None:
         return
     if not isinstance(value, str):
-        raise ConfigurationError(f"TLS: key_password must be a text, not {type(value).__name__}")
+        raise ConfigurationError(f"TLS: key_password must be a str, not {type(value).__name__}")
     size = _size_in_utf8(value)
     if size is None:
-        raise ConfigurationError("TLS: key_password holds a character that cannot be written as UTF-8")
+        raise ConfigurationError("TLS: key_password has a character that cannot be encoded as UTF-8")
     if size > MOST_PASSWORD_BYTES:
         raise ConfigurationError(f"TLS: key_password is longer than {MOST_PASSWORD_BYTES} bytes")
 
@@ -41,22 +41,21 @@ def _size_in_utf8(text: str) -> int | None:
 
 @attrs.frozen
 class TLS:
-    """How connections are encrypted. The peer's certificate and host name are verified by default.
+    """Settings of encrypted connections. The peer's certificate and host name are verified by default.
 
-    Where they are wrong, TLSError is raised, and says what to do about it.
-
-    Java's and Go's clients skip verification unless told otherwise; this one does not.
+    If the verification fails, connecting raises TLSError, with advice. Java's and Go's clients do not verify
+    by default.
 
     Args:
-        ca_file: PEM file of the authorities to trust instead of the system's.
-        certificate_file: PEM file of this client's own certificate, where brokers ask for one.
-        key_file: PEM file of its private key, if it is not in ``certificate_file``.
-        key_password: what decrypts the private key.
-        server_name: the name that certificates must be for, instead of the host that is dialled.
-        verify: False turns verification off: whoever answers is trusted.
+        ca_file: PEM file of trusted certificate authorities, instead of the system's.
+        certificate_file: PEM file of the client certificate, for brokers that require one.
+        key_file: PEM file of its private key, if that is not in ``certificate_file``.
+        key_password: the password of the private key.
+        server_name: the host name that certificates must have, instead of the host of the address.
+        verify: False turns verification off. The client then trusts every server.
 
     Raises:
-        ConfigurationError: a file is missing or is not what it should be, or the password is none.
+        ConfigurationError: a file is missing or cannot be loaded, or the password is not valid.
     """
 
     ca_file: str | os.PathLike[str] | None = attrs.field(default=None, validator=_file)
@@ -67,12 +66,12 @@ class TLS:
     verify: bool = attrs.field(default=True, validator=flag)
 
     def context(self) -> ssl.SSLContext:
-        """Return a new context for the client's end."""
+        """Return a new client-side context."""
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
             if self.certificate_file is not None:
                 context.load_cert_chain(self.certificate_file, self.key_file, self._password)
-        except (OSError, ssl.SSLError, ValueError) as error:  # ValueError: a NUL in a name
+        except (OSError, ssl.SSLError, ValueError) as error:  # ValueError: NUL in a path
             raise ConfigurationError(f"TLS: cannot load {self._files()}: {error}") from error
         if not self.verify:
             context.check_hostname = False
@@ -80,10 +79,10 @@ class TLS:
         return context
 
     def _password(self) -> str:
-        # Called for an encrypted key only. Without an answer, OpenSSL would ask at the terminal.
+        # Only called for an encrypted key. Without a password, OpenSSL would prompt at the terminal.
         if self.key_password is None:
             raise ConfigurationError(
-                f"TLS: the private key in {self._files()} is encrypted; give key_password"
+                f"TLS: the private key in {self._files()} is encrypted; set key_password"
             )
         return self.key_password
 
@@ -92,16 +91,12 @@ class TLS:
         return ", ".join(str(file) for file in files if file is not None) or "the system's authorities"
 
 
-_UNTRUSTED = (
-    "nobody who is trusted vouches for its certificate: name the file of its authority with TLS(ca_file=...)"
-)
-_WRONG_NAME = (
-    "its certificate is for another name: dial it by one that is in it, or give TLS(server_name=...)"
-)
-_WRONG_CERTIFICATE: Mapping[int, str] = {
+_UNTRUSTED = "no trusted authority signed its certificate; set TLS(ca_file=...) to the file of its authority"
+_WRONG_NAME = "its certificate is for another host name; connect to a name in it, or set TLS(server_name=...)"
+_INVALID_CERTIFICATES: Mapping[int, str] = {
     2: _UNTRUSTED,
-    9: "its certificate is not valid yet: compare the clocks here and there",
-    10: "its certificate has expired: the server needs a new one",
+    9: "its certificate is not valid yet; compare the clocks of both machines",
+    10: "its certificate has expired; the server needs a new one",
     18: _UNTRUSTED,
     19: _UNTRUSTED,
     20: _UNTRUSTED,
@@ -109,40 +104,42 @@ _WRONG_CERTIFICATE: Mapping[int, str] = {
     62: _WRONG_NAME,
     64: _WRONG_NAME,
 }
-"""What OpenSSL's verification found (X509_V_ERR_...), in words that say what to do."""
+"""Texts with advice for the result codes of OpenSSL's verification (X509_V_ERR_...)."""
 
-_NO_TLS = "it does not speak TLS: is it a RocketMQ server, and is TLS turned on there?"
-_HUNG_UP = "it broke off the handshake: does it speak TLS, and does it want a certificate of this client?"
-_OWN_CERTIFICATE = (
-    "it wants another certificate of this client, or one at all: give TLS(certificate_file=..., key_file=...)"
+_NO_TLS = "it does not speak TLS; check that it is a RocketMQ server with TLS turned on"
+_CLOSED_BY_PEER = (
+    "it closed the connection during the handshake; it may not speak TLS, or require a client certificate"
 )
-_WRONG_TALK: Mapping[str, str] = {
+_CLIENT_CERTIFICATE = (
+    "it requires a client certificate, or another one; set TLS(certificate_file=..., key_file=...)"
+)
+_HANDSHAKE_FAILURES: Mapping[str, str] = {
     "WRONG_VERSION_NUMBER": _NO_TLS,
     "RECORD_LAYER_FAILURE": _NO_TLS,
     "HTTP_REQUEST": _NO_TLS,
-    "UNEXPECTED_EOF_WHILE_READING": _HUNG_UP,
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": _HUNG_UP,
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": _OWN_CERTIFICATE,
-    "SSLV3_ALERT_BAD_CERTIFICATE": _OWN_CERTIFICATE,
-    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": _OWN_CERTIFICATE,
-    "SSLV3_ALERT_CERTIFICATE_REVOKED": _OWN_CERTIFICATE,
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": _OWN_CERTIFICATE,
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _OWN_CERTIFICATE,
-    "TLSV1_ALERT_UNKNOWN_CA": _OWN_CERTIFICATE,
+    "UNEXPECTED_EOF_WHILE_READING": _CLOSED_BY_PEER,
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": _CLOSED_BY_PEER,
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": _CLIENT_CERTIFICATE,
+    "SSLV3_ALERT_BAD_CERTIFICATE": _CLIENT_CERTIFICATE,
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": _CLIENT_CERTIFICATE,
+    "SSLV3_ALERT_CERTIFICATE_REVOKED": _CLIENT_CERTIFICATE,
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": _CLIENT_CERTIFICATE,
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _CLIENT_CERTIFICATE,
+    "TLSV1_ALERT_UNKNOWN_CA": _CLIENT_CERTIFICATE,
 }
-"""What OpenSSL says of a handshake that failed for another reason."""
+"""Texts with advice for OpenSSL's reasons of other failed handshakes."""
 
 
 def tls_reason(error: ssl.SSLError) -> str:
-    """Return in words what a failure of TLS comes from, and what to do about it."""
+    """Return the reason of a TLS failure as text, with advice."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        advice = _WRONG_CERTIFICATE.get(error.verify_code, "its certificate is not accepted")
+        advice = _INVALID_CERTIFICATES.get(error.verify_code, "its certificate is not accepted")
         return f"TLS: {advice} (certificate verify failed: {error.verify_message})"
     words = str(error)
-    advice = _WRONG_TALK.get(error.reason or "", "")
+    advice = _HANDSHAKE_FAILURES.get(error.reason or "", "")
     return f"TLS: {advice} ({words})" if advice else f"TLS: {words}"
 
 
 def handshake_reason(error: BaseException | None) -> str:
-    """Return in words why a handshake failed with ``error``, and what to do about it."""
-    return tls_reason(error) if isinstance(error, ssl.SSLError) else f"TLS: {_HUNG_UP}"
+    """Return the reason of a failed handshake as text, with advice."""
+    return tls_reason(error) if isinstance(error, ssl.SSLError) else f"TLS: {_CLOSED_BY_PEER}"

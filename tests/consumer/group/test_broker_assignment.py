@@ -1,3 +1,5 @@
+"""Brokers assign queues to members that use AllocateByBroker."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection
@@ -13,12 +15,9 @@ from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import (
     AllocateByBroker,
-    AllocateConsistentHash,
-    allocate_averagely,
     allocate_averagely_by_circle,
 )
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
-from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import (
     AssignmentQuery,
@@ -42,7 +41,13 @@ def assignment(*numbers: int, mode: RequestMode = RequestMode.PULL, topic: str =
 
 @attrs.define(eq=False)
 class Broker:
-    """Shares out queues as a test says; ``members`` gives who it knows to be in the group."""
+    """A broker that assigns queues.
+
+    Attributes:
+        code: the response code of assignment queries.
+        body: the response body of assignment queries.
+        members: returns the client ids that the broker lists for the group.
+    """
 
     code: int = ResponseCode.SUCCESS
     body: bytes = assignment(2)
@@ -65,21 +70,29 @@ class Broker:
 
 @attrs.define(eq=False)
 class Member:
+    """A member that records its queues.
+
+    Attributes:
+        pulled: numbers of the queues to pull, by topic.
+        popped: numbers of the queues to pop, by topic.
+        log: all changes of the assignment.
+    """
+
     client: Client
-    has: dict[str, list[int]] = attrs.field(factory=dict)
-    pops: dict[str, list[int]] = attrs.field(factory=dict)
+    pulled: dict[str, list[int]] = attrs.field(factory=dict)
+    popped: dict[str, list[int]] = attrs.field(factory=dict)
     log: list[str] = attrs.field(factory=list)
 
     async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
         await trio.lowlevel.checkpoint()
         assert {queue.topic for queue in queues} <= {topic}
-        self.has[topic] = sorted(queue.queue_id for queue in queues)
-        self.log.append(f"pulls {self.has[topic]}")
+        self.pulled[topic] = sorted(queue.queue_id for queue in queues)
+        self.log.append(f"pulls {self.pulled[topic]}")
 
     def assign_popped(self, topic: str, queues: Collection[MessageQueue]) -> None:
         assert {queue.topic for queue in queues} <= {topic}
-        self.pops[topic] = sorted(queue.queue_id for queue in queues)
-        self.log.append(f"pops {self.pops[topic]}")
+        self.popped[topic] = sorted(queue.queue_id for queue in queues)
+        self.log.append(f"pops {self.popped[topic]}")
 
 
 @asynccontextmanager
@@ -99,7 +112,7 @@ async def member_of(
             allocate=allocate or AllocateByBroker(),
             interval=20,
             topics=lambda: ["T"],
-            assigned=member.has.keys,
+            assigned=member.pulled.keys,
             assign=member.assign,
             assign_popped=member.assign_popped if can_pop else None,
         )
@@ -111,26 +124,26 @@ async def member_of(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_broker_says_which_queues_are_this_member_s(jumping_clock: trio.testing.MockClock) -> None:
+async def test_a_broker_assigns_the_queues(jumping_clock: trio.testing.MockClock) -> None:
     broker = Broker()
     async with member_of(broker) as member:
         await trio.sleep(1)
-        assert member.has == {"T": [2]}
-        assert broker.heartbeats, "so that it knows the member"
+        assert member.pulled == {"T": [2]}
+        assert broker.heartbeats, "the broker only assigns queues to known members"
         [query] = broker.queries
         assert (query.topic, query.consumer_group, query.strategy_name) == ("T", "g", "AVG")
         assert query.client_id == member.client.client_id
         broker.body = assignment(0, 3)
         await trio.sleep(20)
-        assert member.has == {"T": [0, 3]}
+        assert member.pulled == {"T": [0, 3]}
 
 
-async def test_names_on_the_wire_are_those_of_the_namespace(jumping_clock: trio.testing.MockClock) -> None:
+async def test_queries_carry_names_with_the_namespace(jumping_clock: trio.testing.MockClock) -> None:
     broker = Broker(body=assignment(1, topic="tenant%T"))
     circle = AllocateByBroker(allocate_averagely_by_circle)
     async with member_of(broker, allocate=circle, namespace="tenant") as member:
         await trio.sleep(1)
-        assert member.has == {"T": [1]}
+        assert member.pulled == {"T": [1]}
     [query] = broker.queries
     assert (query.topic, query.consumer_group, query.strategy_name) == (
         "tenant%T",
@@ -139,31 +152,31 @@ async def test_names_on_the_wire_are_those_of_the_namespace(jumping_clock: trio.
     )
 
 
-async def test_where_brokers_do_not_share_out_members_do(
+async def test_members_allocate_the_queues_if_brokers_cannot(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = Broker(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
     async with member_of(broker) as member:
         client_id = member.client.client_id
-        broker.members = lambda: [client_id, "~ the other"]
+        broker.members = lambda: [client_id, "~ another"]
         await trio.sleep(45)
-        assert member.has == {"T": [0, 1]}
+        assert member.pulled == {"T": [0, 1]}
     assert len(broker.queries) == 3
     [record] = caplog.records
-    assert "shares out no queues, as 5.x does: the members do it themselves" in record.message
+    assert "broker does not assign queues, which needs 5.x" in record.message
 
 
-async def test_who_is_not_known_keeps_what_it_has(jumping_clock: trio.testing.MockClock) -> None:
+async def test_an_unknown_member_keeps_its_queues(jumping_clock: trio.testing.MockClock) -> None:
     broker = Broker()
     async with member_of(broker) as member:
         await trio.sleep(1)
         members = broker.members
-        broker.body, broker.members = assignment(), lambda: ["somebody-else"]
+        broker.body, broker.members = assignment(), lambda: ["another"]
         await trio.sleep(20)
-        assert member.has == {"T": [2]}
+        assert member.pulled == {"T": [2]}
         broker.members = members
         await trio.sleep(20)
-        assert member.has == {"T": []}, "there are more members than queues"
+        assert member.pulled == {"T": []}, "there are more members than queues"
 
 
 @pytest.mark.parametrize(
@@ -173,9 +186,9 @@ async def test_who_is_not_known_keeps_what_it_has(jumping_clock: trio.testing.Mo
         (ResponseCode.SYSTEM_ERROR, b""),
         (ResponseCode.SUCCESS, b"garbage"),
     ],
-    ids=["says nothing", "refuses", "cannot be read"],
+    ids=["no assignment", "error", "garbage"],
 )
-async def test_a_broker_that_cannot_tell_changes_nothing(
+async def test_a_failed_query_changes_nothing(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture, code: int, body: bytes
 ) -> None:
     broker = Broker()
@@ -183,51 +196,46 @@ async def test_a_broker_that_cannot_tell_changes_nothing(
         await trio.sleep(1)
         broker.code, broker.body = code, body
         await trio.sleep(20)
-        assert member.has == {"T": [2]}
+        assert member.pulled == {"T": [2]}
         assert "queue assignment failed, retrying: group=g topic=T" in caplog.text
 
 
-async def test_another_broker_is_asked_when_one_cannot_tell(jumping_clock: trio.testing.MockClock) -> None:
+async def test_another_broker_is_asked_if_one_fails(jumping_clock: trio.testing.MockClock) -> None:
     async with member_of(Broker(code=ResponseCode.SYSTEM_ERROR), Broker()) as member:
         await trio.sleep(1)
-        assert member.has == {"T": [2]}
+        assert member.pulled == {"T": [2]}
 
 
-async def test_a_topic_that_is_to_be_popped_is_not_pulled(
+async def test_a_member_that_cannot_pop_does_not_pull_a_popped_topic(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with member_of(Broker(body=assignment(-1, mode=RequestMode.POP))) as member:
         await trio.sleep(45)
-        assert member.has == {"T": []}
+        assert member.pulled == {"T": []}
     [record] = caplog.records
-    assert (
-        "topic T is set to be popped by this group, which only a PopConsumer and a PushConsumer"
-        in record.message
-    )
+    assert "an operator has set the group to pop this topic, which this consumer cannot" in record.message
 
 
-async def test_a_member_that_can_pop_changes_over(jumping_clock: trio.testing.MockClock) -> None:
+async def test_a_member_that_can_pop_changes_between_pull_and_pop(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
     broker = Broker(body=assignment(-1, mode=RequestMode.POP))
     async with member_of(broker, can_pop=True) as member:
         await trio.sleep(1)
-        assert (member.has, member.pops) == ({"T": []}, {"T": [-1]})
+        assert (member.pulled, member.popped) == ({"T": []}, {"T": [-1]})
         broker.body = assignment(0, 1)
         await trio.sleep(20)
         broker.body = assignment(2, 3, mode=RequestMode.POP)
         await trio.sleep(20)
-        assert (member.has, member.pops) == ({"T": []}, {"T": [2, 3]})
-        # What is revoked comes first.
+        assert (member.pulled, member.popped) == ({"T": []}, {"T": [2, 3]})
+        # Queues are revoked before others are assigned.
         assert member.log == ["pulls []", "pops [-1]", "pops []", "pulls [0, 1]", "pulls []", "pops [2, 3]"]
 
 
-async def test_where_members_share_out_nobody_is_told_to_pop(jumping_clock: trio.testing.MockClock) -> None:
+async def test_members_that_allocate_the_queues_themselves_do_not_pop(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
     broker = Broker(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
     async with member_of(broker, can_pop=True) as member:
         await trio.sleep(1)
-        assert (member.has, member.pops) == ({"T": [0, 1, 2, 3]}, {})
-
-
-def test_brokers_know_two_strategies() -> None:
-    assert AllocateByBroker(allocate_averagely).strategy_name == "AVG"
-    with pytest.raises(ConfigurationError, match="brokers share queues out by"):
-        AllocateByBroker(AllocateConsistentHash())
+        assert (member.pulled, member.popped) == ({"T": [0, 1, 2, 3]}, {})

@@ -1,4 +1,4 @@
-"""What operators see of a consumer, and have it do, by way of a broker."""
+"""Operators query and control consumers through a broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from rocketmq_py.consumer import (
     RollbackOffset,
     Suspend,
 )
-from rocketmq_py.consumer.group.counters import RATE_SECONDS, Statistics
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError, NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -47,7 +46,7 @@ from tests.consumer.pushing import QUEUE, Kept, consumer_of
 
 @pytest.fixture
 def by_broker() -> bool:
-    """Whether the broker sees to offsets that are set back itself, as 5.x ones do, or tells the members."""
+    """Whether the broker resets offsets itself, as 5.x brokers do, or asks the members to do it."""
     return False
 
 
@@ -61,7 +60,7 @@ AnyConsumer: TypeAlias = PushConsumer | LitePullConsumer | PopConsumer
 
 
 class Operator:
-    """Asks a broker as tools do."""
+    """Sends the requests of RocketMQ's tools to a broker."""
 
     def __init__(self, broker: EmbeddedBroker, client: Client) -> None:
         self.address = broker.broker_address
@@ -112,10 +111,10 @@ async def running(consumer: PushConsumer, handle: Callable[[Any], Any]) -> Async
         nursery.cancel_scope.cancel()
 
 
-# How it is doing
+# Running info
 
 
-async def test_everything_about_a_consumer(
+async def test_running_info_of_a_concurrent_push_consumer(
     address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
@@ -142,16 +141,16 @@ async def test_everything_about_a_consumer(
         assert abs(int(info.properties["PROP_CONSUMER_START_TIMESTAMP"]) - started_ms) < 2000
         assert info.properties["messageModel"] == "CLUSTERING"
         assert {subscription.topic for subscription in info.subscription_set} == {"T", "%RETRY%g"}
-        held = info.queue_table[QUEUE]
-        assert (held.commit_offset, held.cached_msg_min_offset, held.cached_msg_max_offset) == (4, 4, 4)
-        assert (held.cached_msg_count, held.cached_msg_size_in_mib, held.locked, held.dropped) == (
+        state = info.queue_table[QUEUE]
+        assert (state.commit_offset, state.cached_msg_min_offset, state.cached_msg_max_offset) == (4, 4, 4)
+        assert (state.cached_msg_count, state.cached_msg_size_in_mib, state.locked, state.dropped) == (
             1,
             0,
             False,
             False,
         )
-        assert 0 <= now_ms() - held.last_pull_timestamp <= 20_000
-        assert 10_000 <= now_ms() - held.last_consume_timestamp <= 35_000
+        assert 0 <= now_ms() - state.last_pull_timestamp <= 20_000
+        assert 10_000 <= now_ms() - state.last_consume_timestamp <= 35_000
         status = info.status_table["T"]
         assert status.consume_ok_tps == pytest.approx(9 / 31, rel=0.1)
         assert status.pull_tps == pytest.approx(10 / 31, rel=0.1)
@@ -159,22 +158,22 @@ async def test_everything_about_a_consumer(
         assert info.jstack is None
 
 
-async def test_what_tasks_and_threads_do_if_somebody_asks(
+async def test_running_info_contains_stack_traces_on_request(
     address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 1)
 
-    async def waits_for_something(_: ReceivedMessage) -> None:
+    async def wait_in_handler(_: ReceivedMessage) -> None:
         await trio.sleep_forever()
 
-    async with running(consumer_of(address), waits_for_something) as consumer:
+    async with running(consumer_of(address), wait_in_handler) as consumer:
         info = await operator.running_info(consumer, jstack=True)
     assert info.jstack is not None
-    assert "in waits_for_something" in info.jstack
+    assert "in wait_in_handler" in info.jstack
     assert "thread " in info.jstack
 
 
-async def test_of_a_consumer_in_order(
+async def test_running_info_of_an_orderly_push_consumer(
     address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 5)
@@ -188,19 +187,23 @@ async def test_of_a_consumer_in_order(
         running(consumer_of(client, orderly=True, auto_commit=False), handle) as consumer,
     ):
         info = await operator.running_info(consumer)
-    held = info.queue_table[QUEUE]
+    state = info.queue_table[QUEUE]
     assert info.properties["PROP_CONSUMEORDERLY"] == "true"
-    assert held.locked
-    assert 0 <= now_ms() - held.last_lock_timestamp <= 2000
-    assert (held.transaction_msg_min_offset, held.transaction_msg_max_offset, held.transaction_msg_count) == (
+    assert state.locked
+    assert 0 <= now_ms() - state.last_lock_timestamp <= 2000
+    assert (
+        state.transaction_msg_min_offset,
+        state.transaction_msg_max_offset,
+        state.transaction_msg_count,
+    ) == (
         0,
         2,
         3,
     )
-    assert (held.commit_offset, held.cached_msg_count) == (0, 5)
+    assert (state.commit_offset, state.cached_msg_count) == (0, 5)
 
 
-async def test_of_a_queue_that_has_not_begun(
+async def test_running_info_of_a_queue_without_its_lock(
     address: str,
     client: Client,
     operator: Operator,
@@ -214,7 +217,7 @@ async def test_of_a_queue_that_has_not_begun(
     assert info.queue_table[QUEUE] == ProcessQueueInfo()
 
 
-async def test_of_a_consumer_in_a_namespace(
+async def test_running_info_of_a_consumer_in_a_namespace(
     broker: EmbeddedBroker, operator: Operator, jumping_clock: trio.testing.MockClock
 ) -> None:
     kept = Kept()
@@ -228,7 +231,7 @@ async def test_of_a_consumer_in_a_namespace(
     assert info.properties["consumerGroup"] == "ns%g"
 
 
-async def test_each_consumer_of_a_client_answers_for_its_own_group(
+async def test_consumers_of_a_client_answer_for_their_own_group(
     client: Client, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 3)
@@ -241,7 +244,7 @@ async def test_each_consumer_of_a_client_answers_for_its_own_group(
             assert info.properties["consumerGroup"] == consumer.config.group
 
 
-async def test_a_consumer_that_has_ended_answers_no_more(
+async def test_a_closed_consumer_does_not_answer(
     client: Client, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 3)
@@ -257,10 +260,24 @@ async def test_a_consumer_that_has_ended_answers_no_more(
     ]
 
 
+async def test_running_info_counts_failures(
+    address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 10)
+
+    async def handle(message: ReceivedMessage) -> ConsumeLater | None:
+        return ConsumeLater(-1) if message.queue_offset % 2 else None
+
+    async with running(consumer_of(address), handle) as consumer:
+        status = (await operator.running_info(consumer)).status_table["T"]
+    assert status.consume_failed_msgs == 5
+    assert status.consume_ok_tps == pytest.approx(5 / 10), "rates cover at least 10 s"
+
+
 # Offsets
 
 
-async def test_the_offsets_of_a_topic(
+async def test_operators_can_query_the_offsets_of_a_topic(
     address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 20, queues=2)
@@ -270,7 +287,7 @@ async def test_the_offsets_of_a_topic(
         }
 
 
-async def test_each_of_two_groups_of_a_client_has_offsets_of_its_own(
+async def test_two_groups_of_a_client_have_separate_offsets(
     client: Client, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 3)
@@ -288,7 +305,7 @@ async def test_each_of_two_groups_of_a_client_has_offsets_of_its_own(
 
 @pytest.mark.parametrize("by_broker", [False, True], ids=["4.x", "5.x"])
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_an_operator_sets_a_group_back(
+async def test_an_operator_resets_the_offsets_of_a_group(
     address: str,
     client: Client,
     operator: Operator,
@@ -313,7 +330,7 @@ async def test_an_operator_sets_a_group_back(
     assert await client.brokers.committed_offset("g", QUEUE) == 12
 
 
-async def test_what_is_being_handled_counts_no_more_after_a_reset(
+async def test_running_handler_calls_do_not_change_the_offset_after_a_reset(
     address: str,
     client: Client,
     operator: Operator,
@@ -321,23 +338,23 @@ async def test_what_is_being_handled_counts_no_more_after_a_reset(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     await fill("T", 10)
-    began: list[int] = []
+    started: list[int] = []
 
     async def handle(message: ReceivedMessage) -> None:
-        began.append(message.queue_offset)
+        started.append(message.queue_offset)
         await trio.sleep(20)
 
     async with running(consumer_of(address, concurrency=2), handle):
-        assert began == [0, 1]
+        assert started == [0, 1]
         await operator.reset(-1)
         await trio.sleep(10)
         assert await client.brokers.committed_offset("g", QUEUE) == 10
         await trio.sleep(30)
-    assert began == [0, 1]
+    assert started == [0, 1]
     assert await client.brokers.committed_offset("g", QUEUE) == 10
 
 
-async def test_the_user_asks_and_sets(
+async def test_the_user_queries_and_seeks_offsets(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
@@ -353,17 +370,17 @@ async def test_the_user_asks_and_sets(
         await consumer.seek(QUEUE, 1000)
         await fill("T", 1, first=10)
         await kept.until(14)
-        assert kept.numbers[-1] == 10, "the broker has corrected it"
+        assert kept.numbers[-1] == 10, "the broker corrects an offset beyond the end"
 
 
-async def test_what_cannot_be_set_is_said(
+async def test_seek_refuses_invalid_offsets_and_queues(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 1)
     consumer = consumer_of(address)
-    for ask in (consumer.committed(QUEUE), consumer.seek(QUEUE, 0)):
+    for call in (consumer.committed(QUEUE), consumer.seek(QUEUE, 0)):
         with pytest.raises(ClosedError, match="not running"):
-            await ask
+            await call
     async with running(consumer, Kept()):
         with pytest.raises(ConfigurationError, match="offset is -1"):
             await consumer.seek(QUEUE, -1)
@@ -371,11 +388,11 @@ async def test_what_cannot_be_set_is_said(
             await consumer.seek(MessageQueue("T", "broker-a", 5), 0)
 
 
-# One message
+# Direct consumption
 
 
 async def message_id(client: Client, offset: int) -> str:
-    """The broker's id of a message of the queue."""
+    """Return the broker's id of the message at an offset."""
     puller = QueuePuller(client, "p", QUEUE, batch_size=1, hold=0, timeout=3)
     pulled = await puller.pull(offset, make_subscription("T", version_ms=1))
     return pulled.messages[0].offset_message_id
@@ -392,7 +409,7 @@ async def message_id(client: Client, offset: int) -> str:
         (RollbackOffset(), "CR_ROLLBACK", {"orderly": True, "auto_commit": False}),
     ],
 )
-async def test_an_operator_has_one_message_handled(
+async def test_an_operator_lets_a_consumer_handle_one_message(
     address: str,
     client: Client,
     operator: Operator,
@@ -403,12 +420,12 @@ async def test_an_operator_has_one_message_handled(
     options: dict[str, Any],
 ) -> None:
     await fill("T", 3)
-    ready, seen = trio.Event(), []
+    ready, handled = trio.Event(), []
 
     async def handle(item: Any) -> object:
         (message,) = item if isinstance(item, list) else (item,)
         if ready.is_set():
-            seen.append((message.topic, message.body, message.broker_name))
+            handled.append((message.topic, message.body, message.broker_name))
             await trio.sleep(2)
             return result
         return None
@@ -416,7 +433,7 @@ async def test_an_operator_has_one_message_handled(
     async with running(consumer_of(address, **options), handle) as consumer:
         ready.set()
         answer = await operator.consume(consumer, await message_id(client, 1))
-    assert seen == [("T", b"1", "broker-a")]
+    assert handled == [("T", b"1", "broker-a")]
     assert answer == ConsumeMessageDirectlyResult(
         consume_result=code,
         order=options.get("orderly", False),
@@ -425,15 +442,15 @@ async def test_an_operator_has_one_message_handled(
     )
 
 
-def not_twice() -> None:
-    raise ValueError("not twice")
+def fail() -> None:
+    raise ValueError("scripted")
 
 
 @pytest.mark.parametrize(
     ("outcome", "text"),
-    [(not_twice, "ValueError: not twice"), (lambda: "ok", "ConfigurationError: the handler returned 'ok'")],
+    [(fail, "ValueError: scripted"), (lambda: "ok", "ConfigurationError: the handler returned 'ok'")],
 )
-async def test_the_operator_hears_of_a_failure(
+async def test_the_operator_receives_the_error_of_the_handler(
     address: str,
     client: Client,
     operator: Operator,
@@ -458,29 +475,29 @@ async def test_the_operator_hears_of_a_failure(
     assert answer.consume_result == "CR_THROW_EXCEPTION"
     assert answer.remark is not None
     assert answer.remark.startswith(text)
-    assert calls == 2, "that is no reason to deliver it again"
+    assert calls == 2, "the message is not redelivered"
 
 
-async def test_a_message_of_the_retry_topic_is_handled_as_one_of_its_own(
+async def test_a_message_of_the_retry_topic_has_its_original_topic(
     address: str, client: Client, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 1)
-    seen = []
+    handled = []
 
     async def handle(message: ReceivedMessage) -> ConsumeLater | None:
-        seen.append(message)
-        return ConsumeLater(1) if len(seen) == 1 else None
+        handled.append(message)
+        return ConsumeLater(1) if len(handled) == 1 else None
 
     async with running(consumer_of(address), handle) as consumer:
         await trio.sleep(5)
-        await operator.consume(consumer, seen[1].offset_message_id)
-    assert [(message.topic, message.reconsume_times) for message in seen] == [("T", 0), ("T", 1), ("T", 1)]
+        await operator.consume(consumer, handled[1].offset_message_id)
+    assert [(message.topic, message.reconsume_times) for message in handled] == [("T", 0), ("T", 1), ("T", 1)]
 
 
 # Consumers without a handler
 
 
-async def test_of_a_lite_pull_consumer(
+async def test_running_info_of_a_lite_pull_consumer(
     address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
@@ -500,8 +517,8 @@ async def test_of_a_lite_pull_consumer(
         )
         assert info.properties["instanceName"] == client.client_id
         assert [one.topic for one in info.subscription_set] == ["T"]
-        told = info.queue_table[QUEUE]
-        assert (told.commit_offset, told.cached_msg_count, told.cached_msg_max_offset) == (4, 6, 9)
+        state = info.queue_table[QUEUE]
+        assert (state.commit_offset, state.cached_msg_count, state.cached_msg_max_offset) == (4, 6, 9)
         assert info.status_table["T"].pull_tps > 0
         assert await operator.offsets("T") == {client.client_id: {QUEUE: 4}}
         with pytest.raises(BrokerError, match="does not serve request"):
@@ -510,7 +527,7 @@ async def test_of_a_lite_pull_consumer(
         await operator.running_info(consumer)
 
 
-async def test_of_a_pop_consumer(
+async def test_running_info_of_a_pop_consumer(
     address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 4)
@@ -527,63 +544,3 @@ async def test_of_a_pop_consumer(
         assert not info.queue_table
         assert info.status_table["T"].consume_ok_tps > 0
         assert await operator.offsets("T") == {client.client_id: {}}
-
-
-# Statistics
-
-
-async def test_rates_are_those_of_the_last_minute_and_failures_those_of_the_last_hour(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    statistics = Statistics()
-    counts = statistics.of("T")
-    for second in range(2 * 3600):
-        if not second % 10:
-            statistics.sample()
-        counts.done += 5 if second < 3600 else 2
-        counts.failed += 1
-        counts.pulls += 1
-        counts.pulled += 7
-        counts.pull_seconds += 0.01 if second < 7000 else 0.03
-        counts.calls += 1
-        counts.call_seconds += 0.5
-        await trio.sleep(1)
-    status = statistics.status("T")
-    assert status.consume_ok_tps == pytest.approx(2, rel=0.05)
-    assert status.consume_failed_tps == pytest.approx(1, rel=0.05)
-    assert status.pull_tps == pytest.approx(7, rel=0.05)
-    assert status.pull_rt == pytest.approx(30)
-    assert status.consume_rt == pytest.approx(500)
-    assert status.consume_failed_msgs == pytest.approx(3600, abs=20)
-    assert len(statistics._samples) < 400
-
-
-async def test_rates_after_the_last_sample_was_taken(autojump_clock: trio.testing.MockClock) -> None:
-    statistics = Statistics()
-    counts = statistics.of("T")
-    counts.done += 600
-    statistics.sample()
-    counts.done += 120
-    await trio.sleep(RATE_SECONDS * 2)  # a consumer that has ended samples no more
-    assert statistics.status("T").consume_ok_tps == pytest.approx(1)
-
-
-async def test_a_topic_that_nothing_is_known_of(autojump_clock: trio.testing.MockClock) -> None:
-    statistics = Statistics()
-    assert statistics.status("T").consume_ok_tps == 0
-    await trio.sleep(RATE_SECONDS * 2)
-    assert statistics.status("T").pull_rt == 0
-
-
-async def test_failures_are_counted(
-    address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
-) -> None:
-    await fill("T", 10)
-
-    async def handle(message: ReceivedMessage) -> ConsumeLater | None:
-        return ConsumeLater(-1) if message.queue_offset % 2 else None
-
-    async with running(consumer_of(address), handle) as consumer:
-        status = (await operator.running_info(consumer)).status_table["T"]
-    assert status.consume_failed_msgs == 5
-    assert status.consume_ok_tps == pytest.approx(5 / 10), "the shortest time that rates are of is 10 s"

@@ -1,3 +1,5 @@
+"""Hooks run around handler calls and around the messages that a poll returns."""
+
 from __future__ import annotations
 
 import contextvars
@@ -23,7 +25,7 @@ from rocketmq_py.consumer import (
     Suspend,
 )
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
-from rocketmq_py.consumer.group.queue_locks import Lock
+from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
 from rocketmq_py.consumer.push.invoker import Invoker
@@ -40,8 +42,8 @@ from tests.consumer.pushing import Kept, consumer_of
 from tests.consumer.received import QUEUE, several
 
 
-class Notes(ConsumerHook):
-    """Writes down what it is called with, plainly."""
+class RecordingHook(ConsumerHook):
+    """A hook with sync methods that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -57,8 +59,8 @@ class Notes(ConsumerHook):
         self.contexts.append(context)
 
 
-class AsyncNotes(Notes):
-    """The same, waiting in each."""
+class AsyncRecordingHook(RecordingHook):
+    """A hook with async methods that records its calls."""
 
     async def before_consume(self, context: ConsumeContext) -> None:  # type: ignore[override]
         await trio.lowlevel.checkpoint()
@@ -76,48 +78,48 @@ def hooks_of(*hooks: ConsumerHook, timeout: float = math.inf) -> ConsumerHooks:
     return all_hooks
 
 
-Open = Callable[..., ConcurrentDispatch | OrderlyDispatch]
+CreateDispatch = Callable[..., ConcurrentDispatch | OrderlyDispatch]
 
 
 @pytest.fixture(params=["concurrent", "orderly"])
-async def open_handling(request: pytest.FixtureRequest, nursery: trio.Nursery) -> Open:
-    def open_one(
+async def create_dispatch(request: pytest.FixtureRequest, nursery: trio.Nursery) -> CreateDispatch:
+    def create(
         handle: Callable[..., Any], hooks: ConsumerHooks, batch_size: int | None = None
     ) -> ConcurrentDispatch | OrderlyDispatch:
-        caller = Invoker(handle, 3, nursery, in_lists=batch_size is not None)
+        invoker = Invoker(handle, 3, nursery, in_lists=batch_size is not None)
         if request.param == "concurrent":
             return ConcurrentDispatch(
-                nursery, caller, concurrency=3, batch_size=batch_size, timeout=math.inf, send_back=Backs(),
+                nursery, invoker, concurrency=3, batch_size=batch_size, timeout=math.inf, send_back=Backs(),
                 hooks=hooks,
             )  # fmt: skip
         return OrderlyDispatch(
-            nursery, caller, concurrency=3, batch_size=batch_size, auto_commit=True, suspend=math.inf,
+            nursery, invoker, concurrency=3, batch_size=batch_size, auto_commit=True, suspend=math.inf,
             send_to_dead_letters=functools.partial(Backs(), delay_level=0), hooks=hooks,
         )  # fmt: skip
 
-    return open_one
+    return create
 
 
-def held_of(handling: ConcurrentDispatch | OrderlyDispatch, count: int) -> ProcessQueue:
-    if isinstance(handling, ConcurrentDispatch):
+def process_queue_of(dispatch: ConcurrentDispatch | OrderlyDispatch, count: int) -> ProcessQueue:
+    if isinstance(dispatch, ConcurrentDispatch):
         return holding(count)
-    held = ProcessQueue(QUEUE, 0, Lock(QUEUE, held_until=math.inf))
-    held.put(several(range(count)), count)
-    return held
+    process_queue = ProcessQueue(QUEUE, 0, QueueLock(QUEUE, held_until=math.inf))
+    process_queue.put(several(range(count)), count)
+    return process_queue
 
 
-@pytest.mark.parametrize("notes", [Notes, AsyncNotes])
-async def test_hooks_are_called_around_a_call(
-    open_handling: Open, notes: type[Notes], jumping_clock: trio.testing.MockClock
+@pytest.mark.parametrize("hook_class", [RecordingHook, AsyncRecordingHook])
+async def test_hooks_run_before_and_after_a_handler_call(
+    create_dispatch: CreateDispatch, hook_class: type[RecordingHook], jumping_clock: trio.testing.MockClock
 ) -> None:
     async def handle(message: ReceivedMessage) -> None:
         hook.calls.append("handle")
         await trio.sleep(2)
 
-    hook = notes()
-    handling = open_handling(handle, hooks_of(hook))
-    held = held_of(handling, 1)
-    handling.offer(held)
+    hook = hook_class()
+    dispatch = create_dispatch(handle, hooks_of(hook))
+    process_queue = process_queue_of(dispatch, 1)
+    dispatch.offer(process_queue)
     await trio.sleep(3)
     assert hook.calls == ["before", "handle", "after"]
     (context,) = hook.contexts
@@ -126,28 +128,28 @@ async def test_hooks_are_called_around_a_call(
     assert [one.queue_offset for one in context.messages] == [0]
     assert (context.result, context.error, context.seconds) == (None, None, 2)
     assert (context.returned, context.success) == (ConsumeReturnType.SUCCESS, True)
-    assert held.safe_offset == 1
+    assert process_queue.safe_offset == 1
 
 
-async def test_a_list_is_one_call(open_handling: Open) -> None:
+async def test_hooks_run_once_for_a_list_of_messages(create_dispatch: CreateDispatch) -> None:
     async def handle(messages: list[ReceivedMessage]) -> None:
         sizes.append(len(messages))
 
     sizes: list[int] = []
-    handling = open_handling(handle, hooks_of(hook := Notes()), batch_size=3)
-    handling.offer(held_of(handling, 5))
+    dispatch = create_dispatch(handle, hooks_of(hook := RecordingHook()), batch_size=3)
+    dispatch.offer(process_queue_of(dispatch, 5))
     await settled()
     assert sizes == [3, 2]
     assert [[one.queue_offset for one in each.messages] for each in hook.contexts] == [[0, 1, 2], [3, 4]]
 
 
-async def test_hooks_see_what_the_handler_raised(open_handling: Open) -> None:
+async def test_hooks_see_the_exception_of_the_handler(create_dispatch: CreateDispatch) -> None:
     async def handle(message: ReceivedMessage) -> None:
         raise failure
 
     failure = ValueError("no")
-    handling = open_handling(handle, hooks_of(hook := Notes()))
-    handling.offer(held_of(handling, 1))
+    dispatch = create_dispatch(handle, hooks_of(hook := RecordingHook()))
+    dispatch.offer(process_queue_of(dispatch, 1))
     await settled()
     (context,) = hook.contexts
     assert context.error is failure
@@ -164,19 +166,19 @@ async def test_hooks_see_what_the_handler_raised(open_handling: Open) -> None:
         ("anything", ConsumeReturnType.FAILED),
     ],
 )
-async def test_hooks_see_what_the_handler_returned(result: object, returned: ConsumeReturnType) -> None:
+async def test_hooks_see_the_result_of_the_handler(result: object, returned: ConsumeReturnType) -> None:
     async def handle(item: object) -> object:
         return result
 
-    hooks = hooks_of(hook := Notes())
+    hooks = hooks_of(hook := RecordingHook())
     assert await hooks.call(handle, QUEUE, several([0])[0]) is result
     (context,) = hook.contexts
     assert context.result is result
     assert (context.returned, context.success) == (returned, returned is ConsumeReturnType.SUCCESS)
 
 
-async def test_a_hook_that_raises_harms_nothing(
-    open_handling: Open, caplog: pytest.LogCaptureFixture
+async def test_an_exception_of_a_hook_is_logged_and_ignored(
+    create_dispatch: CreateDispatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(ConsumerHook):
         def before_consume(self, context: ConsumeContext) -> None:
@@ -185,21 +187,21 @@ async def test_a_hook_that_raises_harms_nothing(
         async def after_consume(self, context: ConsumeContext) -> None:
             raise ValueError("after")
 
-    handling = open_handling(lambda message: None, hooks_of(Broken(), hook := Notes()))
-    held = held_of(handling, 1)
-    handling.offer(held)
-    while held.safe_offset != 1:
+    dispatch = create_dispatch(lambda message: None, hooks_of(Broken(), hook := RecordingHook()))
+    process_queue = process_queue_of(dispatch, 1)
+    dispatch.offer(process_queue)
+    while process_queue.safe_offset != 1:
         await trio.sleep(0)
     assert hook.calls == ["before", "after"]
     assert caplog.text.count("Broken.before_consume; the message goes its way all the same") == 1
     assert caplog.text.count("Broken.after_consume; the message goes its way all the same") == 1
 
 
-async def test_what_hooks_set_first_they_take_back_last(open_handling: Open) -> None:
+async def test_after_consume_runs_in_reverse_order(create_dispatch: CreateDispatch) -> None:
     variable = contextvars.ContextVar("variable", default="none")
     seen: list[str] = []
 
-    class Sets(ConsumerHook):
+    class SetVariable(ConsumerHook):
         def __init__(self, value: str) -> None:
             self.value = value
 
@@ -213,33 +215,33 @@ async def test_what_hooks_set_first_they_take_back_last(open_handling: Open) -> 
     async def handle(message: ReceivedMessage) -> None:
         seen.append(f"handler: {variable.get()}")
 
-    handling = open_handling(handle, hooks_of(Sets("outer"), Sets("inner")))
-    handling.offer(held_of(handling, 2))
+    dispatch = create_dispatch(handle, hooks_of(SetVariable("outer"), SetVariable("inner")))
+    dispatch.offer(process_queue_of(dispatch, 2))
     await settled()
     assert seen == ["handler: inner", "inner", "outer"] * 2
 
 
-async def test_a_handler_in_a_thread_has_the_context_of_the_hooks(open_handling: Open) -> None:
+async def test_a_handler_in_a_thread_sees_context_variables_of_hooks(create_dispatch: CreateDispatch) -> None:
     variable = contextvars.ContextVar("variable", default="none")
     seen: list[tuple[str, bool]] = []
 
-    class Sets(ConsumerHook):
+    class SetVariable(ConsumerHook):
         def before_consume(self, context: ConsumeContext) -> None:
             variable.set("set")
 
     def handle(message: ReceivedMessage) -> None:
         seen.append((variable.get(), threading.current_thread() is threading.main_thread()))
 
-    handling = open_handling(handle, hooks_of(Sets()))
-    held = held_of(handling, 1)
-    handling.offer(held)
-    while held.safe_offset != 1:
+    dispatch = create_dispatch(handle, hooks_of(SetVariable()))
+    process_queue = process_queue_of(dispatch, 1)
+    dispatch.offer(process_queue)
+    while process_queue.safe_offset != 1:
         await trio.sleep(0)
     assert seen == [("set", False)]
 
 
-async def test_a_hook_may_put_another_message_in_the_place(open_handling: Open) -> None:
-    class Decrypts(ConsumerHook):
+async def test_a_hook_can_replace_messages(create_dispatch: CreateDispatch) -> None:
+    class Decrypt(ConsumerHook):
         def before_consume(self, context: ConsumeContext) -> None:
             context.messages = [attrs.evolve(one, body=one.body.upper()) for one in context.messages]
 
@@ -247,29 +249,29 @@ async def test_a_hook_may_put_another_message_in_the_place(open_handling: Open) 
         bodies.append(message.body)
 
     bodies: list[bytes] = []
-    handling = open_handling(handle, hooks_of(Decrypts()))
-    held = held_of(handling, 2)
-    handling.offer(held)
+    dispatch = create_dispatch(handle, hooks_of(Decrypt()))
+    process_queue = process_queue_of(dispatch, 2)
+    dispatch.offer(process_queue)
     await settled()
     assert bodies == [b"BODY", b"BODY"]
-    assert (held.safe_offset, len(held)) == (2, 0)
+    assert (process_queue.safe_offset, len(process_queue)) == (2, 0)
 
 
-@pytest.mark.parametrize("notes", [Notes, AsyncNotes])
-async def test_a_call_that_takes_too_long_ends_for_the_hooks_too(
-    notes: type[Notes], nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+@pytest.mark.parametrize("hook_class", [RecordingHook, AsyncRecordingHook])
+async def test_hooks_see_a_timed_out_call(
+    hook_class: type[RecordingHook], nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     async def handle(message: ReceivedMessage) -> None:
         await trio.sleep_forever()
 
-    first, hook = notes(), notes()
-    caller = Invoker(handle, 1, nursery, in_lists=False)
+    first, hook = hook_class(), hook_class()
+    invoker = Invoker(handle, 1, nursery, in_lists=False)
     backs = Backs()
-    handling = ConcurrentDispatch(
-        nursery, caller, concurrency=1, batch_size=None, timeout=10, send_back=backs,
+    dispatch = ConcurrentDispatch(
+        nursery, invoker, concurrency=1, batch_size=None, timeout=10, send_back=backs,
         hooks=hooks_of(first, hook, timeout=10),
     )  # fmt: skip
-    handling.offer(holding(1))
+    dispatch.offer(holding(1))
     await trio.sleep(15)
     assert backs.offsets == [0]
     for each in (first, hook):
@@ -279,10 +281,10 @@ async def test_a_call_that_takes_too_long_ends_for_the_hooks_too(
         assert (context.returned, context.success) == (ConsumeReturnType.TIME_OUT, False)
 
 
-async def test_a_call_that_is_cancelled_ends_for_the_hooks_too(
+async def test_hooks_see_a_cancelled_call(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    hooks = hooks_of(hook := Notes())
+    hooks = hooks_of(hook := RecordingHook())
     with trio.move_on_after(1):
         await hooks.call(lambda _: trio.sleep_forever(), QUEUE, message(0))
     (context,) = hook.contexts
@@ -290,9 +292,9 @@ async def test_a_call_that_is_cancelled_ends_for_the_hooks_too(
     assert (context.returned, context.success, context.seconds) == (ConsumeReturnType.EXCEPTION, False, 1)
 
 
-async def test_hooks_come_and_go_while_a_consumer_runs(address: str, fill: Fill) -> None:
+async def test_hooks_can_be_added_and_removed_while_a_consumer_runs(address: str, fill: Fill) -> None:
     await fill("T", 1)
-    kept, hook = Kept(), Notes()
+    kept, hook = Kept(), RecordingHook()
     async with consumer_of(address) as consumer, trio.open_nursery() as nursery:
         nursery.start_soon(consumer.run, kept)
         await kept.until(1)
@@ -308,13 +310,13 @@ async def test_hooks_come_and_go_while_a_consumer_runs(address: str, fill: Fill)
     assert (context.consumer_group, context.client_id) == ("g", consumer.client.client_id)
 
 
-async def test_messages_from_the_retry_topic_name_its_queue(address: str, fill: Fill) -> None:
+async def test_the_queue_of_a_retried_message_is_that_of_the_retry_topic(address: str, fill: Fill) -> None:
     await fill("T", 1)
-    hook, done = Notes(), trio.Event()
+    hook, done = RecordingHook(), trio.Event()
 
     async def handle(message: ReceivedMessage) -> None:
         if not message.reconsume_times:
-            raise ValueError("the first time fails")
+            raise ValueError("the first delivery fails")
         done.set()
 
     async with consumer_of(address, rebalance_interval=0.1) as consumer, trio.open_nursery() as nursery:
@@ -326,14 +328,16 @@ async def test_messages_from_the_retry_topic_name_its_queue(address: str, fill: 
     assert [context.messages[0].topic for context in hook.contexts] == ["T", "T"]
 
 
-# What is polled
+# Received messages
 
 
-@pytest.mark.parametrize("notes", [Notes, AsyncNotes])
-async def test_a_poll_is_seen_queue_by_queue(client: Client, fill: Fill, notes: type[Notes]) -> None:
+@pytest.mark.parametrize("hook_class", [RecordingHook, AsyncRecordingHook])
+async def test_hooks_run_once_per_queue_of_a_poll(
+    client: Client, fill: Fill, hook_class: type[RecordingHook]
+) -> None:
     await fill("T", 6, queues=2)
     async with lite_pull_consumer_of(client) as consumer:
-        consumer.add_hook(hook := notes())
+        consumer.add_hook(hook := hook_class())
         await consumer.assign(await consumer.queues("T"))
         polled: list[int] = []
         while len(polled) < 6:
@@ -347,8 +351,8 @@ async def test_a_poll_is_seen_queue_by_queue(client: Client, fill: Fill, notes: 
     assert sorted(seen.values()) == [[0, 2, 4], [1, 3, 5]]
 
 
-async def test_a_poll_that_is_cancelled_in_a_hook_loses_nothing(client: Client, fill: Fill) -> None:
-    class Waits(ConsumerHook):
+async def test_a_poll_cancelled_in_a_hook_loses_no_message(client: Client, fill: Fill) -> None:
+    class WaitForever(ConsumerHook):
         async def before_consume(self, context: ConsumeContext) -> None:
             reached.set()
             await trio.sleep_forever()
@@ -356,7 +360,7 @@ async def test_a_poll_that_is_cancelled_in_a_hook_loses_nothing(client: Client, 
     reached = trio.Event()
     await fill("T", 6, queues=2)
     async with lite_pull_consumer_of(client) as consumer:
-        remove = consumer.add_hook(Waits())
+        remove = consumer.add_hook(WaitForever())
         await consumer.assign(await consumer.queues("T"))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(functools.partial(consumer.poll, max_messages=4))
@@ -367,28 +371,28 @@ async def test_a_poll_that_is_cancelled_in_a_hook_loses_nothing(client: Client, 
 
 
 async def poll_in_order(consumer: LitePullConsumer, count: int) -> dict[int, list[int]]:
-    of_queue: dict[int, list[int]] = {}
-    while sum(map(len, of_queue.values())) < count:
+    polled: dict[int, list[int]] = {}
+    while sum(map(len, polled.values())) < count:
         for one in await consumer.poll():
-            of_queue.setdefault(one.queue_id, []).append(int(one.body))
-    return of_queue
+            polled.setdefault(one.queue_id, []).append(int(one.body))
+    return polled
 
 
-async def test_a_poll_gives_what_the_hooks_have_made_of_it(client: Client, fill: Fill) -> None:
-    class Adds(ConsumerHook):
+async def test_a_poll_returns_the_messages_of_the_hooks(client: Client, fill: Fill) -> None:
+    class AddPrefix(ConsumerHook):
         def before_consume(self, context: ConsumeContext) -> None:
             context.messages = [attrs.evolve(one, body=b"1" + one.body) for one in context.messages]
 
     await fill("T", 1)
     async with lite_pull_consumer_of(client) as consumer:
-        consumer.add_hook(Adds())
+        consumer.add_hook(AddPrefix())
         await consumer.assign(await consumer.queues("T"))
         assert numbers(await consumer.poll()) == [10]
 
 
-async def test_what_a_pop_consumer_receives_is_seen() -> None:
+async def test_hooks_run_for_the_messages_of_a_pop_consumer() -> None:
     async with pop_brokers() as (cluster, [broker]), pop_consumer_of(cluster.address) as consumer:
-        consumer.add_hook(hook := Notes())
+        consumer.add_hook(hook := RecordingHook())
         broker.put(message(0), message(1))
         received = await consumer.receive()
         assert numbers(list(received)) == [0, 1]

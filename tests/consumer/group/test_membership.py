@@ -1,4 +1,4 @@
-"""Whoever has left a group is announced no more, and brokers hear of it: whatever the leaving ran into."""
+"""Consumers join and leave their group, and warn about members with different subscriptions."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from tests.consumer.conftest import Fill
 from tests.consumer.received import stored
 from tests.scripted import ScriptedServer, scripted_cluster
 
-KINDS = [LitePullConsumer, PopConsumer, PushConsumer]
+CONSUMER_CLASSES = [LitePullConsumer, PopConsumer, PushConsumer]
 
 
 class Broker:
-    """Has one message, counts those as members that it hears of, and answers what ``mute`` does not name."""
+    """A broker with one message that tracks the members. It does not answer the requests in ``mute``."""
 
     def __init__(self, *mute: RequestCode) -> None:
         self.mute = set(mute)
         self.members: set[str] = set()
-        self.held: list[tuple[Connection, Command]] = []
+        self.unanswered: list[tuple[Connection, Command]] = []
 
     def __call__(self, connection: Connection, request: Command) -> None:
         if request.code in self.mute:
-            self.held.append((connection, request))
+            self.unanswered.append((connection, request))
         elif request.code == RequestCode.HEART_BEAT:
             heartbeat = Heartbeat.decode(request.body)
             if any(data.group_name == "g" for data in heartbeat.consumer_data_set):
@@ -59,30 +59,30 @@ class Broker:
         else:
             connection.respond(request, ResponseCode.SUCCESS, {"offset": "0"})
 
-    def answer_held(self) -> None:
+    def answer_all(self) -> None:
         self.mute.clear()
-        for connection, request in self.held:
+        for connection, request in self.unanswered:
             self(connection, request)
-        self.held.clear()
+        self.unanswered.clear()
 
 
-async def consume(consumer: Any, came: trio.Event) -> None:
-    """Have a consumer of the kind be at work, with one message done with but not committed."""
+async def consume(consumer: Any, handled: trio.Event) -> None:
+    """Run a consumer until one message is acknowledged but not committed. A PopConsumer only runs."""
     if isinstance(consumer, PushConsumer):
-        await consumer.run(setting(came))
+        await consumer.run(setting(handled))
     elif isinstance(consumer, LitePullConsumer):
         while not await consumer.poll():
             pass
-        consumer._queues.settle()
-        came.set()
+        consumer._queues.acknowledge()
+        handled.set()
     else:
-        came.set()
+        handled.set()
     await trio.sleep_forever()
 
 
-def setting(came: trio.Event) -> Any:
+def setting(handled: trio.Event) -> Any:
     async def handle(_: ReceivedMessage) -> None:
-        came.set()
+        handled.set()
 
     return handle
 
@@ -93,15 +93,15 @@ def consumer_of(kind: type[Any], client: Client, **options: Any) -> Any:
     return consumer
 
 
-async def until_asked(server: ScriptedServer, code: RequestCode) -> None:
+async def wait_for_request(server: ScriptedServer, code: RequestCode) -> None:
     with trio.fail_after(60):
         while not server.asked(code):
             await trio.sleep(0.1)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("how", ["closed", "its nursery cancelled"])
-async def test_a_group_is_left_although_commits_time_out(
+@pytest.mark.parametrize("kind", CONSUMER_CLASSES)
+@pytest.mark.parametrize("how", ["closed", "cancelled"])
+async def test_leave_unregisters_although_commits_time_out(
     kind: type[Lifespan], how: str, jumping_clock: trio.testing.MockClock
 ) -> None:
     broker = Broker(RequestCode.UPDATE_CONSUMER_OFFSET)
@@ -113,27 +113,27 @@ async def test_a_group_is_left_although_commits_time_out(
         await client.routes.get("T")
         (server,) = cluster.brokers.values()
         consumer = consumer_of(kind, client)
-        came = trio.Event()
-        async with trio.open_nursery() as its_nursery:
-            await consumer.start(its_nursery)
-            its_nursery.start_soon(consume, consumer, came)
+        handled = trio.Event()
+        async with trio.open_nursery() as consumer_nursery:
+            await consumer.start(consumer_nursery)
+            consumer_nursery.start_soon(consume, consumer, handled)
             with trio.fail_after(60):
-                await came.wait()
+                await handled.wait()
             await client.heartbeats.send()
             assert broker.members == {client.client_id}
             if how == "closed":
-                began = trio.current_time()
+                started = trio.current_time()
                 await consumer.aclose()
-                assert trio.current_time() - began <= consumer.close_timeout
-            its_nursery.cancel_scope.cancel()
+                assert trio.current_time() - started <= consumer.close_timeout
+            consumer_nursery.cancel_scope.cancel()
         assert not client.heartbeats.has_consumer("g")
         assert len(server.asked(RequestCode.UNREGISTER_CLIENT)) == 1
         assert not broker.members
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_group_is_left_when_a_late_heartbeat_is_answered_that_named_it(
+@pytest.mark.parametrize("kind", CONSUMER_CLASSES)
+async def test_leave_unregisters_after_the_response_to_a_late_heartbeat(
     kind: type[Lifespan], jumping_clock: trio.testing.MockClock
 ) -> None:
     broker = Broker(RequestCode.HEART_BEAT)
@@ -141,23 +141,23 @@ async def test_a_group_is_left_when_a_late_heartbeat_is_answered_that_named_it(
         await client.routes.get("T")
         (server,) = cluster.brokers.values()
         consumer = consumer_of(kind, client, close_timeout=0.01)
-        async with trio.open_nursery() as its_nursery:
-            await consumer.start(its_nursery)
+        async with trio.open_nursery() as consumer_nursery:
+            await consumer.start(consumer_nursery)
             if isinstance(consumer, PushConsumer):
-                its_nursery.start_soon(consumer.run, setting(trio.Event()))
+                consumer_nursery.start_soon(consumer.run, setting(trio.Event()))
             client.heartbeats.submit()
-            await until_asked(server, RequestCode.HEART_BEAT)
+            await wait_for_request(server, RequestCode.HEART_BEAT)
             await consumer.aclose()
-            its_nursery.cancel_scope.cancel()
+            consumer_nursery.cancel_scope.cancel()
         assert not server.asked(RequestCode.UNREGISTER_CLIENT), (
-            "the broker has it to read after the heartbeat"
+            "a heartbeat that is processed later would register it again"
         )
-        broker.answer_held()
-        await until_asked(server, RequestCode.UNREGISTER_CLIENT)
+        broker.answer_all()
+        await wait_for_request(server, RequestCode.UNREGISTER_CLIENT)
         assert not broker.members
 
 
-async def test_who_has_joined_again_meanwhile_is_not_unregistered(
+async def test_a_member_that_has_rejoined_is_not_unregistered(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     broker = Broker(RequestCode.HEART_BEAT)
@@ -166,29 +166,31 @@ async def test_who_has_joined_again_meanwhile_is_not_unregistered(
         (server,) = cluster.brokers.values()
         async with consumer_of(PopConsumer, client):
             client.heartbeats.submit()
-            await until_asked(server, RequestCode.HEART_BEAT)
+            await wait_for_request(server, RequestCode.HEART_BEAT)
             with trio.move_on_after(0) as scope:
                 await client.heartbeats.remove_consumer("g")
             assert scope.cancelled_caught
             async with consumer_of(LitePullConsumer, client):
-                broker.answer_held()
+                broker.answer_all()
                 await client.heartbeats.send()
                 await trio.sleep(5)
                 assert not server.asked(RequestCode.UNREGISTER_CLIENT)
                 assert broker.members == {client.client_id}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_client_has_one_consumer_of_a_group(kind: type[Lifespan], client: Client) -> None:
+@pytest.mark.parametrize("kind", CONSUMER_CLASSES)
+async def test_a_second_consumer_of_a_client_cannot_join_the_group(
+    kind: type[Lifespan], client: Client
+) -> None:
     async with consumer_of(PopConsumer, client):
-        with pytest.raises(ConfigurationError, match="each its own client"):
+        with pytest.raises(ConfigurationError, match="Give each consumer its own client"):
             async with consumer_of(kind, client) as second:
                 await second.run(print)
-        assert client.heartbeats.has_consumer("g"), "the first one's"
+        assert client.heartbeats.has_consumer("g"), "the first consumer stays a member"
     assert not client.heartbeats.has_consumer("g")
 
 
-# Members that do not subscribe alike
+# Members with different subscriptions
 
 
 def member_of(kind: type[Any], address: str, *subscriptions: tuple[str, str], **options: Any) -> Any:
@@ -198,7 +200,7 @@ def member_of(kind: type[Any], address: str, *subscriptions: tuple[str, str], **
     return consumer
 
 
-async def take_part(consumer: Any) -> None:
+async def keep_consuming(consumer: Any) -> None:
     if isinstance(consumer, PushConsumer):
         await consumer.run(setting(trio.Event()))
     while True:
@@ -206,24 +208,36 @@ async def take_part(consumer: Any) -> None:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if "subscribe alike" in record.getMessage()]
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if "members subscribe differently" in record.getMessage()
+    ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CONSUMER_CLASSES)
 @pytest.mark.parametrize(
     ("one", "other", "text"),
     [
         (
             [("T", "A")],
             [("T", "B || C")],
-            "another one wants 'B || C' of topic T, this one 'A', says",
+            "this member subscribes to topic T with 'A', another one with 'B || C'",
         ),
-        ([("T", "*")], [("T", "*"), ("U", "*")], "another one subscribes to topic U, and this one does not"),
-        ([("T", "*"), ("U", "*")], [("T", "*")], "another one does not subscribe to topic U, and this one"),
+        (
+            [("T", "*")],
+            [("T", "*"), ("U", "*")],
+            "this member does not subscribe to topic U, another one does",
+        ),
+        (
+            [("T", "*"), ("U", "*")],
+            [("T", "*")],
+            "only this member subscribes to topic U, another one does not",
+        ),
         ([("T", "A||B")], [("T", "B || A")], None),
     ],
 )
-async def test_members_that_do_not_subscribe_alike_are_warned_about_once(
+async def test_each_difference_between_subscriptions_is_logged_once(
     kind: type[Any],
     one: list[tuple[str, str]],
     other: list[tuple[str, str]],
@@ -236,19 +250,19 @@ async def test_members_that_do_not_subscribe_alike_are_warned_about_once(
     for topic in ("T", "U"):
         await fill(topic, 1, tags="A")
     async with trio.open_nursery() as nursery, member_of(kind, address, *one) as first:
-        nursery.start_soon(take_part, first)
+        nursery.start_soon(keep_consuming, first)
         await trio.sleep(10)
         assert not warnings(caplog)
         async with member_of(kind, address, *other) as second:
-            nursery.start_soon(take_part, second)
+            nursery.start_soon(keep_consuming, second)
             await trio.sleep(100)
-            said = warnings(caplog)
-            assert len(said) == len(set(said)), "each is said once"
-            assert any(text in line for line in said) if text else not said
+            logged = warnings(caplog)
+            assert len(logged) == len(set(logged))
+            assert any(text in line for line in logged) if text else not logged
             nursery.cancel_scope.cancel()
 
 
-async def test_a_member_that_consumes_by_another_model_is_warned_about(
+async def test_a_different_message_model_is_logged(
     address: str,
     fill: Fill,
     jumping_clock: trio.testing.MockClock,
@@ -256,22 +270,24 @@ async def test_a_member_that_consumes_by_another_model_is_warned_about(
     tmp_path: Path,
 ) -> None:
     await fill("T", 1)
-    everywhere = {"broadcasting": True, "local_offsets": tmp_path}
+    broadcasting = {"broadcasting": True, "local_offsets": tmp_path}
     async with (
         trio.open_nursery() as nursery,
         member_of(PushConsumer, address, ("T", "*")) as first,
-        member_of(PushConsumer, address, ("T", "*"), **everywhere) as second,
+        member_of(PushConsumer, address, ("T", "*"), **broadcasting) as second,
     ):
-        nursery.start_soon(take_part, first)
+        nursery.start_soon(keep_consuming, first)
         await trio.sleep(10)
-        nursery.start_soon(take_part, second)
+        nursery.start_soon(keep_consuming, second)
         await trio.sleep(60)
         nursery.cancel_scope.cancel()
-    [said] = warnings(caplog)
-    assert "this one is BROADCASTING, another one CLUSTERING" in said, "the broker keeps what came first"
+    [warning] = warnings(caplog)
+    assert "this member is BROADCASTING, another member is CLUSTERING" in warning, (
+        "the broker keeps the first"
+    )
 
 
-async def test_where_no_topic_is_there_nobody_is_asked_what_is_subscribed(
+async def test_subscriptions_are_not_compared_while_no_topic_exists(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(Broker(), queues=1) as cluster, Client(cluster.address) as client:
@@ -286,7 +302,7 @@ async def test_where_no_topic_is_there_nobody_is_asked_what_is_subscribed(
     assert not server.asked(RequestCode.GET_CONSUMER_CONNECTION_LIST)
 
 
-async def test_a_broker_that_does_not_say_what_is_subscribed_is_left_alone(
+async def test_a_broker_that_refuses_the_query_is_not_asked_again(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(connection: Connection, request: Command) -> None:
@@ -303,7 +319,7 @@ async def test_a_broker_that_does_not_say_what_is_subscribed_is_left_alone(
             await client.heartbeats.send()
             notice = NotifyConsumerIdsChangedRequest(consumer_group="g")
             server.connections[0].oneway_nowait(notice.code, notice.to_fields())
-            await until_asked(server, RequestCode.GET_CONSUMER_CONNECTION_LIST)
+            await wait_for_request(server, RequestCode.GET_CONSUMER_CONNECTION_LIST)
             await trio.sleep(60)
     assert len(server.asked(RequestCode.GET_CONSUMER_CONNECTION_LIST)) == 1
     assert not warnings(caplog)

@@ -1,3 +1,5 @@
+"""A Rebalancer assigns queues when the members, the routes or the subscriptions change."""
+
 from __future__ import annotations
 
 import logging
@@ -24,21 +26,21 @@ settled = trio.testing.wait_all_tasks_blocked
 
 @attrs.define
 class Broker:
-    """Knows the members that a test says, and those that send it a heartbeat."""
+    """A broker that lists ``others`` and the senders of heartbeats as members of the group."""
 
     others: list[str] = attrs.field(factory=list)
     counts_heartbeats: bool = True
     refuses: bool = False
-    heard: list[str] = attrs.field(factory=list)
+    heartbeats: list[str] = attrs.field(factory=list)
     log: list[str] = attrs.field(factory=list)
 
     def __call__(self, connection: Connection, request: Command) -> None:
         self.log.append(RequestCode(request.code).name)
         if request.code == RequestCode.HEART_BEAT:
-            self.heard.append(Heartbeat.decode(request.body).client_id)
+            self.heartbeats.append(Heartbeat.decode(request.body).client_id)
             connection.respond(request, ResponseCode.SUCCESS)
         elif request.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP and not self.refuses:
-            members = self.others + (sorted(set(self.heard)) if self.counts_heartbeats else [])
+            members = self.others + (sorted(set(self.heartbeats)) if self.counts_heartbeats else [])
             connection.respond(
                 request, ResponseCode.SUCCESS, {}, ConsumerList(consumer_id_list=tuple(members)).encode()
             )
@@ -51,13 +53,13 @@ class Broker:
 
 
 class Member:
-    """A rebalancer with what is around it."""
+    """A member with a Rebalancer that records its changes of assignment."""
 
     def __init__(self, client: Client, cluster: ScriptedCluster, *topics: str) -> None:
         self.client = client
         self.cluster = cluster
         self.topics = list(topics)
-        self.has: dict[str, Collection[MessageQueue]] = {}
+        self.assigned: dict[str, Collection[MessageQueue]] = {}
         self.changes: list[tuple[str, int]] = []
         client.heartbeats.add_consumer("g", lambda: ConsumerData(group_name="g"))
         self.rebalancer = Rebalancer(
@@ -66,7 +68,7 @@ class Member:
             allocate=allocate_averagely,
             interval=20,
             topics=lambda: self.topics,
-            assigned=self.has.keys,
+            assigned=self.assigned.keys,
             assign=self.assign,
         )
         client.on_members_changed("g", self.rebalancer.wake)
@@ -74,12 +76,12 @@ class Member:
 
     async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
         await trio.lowlevel.checkpoint()
-        if set(queues) != set(self.has.get(topic, ())):
+        if set(queues) != set(self.assigned.get(topic, ())):
             self.changes.append((topic, len(queues)))
         if queues:
-            self.has[topic] = queues
+            self.assigned[topic] = queues
         else:
-            self.has.pop(topic, None)
+            self.assigned.pop(topic, None)
 
 
 @asynccontextmanager
@@ -97,7 +99,7 @@ async def member_of(
         nursery.cancel_scope.cancel()
 
 
-async def test_brokers_hear_of_the_member_before_they_are_asked_who_is_there(
+async def test_a_heartbeat_is_sent_before_the_members_are_queried(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     broker = Broker()
@@ -108,7 +110,7 @@ async def test_brokers_hear_of_the_member_before_they_are_asked_who_is_there(
     assert broker.rounds == 1
 
 
-async def test_all_brokers_of_a_topic_and_many_topics_take_one_question_a_round(
+async def test_the_members_are_queried_once_a_round_for_all_topics(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     brokers = Broker(), Broker()
@@ -118,7 +120,9 @@ async def test_all_brokers_of_a_topic_and_many_topics_take_one_question_a_round(
     assert [broker.rounds for broker in brokers] == [1, 0]
 
 
-async def test_a_round_every_20_seconds_and_at_once_on_notice(jumping_clock: trio.testing.MockClock) -> None:
+async def test_rounds_run_every_20_seconds_and_when_a_broker_reports_a_change(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
     broker = Broker()
     async with member_of(broker) as member:
         await trio.sleep(1)
@@ -133,8 +137,8 @@ async def test_a_round_every_20_seconds_and_at_once_on_notice(jumping_clock: tri
         assert member.changes == [("T", 4), ("T", 2)]
 
 
-@pytest.mark.parametrize("others", [[], ["somebody-else"]], ids=["empty", "without us"])
-async def test_a_list_without_this_member_changes_nothing(
+@pytest.mark.parametrize("others", [[], ["another"]], ids=["empty", "without this member"])
+async def test_a_member_list_without_this_member_changes_nothing(
     jumping_clock: trio.testing.MockClock, others: list[str]
 ) -> None:
     broker = Broker()
@@ -146,15 +150,17 @@ async def test_a_list_without_this_member_changes_nothing(
         heartbeats = broker.log.count("HEART_BEAT")
         await trio.sleep(4)
         assert member.changes == [("T", 4)]
-        assert broker.rounds == 4, "looked at again soon: after 1, 2, 4 seconds"
-        assert broker.log.count("HEART_BEAT") == heartbeats + 2, "and announced again"
+        assert broker.rounds == 4, "incomplete rounds are repeated after 1, 2, 4 seconds"
+        assert broker.log.count("HEART_BEAT") == heartbeats + 2, (
+            "the member sends another heartbeat each time"
+        )
         broker.counts_heartbeats = True
         broker.others = []
         await trio.sleep(10)
         assert member.changes == [("T", 4)]
 
 
-async def test_a_member_that_is_listed_twice_counts_once(jumping_clock: trio.testing.MockClock) -> None:
+async def test_a_member_listed_twice_counts_once(jumping_clock: trio.testing.MockClock) -> None:
     broker = Broker()
     async with member_of(broker) as member:
         broker.others = [member.client.client_id]
@@ -162,7 +168,7 @@ async def test_a_member_that_is_listed_twice_counts_once(jumping_clock: trio.tes
         assert member.changes == [("T", 4)]
 
 
-async def test_another_broker_is_asked_when_one_does_not_say(
+async def test_another_broker_is_asked_if_one_fails(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with member_of(Broker(refuses=True), Broker()) as member:
@@ -171,13 +177,13 @@ async def test_another_broker_is_asked_when_one_does_not_say(
     assert "member lookup failed, retrying: group=g broker=broker-a" in caplog.text
 
 
-async def test_a_topic_that_does_not_exist_is_waited_for(
+async def test_a_missing_topic_is_assigned_once_it_exists(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with member_of(Broker(), subscribed=["T", "New", "%RETRY%g"]) as member:
         await trio.sleep(100)
         assert member.changes == [("T", 4)]
-        assert len(caplog.records) == 3, "after 0, 31 and 91 seconds"
+        assert len(caplog.records) == 3, "logged after 0, 31 and 91 seconds"
         for record in caplog.records:
             assert record.message.startswith("route lookup failed, retrying: group=g topic=New ")
         member.cluster.topics["New"] = (2, 2, 6)
@@ -188,7 +194,7 @@ async def test_a_topic_that_does_not_exist_is_waited_for(
     assert len(caplog.records) == 3
 
 
-async def test_without_a_name_server_what_is_known_is_still_shared_out(
+async def test_known_topics_are_rebalanced_without_a_name_server(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "rocketmq_py.consumer")
@@ -206,7 +212,7 @@ async def test_without_a_name_server_what_is_known_is_still_shared_out(
     assert record.message.startswith("route lookup failed, retrying: group=g topics=U,V,T name_servers=127")
 
 
-async def test_a_name_server_that_refuses_does_not_stop_the_other_topics(
+async def test_a_failed_route_lookup_does_not_stop_the_other_topics(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with scripted_cluster(Broker(), topics=["T", "U"]) as cluster:
@@ -228,20 +234,20 @@ async def test_a_name_server_that_refuses_does_not_stop_the_other_topics(
     assert "route lookup failed, retrying: group=g topic=T" in caplog.text
 
 
-async def test_what_is_subscribed_in_the_middle_of_a_round_is_not_forgotten(
+async def test_a_subscription_during_a_round_starts_another_round(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(Broker(), topics=["T", "U"]) as cluster:
         member: Member
         answer_routes = cluster.route
 
-        def subscribe_when_asked(connection: Connection, request: Command) -> None:
+        def subscribe_and_answer(connection: Connection, request: Command) -> None:
             if "U" not in member.topics:
                 member.topics.append("U")
                 member.rebalancer.announce()
             answer_routes(connection, request)
 
-        cluster.name_server.answer = subscribe_when_asked
+        cluster.name_server.answer = subscribe_and_answer
         async with Client(cluster.address) as client, trio.open_nursery() as nursery:
             member = Member(client, cluster, "T")
             nursery.start_soon(member.rebalancer.run)
@@ -250,7 +256,7 @@ async def test_what_is_subscribed_in_the_middle_of_a_round_is_not_forgotten(
             nursery.cancel_scope.cancel()
 
 
-async def test_a_change_of_the_route_leads_to_a_round(jumping_clock: trio.testing.MockClock) -> None:
+async def test_a_changed_route_starts_a_round(jumping_clock: trio.testing.MockClock) -> None:
     broker = Broker()
     async with member_of(broker) as member:
         await trio.sleep(1)
@@ -260,10 +266,10 @@ async def test_a_change_of_the_route_leads_to_a_round(jumping_clock: trio.testin
         assert member.changes == [("T", 4), ("T", 6)]
         await member.client.routes.get("U")
         await trio.sleep(1)
-        assert broker.rounds == 2, "a topic that is not subscribed does not matter"
+        assert broker.rounds == 2, "routes of other topics start no round"
 
 
-async def test_a_topic_that_may_not_be_read_any_more_is_given_up(
+async def test_the_queues_of_a_topic_that_is_no_longer_readable_are_revoked(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with member_of(Broker()) as member:
@@ -274,7 +280,9 @@ async def test_a_topic_that_may_not_be_read_any_more_is_given_up(
         assert member.changes == [("T", 4), ("T", 0)]
 
 
-async def test_subscribing_and_unsubscribing_while_it_runs(jumping_clock: trio.testing.MockClock) -> None:
+async def test_subscribing_and_unsubscribing_changes_the_assignment(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
     broker = Broker()
     async with member_of(broker) as member:
         await trio.sleep(1)
@@ -290,7 +298,7 @@ async def test_subscribing_and_unsubscribing_while_it_runs(jumping_clock: trio.t
         assert member.changes == [("T", 4), ("U", 4), ("T", 0)]
 
 
-async def test_a_strategy_with_a_bug_is_not_hidden() -> None:
+async def test_an_exception_of_the_strategy_is_raised() -> None:
     def broken(*_: object) -> Sequence[MessageQueue]:
         raise ZeroDivisionError("a bug")
 

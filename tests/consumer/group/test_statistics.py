@@ -1,4 +1,4 @@
-"""What a consumer says of how it is doing."""
+"""Statistics of consumers: counters, rates, and progress in each queue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rocketmq_py.consumer import (
     QueueStatistics,
     TopicStatistics,
 )
-from rocketmq_py.consumer.group.counters import Statistics, epoch_ms
+from rocketmq_py.consumer.group.statistics import RATE_SECONDS, ConsumerCounters, epoch_ms
 from rocketmq_py.errors import ClosedError, NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
@@ -29,18 +29,20 @@ from tests.consumer.pushing import QUEUE, RETRIES, Kept, consumer_of
 settled = trio.testing.wait_all_tasks_blocked
 
 
-async def test_rates_are_those_of_the_last_minute(jumping_clock: trio.testing.MockClock) -> None:
-    statistics = Statistics()
-    counts = statistics.of("T")
+async def test_topic_statistics_have_the_rates_of_the_last_minute(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    statistics = ConsumerCounters()
+    counters = statistics.of("T")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(statistics.keep_sampling)
-        counts.done += 600
+        counters.done += 600
         await trio.sleep(30)
         of_topic = TopicStatistics.of(*statistics.topics()["T"])
         assert of_topic.handled_per_second == 20
         await trio.sleep(90)
-        counts.done, counts.pulled, counts.pulls = 660, 120, 2
-        counts.pull_seconds, counts.calls, counts.call_seconds, counts.failed = 0.5, 4, 2.0, 30
+        counters.done, counters.pulled, counters.pulls = 660, 120, 2
+        counters.pull_seconds, counters.calls, counters.call_seconds, counters.failed = 0.5, 4, 2.0, 30
         of_topic = TopicStatistics.of(*statistics.topics()["T"])
         assert (of_topic.handled_per_second, of_topic.pulled_per_second) == (1, 2)
         assert (of_topic.pull_seconds, of_topic.handle_seconds) == (0.25, 0.5)
@@ -50,8 +52,51 @@ async def test_rates_are_those_of_the_last_minute(jumping_clock: trio.testing.Mo
         nursery.cancel_scope.cancel()
 
 
-async def test_samples_of_an_idle_topic_take_no_space() -> None:
-    statistics = Statistics()
+async def test_rates_cover_the_last_minute_and_failures_the_last_hour(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    statistics = ConsumerCounters()
+    counters = statistics.of("T")
+    for second in range(2 * 3600):
+        if not second % 10:
+            statistics.sample()
+        counters.done += 5 if second < 3600 else 2
+        counters.failed += 1
+        counters.pulls += 1
+        counters.pulled += 7
+        counters.pull_seconds += 0.01 if second < 7000 else 0.03
+        counters.calls += 1
+        counters.call_seconds += 0.5
+        await trio.sleep(1)
+    status = statistics.status("T")
+    assert status.consume_ok_tps == pytest.approx(2, rel=0.05)
+    assert status.consume_failed_tps == pytest.approx(1, rel=0.05)
+    assert status.pull_tps == pytest.approx(7, rel=0.05)
+    assert status.pull_rt == pytest.approx(30)
+    assert status.consume_rt == pytest.approx(500)
+    assert status.consume_failed_msgs == pytest.approx(3600, abs=20)
+    assert len(statistics._samples) < 400
+
+
+async def test_rates_after_the_last_sample(autojump_clock: trio.testing.MockClock) -> None:
+    statistics = ConsumerCounters()
+    counters = statistics.of("T")
+    counters.done += 600
+    statistics.sample()
+    counters.done += 120
+    await trio.sleep(RATE_SECONDS * 2)  # a closed consumer takes no samples
+    assert statistics.status("T").consume_ok_tps == pytest.approx(1)
+
+
+async def test_the_rates_of_an_unknown_topic_are_zero(autojump_clock: trio.testing.MockClock) -> None:
+    statistics = ConsumerCounters()
+    assert statistics.status("T").consume_ok_tps == 0
+    await trio.sleep(RATE_SECONDS * 2)
+    assert statistics.status("T").pull_rt == 0
+
+
+async def test_samples_of_an_idle_topic_share_one_object() -> None:
+    statistics = ConsumerCounters()
     statistics.of("T").done += 1
     statistics.sample()
     statistics.sample()
@@ -59,15 +104,15 @@ async def test_samples_of_an_idle_topic_take_no_space() -> None:
     assert first is second
 
 
-async def test_before_anything_happened_there_is_nothing(jumping_clock: trio.testing.MockClock) -> None:
-    assert Statistics().topics() == {}
-    assert Statistics().status("T").pull_tps == 0
+async def test_new_counters_are_empty(jumping_clock: trio.testing.MockClock) -> None:
+    assert ConsumerCounters().topics() == {}
+    assert ConsumerCounters().status("T").pull_tps == 0
     assert epoch_ms(float("-inf"), 5) is None
     assert epoch_ms(trio.current_time() - 2, 5000) == 3000
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_a_push_consumer_says_how_far_it_is(
+async def test_a_push_consumer_reports_its_progress(
     client: Client, fill: Fill, orderly: bool, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 5)
@@ -96,7 +141,7 @@ async def test_a_push_consumer_says_how_far_it_is(
         assert queue.pulled_ms is not None
         assert queue.handled_ms is not None
         assert 1000 <= queue.handled_ms - queue.pulled_ms <= 2000
-        await trio.sleep(5)  # the commits of that time
+        await trio.sleep(5)  # offsets are committed every 5 s
         assert consumer.statistics.queues[QUEUE].committed == 3
         assert consumer.statistics.queues[QUEUE].lag == 2
         assert consumer.statistics.lag == 2
@@ -108,7 +153,7 @@ async def test_a_push_consumer_says_how_far_it_is(
     assert (statistics.handled, statistics.queues) == (3, {})
 
 
-async def test_what_failed_came_again_and_was_given_back_is_counted(
+async def test_failures_and_redeliveries_are_counted(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 3)
@@ -116,7 +161,7 @@ async def test_what_failed_came_again_and_was_given_back_is_counted(
 
     async def handle(message: ReceivedMessage) -> None:
         if not message.reconsume_times and message.body == b"1":
-            raise ValueError("the first time fails")
+            raise ValueError("the first delivery fails")
         if message.reconsume_times:
             done.set()
 
@@ -133,7 +178,7 @@ async def test_what_failed_came_again_and_was_given_back_is_counted(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_queue_says_why_it_is_not_pulled(client: Client, fill: Fill) -> None:
+async def test_the_state_of_a_paused_queue_is_paused(client: Client, fill: Fill) -> None:
     await fill("T", 1)
     kept = Kept()
     async with consumer_of(client) as consumer, trio.open_nursery() as nursery:
@@ -147,11 +192,11 @@ async def test_a_queue_says_why_it_is_not_pulled(client: Client, fill: Fill) -> 
         nursery.cancel_scope.cancel()
 
 
-async def test_a_broker_that_is_away_is_the_error_of_the_lag(
+async def test_lag_raises_the_error_of_an_unavailable_broker(
     broker: EmbeddedBroker, client: Client, fill: Fill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(queue: MessageQueue) -> int:
-        raise NoQueueError("it is gone")
+        raise NoQueueError("the broker is gone")
 
     await fill("T", 1)
     kept = Kept()
@@ -159,12 +204,12 @@ async def test_a_broker_that_is_away_is_the_error_of_the_lag(
         nursery.start_soon(consumer.run, kept)
         await kept.until(1)
         monkeypatch.setattr(client.brokers, "max_offset", fail)
-        with pytest.raises(RocketMQError, match="it is gone"):
+        with pytest.raises(RocketMQError, match="the broker is gone"):
             await consumer.lag()
         nursery.cancel_scope.cancel()
 
 
-async def test_a_lite_pull_consumer_says_how_far_it_is(client: Client, fill: Fill) -> None:
+async def test_a_lite_pull_consumer_reports_its_progress(client: Client, fill: Fill) -> None:
     await fill("T", 6, queues=2)
     async with lite_pull_consumer_of(client, auto_commit=False) as consumer:
         await consumer.assign(await consumer.queues("T"))
@@ -185,7 +230,7 @@ async def test_a_lite_pull_consumer_says_how_far_it_is(client: Client, fill: Fil
         assert list(lag) == consumer.assignment
 
 
-async def test_a_pop_consumer_counts_what_it_did() -> None:
+async def test_a_pop_consumer_counts_its_messages() -> None:
     async with pop_brokers() as (cluster, [broker]), pop_consumer_of(cluster.address) as consumer:
         broker.put(message(0), message(1), message(2))
         first, second, third = await consumer.receive()
@@ -196,7 +241,7 @@ async def test_a_pop_consumer_counts_what_it_did() -> None:
         assert consumer.statistics.queues == {}
 
 
-def test_statistics_can_be_printed() -> None:
+def test_statistics_are_formatted_for_people() -> None:
     topic = TopicStatistics(
         pulled=5, redelivered=1, handled=3, failed=1, failed_last_hour=1, sent_back=1,
         pulled_per_second=0.5, pull_seconds=0.002, handled_per_second=0.25, failed_per_second=0.0,
@@ -211,7 +256,7 @@ def test_statistics_can_be_printed() -> None:
         "pulled 5, handled 3, failed 1, redelivered 1, sent back 1; 1 in flight, lag 6",
         "T: pulled 5 (0.5/s, 2.0 ms), handled 3 (0.2/s, 100.0 ms), failed 1, redelivered 1, sent back 1",
         "T, broker-a, queue 0: paused by the user, locked; committed ?, handled to 3, pulled to 5 of 9, "
-        "lag 6; 2 here (20 bytes), 1 in flight",
+        "lag 6; 2 cached (20 bytes), 1 in flight",
     ]
     unknown = attrs.evolve(queue, end=None, locked=None)
     assert unknown.lag is None
@@ -219,6 +264,6 @@ def test_statistics_can_be_printed() -> None:
     assert ConsumerStatistics(topics={}, queues={QUEUE: unknown}).lag == 0
 
 
-def test_consumers_can_be_made_outside_of_trio() -> None:
+def test_consumers_can_be_created_outside_of_trio() -> None:
     for consumer in (LitePullConsumer(group="g"), PushConsumer(group="g")):
         assert consumer.statistics == ConsumerStatistics(topics={}, queues={})

@@ -1,4 +1,4 @@
-"""SqlFilters are asked about before they take effect, and tags are not."""
+"""SQL filters take effect when a broker has accepted them, tag filters at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ NOT_ENABLED = "The broker does not support consumer to filter message by SQL92"
 
 @attrs.define(eq=False)
 class Broker:
-    """Says of SQL filters what a test says."""
+    """A broker that answers all checks of SQL filters alike.
+
+    Attributes:
+        before: called before each response.
+    """
 
     code: int = ResponseCode.SUCCESS
     remark: str | None = None
@@ -56,11 +60,11 @@ def tags(expression: str, topic: str = "T") -> object:
     return subscription_of(topic, expression, None, version_ms=7)
 
 
-def test_tags_or_a_sql_filter() -> None:
+def test_a_subscription_has_tags_or_a_sql_filter() -> None:
     assert subscription_of("T", "A || B", None, version_ms=7).tags_set == ("A", "B")
     condition = subscription_of("T", "*", "a > 5", version_ms=7)
     assert (condition.sub_string, condition.expression_type, condition.sub_version) == ("a > 5", "SQL92", 7)
-    with pytest.raises(ConfigurationError, match="has tags 'A' and a SQL filter: give one"):
+    with pytest.raises(ConfigurationError, match="has both tags 'A' and a SQL filter"):
         subscription_of("T", "A", "a > 5", version_ms=7)
     with pytest.raises(ConfigurationError, match="needs a SQL filter"):
         subscription_of("T", "*", " ", version_ms=7)
@@ -69,10 +73,10 @@ def test_tags_or_a_sql_filter() -> None:
 async def check(
     *brokers: Answering, condition: str = "a > 5", topic: str = "T", **options: str
 ) -> RocketMQError | None:
-    """Return what a client raises that asks these brokers."""
+    """Check a SQL filter with these brokers. Returns the error that is raised."""
     async with (
         scripted_cluster(*brokers, topics=["T", "tenant%T"]) as cluster,
-        Client(cluster.address, **options) as client,  # type: ignore[arg-type]  # what a test gives
+        Client(cluster.address, **options) as client,  # type: ignore[arg-type]
     ):
         try:
             await check_sql_filter(client, "g", subscription_of(topic, "*", condition, version_ms=7))
@@ -81,18 +85,18 @@ async def check(
     return None
 
 
-async def test_a_broker_is_asked_as_java_asks() -> None:
+async def test_one_broker_is_asked_with_the_request_of_java() -> None:
     broker, other = Broker(), Broker()
     assert await check(broker, other, namespace="tenant") is None
     assert len(broker.checks) + len(other.checks) == 1
-    [asked] = broker.checks
-    assert asked.group == "tenant%g"
-    assert asked.subscription_data.topic == "tenant%T"
-    assert asked.subscription_data.sub_string == "a > 5"
-    assert asked.client_id
+    [check_request] = broker.checks
+    assert check_request.group == "tenant%g"
+    assert check_request.subscription_data.topic == "tenant%T"
+    assert check_request.subscription_data.sub_string == "a > 5"
+    assert check_request.client_id
 
 
-async def test_what_a_broker_says_against_a_condition_is_told() -> None:
+async def test_the_error_of_a_refused_filter_contains_the_brokers_remark() -> None:
     broker = Broker(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "Encountered\n <EOF>")
     error = await check(broker, condition="a >")
     assert isinstance(error, SqlFilterRefusedError)
@@ -102,13 +106,13 @@ async def test_what_a_broker_says_against_a_condition_is_told() -> None:
     assert not error.retriable
 
 
-async def test_a_broker_that_filters_by_no_sql_filter() -> None:
+async def test_the_error_names_the_broker_setting_if_sql_filters_are_disabled() -> None:
     error = await check(Broker(ResponseCode.SYSTEM_ERROR, NOT_ENABLED))
     assert isinstance(error, SqlFilterRefusedError)
     assert str(error).endswith("message by SQL92; set enablePropertyFilter=true on the broker")
 
 
-async def test_another_broker_is_asked_when_one_cannot_tell() -> None:
+async def test_another_broker_is_asked_if_one_fails() -> None:
     other = Broker()
     assert await check(Broker(ResponseCode.SYSTEM_BUSY, "busy"), other) is None
     assert len(other.checks) == 1
@@ -116,7 +120,7 @@ async def test_another_broker_is_asked_when_one_cannot_tell() -> None:
     assert isinstance(await check(Broker(), topic="another"), TopicNotFoundError)
 
 
-async def test_another_broker_is_asked_when_one_is_away(jumping_clock: trio.testing.MockClock) -> None:
+async def test_another_broker_is_asked_if_one_does_not_answer(jumping_clock: trio.testing.MockClock) -> None:
     condition = subscription_of("T", "*", "a > 5", version_ms=7)
     async with scripted_cluster(ignore, Broker()) as cluster, Client(cluster.address) as client:
         await check_sql_filter(client, "g", condition)
@@ -127,7 +131,7 @@ async def test_another_broker_is_asked_when_one_is_away(jumping_clock: trio.test
 
 @attrs.define(eq=False)
 class Subscribed:
-    """Subscriptions, the broker that is asked, and the topics that changed."""
+    """Subscriptions, their broker, the existing topics, and the topics passed to ``on_change``."""
 
     subscriptions: Subscriptions
     broker: Broker
@@ -136,7 +140,7 @@ class Subscribed:
 
     def put(self, *subscriptions: object) -> None:
         for subscription in subscriptions:
-            self.subscriptions.put(subscription)  # type: ignore[arg-type]  # see above
+            self.subscriptions.put(subscription)  # type: ignore[arg-type]
 
     @property
     def strings(self) -> dict[str, str]:
@@ -161,62 +165,62 @@ async def subscribed(nursery: trio.Nursery) -> Subscribed:
     return started
 
 
-async def test_tags_count_at_once_and_sql_filters_when_they_were_accepted(subscribed: Subscribed) -> None:
+async def test_tags_take_effect_at_once_and_sql_filters_once_accepted(subscribed: Subscribed) -> None:
     subscribed.put(tags("A"), sql("a > 5", "U"))
     assert subscribed.strings == {"T": "A"}
-    assert subscribed.subscriptions.wanted == ["T", "U"]
-    assert await subscribed.subscriptions.check() == {}
+    assert subscribed.subscriptions.topics == ["T", "U"]
+    assert await subscribed.subscriptions.check_filters() == {}
     assert subscribed.strings == {"T": "A", "U": "a > 5"}
     assert subscribed.changed == ["T", "U"]
-    assert await subscribed.subscriptions.check() == {}
+    assert await subscribed.subscriptions.check_filters() == {}
     assert len(subscribed.broker.checks) == 1
 
 
-async def test_what_was_subscribed_before_holds_until_then(subscribed: Subscribed) -> None:
+async def test_the_previous_subscription_stays_if_a_filter_is_refused(subscribed: Subscribed) -> None:
     subscribed.put(tags("A"), sql("a >"))
     subscribed.broker.code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
     for _ in range(2):
         with pytest.raises(SqlFilterRefusedError):
-            await subscribed.subscriptions.check()
+            await subscribed.subscriptions.check_filters()
     assert subscribed.strings == {"T": "A"}
     with pytest.raises(SqlFilterRefusedError):
         subscribed.subscriptions.raise_refusal()
     subscribed.put(tags("B"))
     subscribed.subscriptions.raise_refusal()
-    assert await subscribed.subscriptions.check() == {}
+    assert await subscribed.subscriptions.check_filters() == {}
     assert subscribed.strings == {"T": "B"}
 
 
-async def test_what_is_subscribed_while_a_broker_is_asked_counts(subscribed: Subscribed) -> None:
+async def test_a_subscription_made_during_the_check_wins(subscribed: Subscribed) -> None:
     subscribed.put(sql("a > 5"))
     subscribed.broker.before = lambda: subscribed.put(tags("B"))
-    assert await subscribed.subscriptions.check() == {}
+    assert await subscribed.subscriptions.check_filters() == {}
     assert subscribed.strings == {"T": "B"}
     subscribed.put(sql("a >"))
     subscribed.broker.code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
-    assert await subscribed.subscriptions.check() == {}
+    assert await subscribed.subscriptions.check_filters() == {}
     subscribed.subscriptions.raise_refusal()
 
 
-async def test_only_some_topics_may_be_asked_about(subscribed: Subscribed) -> None:
+async def test_the_filters_of_some_topics_can_be_checked(subscribed: Subscribed) -> None:
     subscribed.put(sql("a > 5"), sql("b > 5", "U"), sql("c > 5", "nowhere"))
-    await subscribed.subscriptions.check(["U"])
+    await subscribed.subscriptions.check_filters(["U"])
     assert subscribed.strings == {"U": "b > 5"}
-    unsettled = await subscribed.subscriptions.check()
+    failures = await subscribed.subscriptions.check_filters()
     assert subscribed.strings == {"T": "a > 5", "U": "b > 5"}
-    assert [type(error) for error in unsettled.values()] == [TopicNotFoundError]
+    assert [type(error) for error in failures.values()] == [TopicNotFoundError]
     assert subscribed.subscriptions.remove("nowhere")
     assert subscribed.subscriptions.remove("U")
     assert not subscribed.subscriptions.remove("U")
-    assert subscribed.subscriptions.wanted == ["T"]
+    assert subscribed.subscriptions.topics == ["T"]
     assert subscribed.changed == ["U", "T", "U"]
 
 
-async def test_a_sql_filter_waits_for_a_topic_that_is_not_there_yet(
+async def test_a_sql_filter_is_checked_again_until_its_topic_exists(
     subscribed: Subscribed, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture,
     jumping_clock: trio.testing.MockClock,
 ) -> None:  # fmt: skip
-    nursery.start_soon(subscribed.subscriptions.keep_checked)
+    nursery.start_soon(subscribed.subscriptions.keep_checking_filters)
     subscribed.put(sql("a > 5", "later"))
     await trio.sleep(30)
     assert subscribed.strings == {}
@@ -230,27 +234,27 @@ async def test_a_sql_filter_waits_for_a_topic_that_is_not_there_yet(
     assert subscribed.strings == {"later": "a > 5", "T": "b > 5"}
 
 
-async def test_a_refusal_is_raised_once_and_kept(
+async def test_a_refused_filter_is_not_checked_again(
     subscribed: Subscribed, jumping_clock: trio.testing.MockClock
 ) -> None:
     subscribed.broker.code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
     subscribed.put(sql("a >"))
     with pytest.raises(SqlFilterRefusedError):
-        await subscribed.subscriptions.keep_checked()
+        await subscribed.subscriptions.keep_checking_filters()
     with trio.move_on_after(60) as scope:
-        await subscribed.subscriptions.keep_checked()
+        await subscribed.subscriptions.keep_checking_filters()
     assert scope.cancelled_caught
     assert len(subscribed.broker.checks) == 1
 
 
-async def test_a_consumer_may_be_stopped_while_a_broker_is_asked(
+async def test_a_consumer_can_be_stopped_during_the_check(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    asked = trio.Event()
+    check_received = trio.Event()
 
     def answer(connection: Connection, request: Command) -> None:
         if request.code == RequestCode.CHECK_CLIENT_CONFIG:
-            asked.set()
+            check_received.set()
         else:
             connection.respond(request, ResponseCode.SUCCESS)
 
@@ -261,18 +265,18 @@ async def test_a_consumer_may_be_stopped_while_a_broker_is_asked(
     ):
         consumer.subscribe("T", sql="a > 5")
         nursery.start_soon(consumer.run, never)
-        await asked.wait()
+        await check_received.wait()
         with trio.fail_after(60):
             consumer.stop()
             while nursery.child_tasks:
                 await trio.sleep(0.1)
 
 
-@pytest.mark.parametrize("wanted", [{"tags": "B"}, {"sql": "TAGS = 'B'"}], ids=["tags", "sql"])
-async def test_what_is_subscribed_anew_is_pulled_at_once(
-    address: str, fill: Fill, wanted: dict[str, str], jumping_clock: trio.testing.MockClock
+@pytest.mark.parametrize("subscription", [{"tags": "B"}, {"sql": "TAGS = 'B'"}], ids=["tags", "sql"])
+async def test_a_changed_subscription_restarts_the_pull_request(
+    address: str, fill: Fill, subscription: dict[str, str], jumping_clock: trio.testing.MockClock
 ) -> None:
-    """Else a pull under way, which the broker holds, would pass over what is wanted only now."""
+    """The broker applies the previous filter to a pull request that it already holds."""
     await fill("T", 1, tags="A")
     kept = Kept()
     async with consumer_of(address, pull_hold=100, pull_timeout=200, pull_max_idle_time=300) as consumer:
@@ -280,7 +284,7 @@ async def test_what_is_subscribed_anew_is_pulled_at_once(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(consumer.run, kept)
             await kept.until(1)
-            consumer.subscribe("T", **wanted)
+            consumer.subscribe("T", **subscription)
             await trio.sleep(1)
             await fill("T", 1, tags="B", first=1)
             with trio.fail_after(50):

@@ -1,3 +1,5 @@
+"""Consumers send trace records of the messages that they handle or return."""
+
 from __future__ import annotations
 
 import logging
@@ -23,7 +25,7 @@ from tests.consumer.received import QUEUE, received
 
 
 class Records(TraceDispatcher):
-    """Keeps the records."""
+    """A dispatcher that collects records instead of sending them."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client, "g", "traces")
@@ -54,7 +56,7 @@ def hook_of(client: Client) -> tuple[ConsumeTraceHook, Records]:
     return ConsumeTraceHook(records, client.unique_ids, iter(range(1000, 2000)).__next__), records
 
 
-async def test_a_call_has_two_records_for_each_message(client: Client) -> None:
+async def test_a_handler_call_has_two_records_per_message(client: Client) -> None:
     hook, records = hook_of(client)
     context = context_of(
         received(0, UNIQ_KEY="ID0", KEYS="k1 k2", MSG_REGION="R", TRACE_ON="true"),
@@ -73,7 +75,7 @@ async def test_a_call_has_two_records_for_each_message(client: Client) -> None:
     ]
 
 
-async def test_how_a_call_failed_is_in_its_record(client: Client) -> None:
+async def test_the_record_contains_how_a_call_failed(client: Client) -> None:
     hook, records = hook_of(client)
     context = context_of(received(0))
     hook.before_consume(context)
@@ -82,7 +84,7 @@ async def test_how_a_call_failed_is_in_its_record(client: Client) -> None:
     assert records.fields()[1][4:7] == ["false", "null", "4"]
 
 
-async def test_what_its_broker_wants_not_traced_is_not(client: Client) -> None:
+async def test_messages_with_tracing_disabled_are_not_traced(client: Client) -> None:
     hook, records = hook_of(client)
     context = context_of(received(0, TRACE_ON="false"), received(1, topic="traces"))
     hook.before_consume(context)
@@ -90,7 +92,7 @@ async def test_what_its_broker_wants_not_traced_is_not(client: Client) -> None:
     assert records.records == []
 
 
-async def test_what_was_polled_took_no_time(client: Client) -> None:
+async def test_polled_messages_have_a_duration_of_zero(client: Client) -> None:
     hook, records = hook_of(client)
     context = context_of(received(0), operation=ConsumeOperation.RECEIVE)
     context.seconds = 3
@@ -107,7 +109,7 @@ async def read_traces(client: Client, topic: str) -> list[list[str]]:
         return [fields async for trace in traces for fields in read_records(trace.body)]
 
 
-async def test_a_consumers_records_are_sent_before_it_is_closed(
+async def test_closing_a_consumer_sends_its_records(
     broker: EmbeddedBroker, client: Client, fill: Fill
 ) -> None:
     await client.brokers.create_topic(broker.broker_address, "traces", queues=1)
@@ -132,25 +134,23 @@ async def test_a_consumers_records_are_sent_before_it_is_closed(
     assert sum(fields[-1] == "polling" for fields in traces) == 3
 
 
-async def test_a_trace_topic_that_is_away_does_not_hold_up_the_end(
+async def test_a_missing_trace_topic_does_not_delay_closing(
     caplog: pytest.LogCaptureFixture, jumping_clock: trio.testing.MockClock
 ) -> None:
     async with (
         pop_brokers() as (cluster, [broker]),
-        pop_consumer_of(cluster.address, trace="away") as consumer,
+        pop_consumer_of(cluster.address, trace="missing") as consumer,
     ):
         broker.put(message(0))
         await consumer.receive()
-        began = trio.current_time()
+        started = trio.current_time()
         await consumer.aclose()
-        assert trio.current_time() - began < consumer.close_timeout
+        assert trio.current_time() - started < consumer.close_timeout
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "trace send failed, retrying: group=g topic=away lost=2" in warning.message
+    assert "trace send failed, retrying: group=g topic=missing lost=2" in warning.message
 
 
-async def test_the_traces_themselves_are_consumed_without_traces(
-    broker: EmbeddedBroker, client: Client
-) -> None:
+async def test_consuming_the_trace_topic_is_not_traced(broker: EmbeddedBroker, client: Client) -> None:
     await client.brokers.create_topic(broker.broker_address, "T", queues=1)
     async with Producer(client) as producer:
         await producer.send(Message("T", b"1"))

@@ -1,4 +1,4 @@
-"""A lite pull consumer on the embedded broker: polls, places, pauses, commits."""
+"""A lite pull consumer on the embedded broker: polling, positions, pauses and commits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def consumer_of(client: Client | str, group: str = "g", **options: object) -> Li
         client,
         group=group,
         consume_from=ConsumeFrom.FIRST,
-        **options,  # type: ignore[arg-type]  # what a test gives
+        **options,  # type: ignore[arg-type]
     )
 
 
@@ -41,7 +41,7 @@ def numbers(messages: list[ReceivedMessage]) -> list[int]:
 
 
 async def poll_all(consumer: LitePullConsumer, count: int) -> list[int]:
-    """Poll until there were so many, and return their numbers."""
+    """Poll this number of messages, and return their numbers."""
     polled: list[int] = []
     with trio.fail_after(100):
         while len(polled) < count:
@@ -50,7 +50,7 @@ async def poll_all(consumer: LitePullConsumer, count: int) -> list[int]:
 
 
 class Listener(AssignmentListener):
-    """Notes what it hears."""
+    """A listener that records its calls."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[str, list[MessageQueue]]] = []
@@ -71,7 +71,7 @@ async def committed(client: Client, group: str = "g", queue: MessageQueue = QUEU
     return await client.brokers.committed_offset(group, queue, zero_if_new=False)
 
 
-# Settings and the door
+# Settings and arguments
 
 
 @pytest.mark.parametrize(
@@ -85,16 +85,16 @@ async def committed(client: Client, group: str = "g", queue: MessageQueue = QUEU
         ({"pull_treshold_for_all": 1}, "did you mean 'pull_threshold_for_all'?"),
     ],
 )
-def test_a_wrong_setting_is_refused_where_it_is_written(options: dict[str, Any], text: str) -> None:
+def test_invalid_settings_are_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         consumer_of("127.0.0.1:1", **options)
     assert text in str(caught.value)
 
 
-async def test_it_is_used_inside_of_its_block(address: str) -> None:
+async def test_methods_raise_closed_error_outside_of_the_async_with_block(address: str) -> None:
     consumer = consumer_of(address)
     consumer.subscribe("T")
-    for use in (
+    for call in (
         consumer.poll,
         consumer.commit,
         lambda: consumer.queues("T"),
@@ -104,14 +104,14 @@ async def test_it_is_used_inside_of_its_block(address: str) -> None:
         lambda: anext(consumer),
     ):
         with pytest.raises(ClosedError, match="async with LitePullConsumer"):
-            await use()
+            await call()
     async with consumer:
         assert await consumer.poll(timeout=0) == []
     with pytest.raises(ClosedError):
         await consumer.poll()
 
 
-async def test_what_cannot_be_polled(client: Client) -> None:
+async def test_poll_refuses_invalid_arguments_and_missing_subscriptions(client: Client) -> None:
     async with consumer_of(client) as consumer:
         with pytest.raises(ConfigurationError, match="subscribe to a topic or assign queues first"):
             await consumer.poll()
@@ -124,15 +124,15 @@ async def test_what_cannot_be_polled(client: Client) -> None:
             await consumer.poll(timeout=math.nan)
 
 
-async def test_to_subscribe_and_to_be_assigned_exclude_each_other(client: Client, fill: Fill) -> None:
+async def test_subscribe_and_assign_exclude_each_other(client: Client, fill: Fill) -> None:
     await fill("T", 1)
     async with consumer_of(client) as consumer:
         consumer.subscribe("T")
-        with pytest.raises(ConfigurationError, match="has subscribed"):
+        with pytest.raises(ConfigurationError, match="this consumer uses subscribe"):
             await consumer.assign([QUEUE])
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])
-        with pytest.raises(ConfigurationError, match="has queues assigned"):
+        with pytest.raises(ConfigurationError, match="this consumer uses assign"):
             consumer.subscribe("T")
         consumer.unsubscribe("T")
         assert consumer.assignment == [QUEUE]
@@ -145,14 +145,14 @@ async def test_two_members_of_a_group_need_two_clients(
         first.subscribe("T")
         second = consumer_of(client)
         second.subscribe("T")
-        with pytest.raises(ConfigurationError, match="in group 'g' already"):
+        with pytest.raises(ConfigurationError, match="already a member of group 'g'"):
             async with second:
                 pytest.fail("not reached")
         start = trio.current_time()
         await second.aclose()
-        assert trio.current_time() == start, "what has not begun need not end"
+        assert trio.current_time() == start, "a consumer that did not open closes at once"
         async with consumer_of(client) as third:
-            with pytest.raises(ConfigurationError, match="in group 'g' already"):
+            with pytest.raises(ConfigurationError, match="already a member of group 'g'"):
                 third.subscribe("T")
         assert client.heartbeats.has_consumer("g")
     assert not client.heartbeats.has_consumer("g")
@@ -161,7 +161,7 @@ async def test_two_members_of_a_group_need_two_clients(
 # Polling
 
 
-async def test_messages_are_polled_in_the_order_of_their_queues(client: Client, fill: Fill) -> None:
+async def test_the_messages_of_each_queue_are_polled_in_order(client: Client, fill: Fill) -> None:
     await fill("T", 100, queues=2)
     async with consumer_of(client) as consumer:
         consumer.subscribe("T")
@@ -170,7 +170,7 @@ async def test_messages_are_polled_in_the_order_of_their_queues(client: Client, 
     assert [number for number in polled if number % 2] == list(range(1, 100, 2))
 
 
-async def test_no_more_than_was_asked_for(client: Client, fill: Fill) -> None:
+async def test_poll_returns_at_most_max_messages(client: Client, fill: Fill) -> None:
     await fill("T", 10)
     async with consumer_of(client) as consumer:
         consumer.subscribe("T")
@@ -179,16 +179,16 @@ async def test_no_more_than_was_asked_for(client: Client, fill: Fill) -> None:
         assert numbers(await consumer.poll()) == list(range(4, 10))
 
 
-async def test_queues_take_turns(client: Client, fill: Fill) -> None:
+async def test_queues_are_polled_round_robin(client: Client, fill: Fill) -> None:
     await fill("T", 40, queues=2)
     async with consumer_of(client) as consumer:
         consumer.subscribe("T")
         await trio.testing.wait_all_tasks_blocked(0.05)
-        turns = [(await consumer.poll(max_messages=5))[0].queue_id for _ in range(4)]
-    assert turns in ([0, 1, 0, 1], [1, 0, 1, 0])
+        queue_ids = [(await consumer.poll(max_messages=5))[0].queue_id for _ in range(4)]
+    assert queue_ids in ([0, 1, 0, 1], [1, 0, 1, 0])
 
 
-async def test_a_poll_waits_as_long_as_it_may(
+async def test_poll_waits_until_its_timeout(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 1)
@@ -206,7 +206,7 @@ async def test_a_poll_waits_as_long_as_it_may(
             assert numbers(await consumer.poll(timeout=math.inf)) == [0]
 
 
-async def test_iterating(client: Client, fill: Fill) -> None:
+async def test_async_for_returns_and_acknowledges_messages(client: Client, fill: Fill) -> None:
     await fill("T", 200)
     received = []
     async with consumer_of(client) as consumer:
@@ -219,7 +219,7 @@ async def test_iterating(client: Client, fill: Fill) -> None:
     assert await committed(client) == 200
 
 
-async def test_tags(client: Client, fill: Fill) -> None:
+async def test_tags_select_messages(client: Client, fill: Fill) -> None:
     await fill("T", 10, tags="Aa")
     await fill("T", 10, tags="BB", first=10)
     async with consumer_of(client) as consumer:
@@ -230,7 +230,7 @@ async def test_tags(client: Client, fill: Fill) -> None:
         assert await poll_all(consumer, 10) == list(range(10, 20))
 
 
-async def test_subscribing_and_unsubscribing_while_it_is_open(client: Client, fill: Fill) -> None:
+async def test_subscribing_and_unsubscribing_changes_the_assignment(client: Client, fill: Fill) -> None:
     await fill("T", 5)
     await fill("U", 5, first=5)
     listener = Listener()
@@ -245,12 +245,12 @@ async def test_subscribing_and_unsubscribing_while_it_is_open(client: Client, fi
             await listener.changed.park()
         await trio.testing.wait_all_tasks_blocked()
         assert [queue.topic for queue in consumer.assignment] == ["U"]
-    u = MessageQueue("U", "broker-a", 0)
-    assert listener.changes == [("+", [QUEUE]), ("+", [u]), ("-", [QUEUE]), ("-", [u])]
+    queue_u = MessageQueue("U", "broker-a", 0)
+    assert listener.changes == [("+", [QUEUE]), ("+", [queue_u]), ("-", [QUEUE]), ("-", [queue_u])]
     assert await committed(client) == 5
 
 
-async def test_a_listener_that_fails_is_logged(
+async def test_exceptions_of_a_listener_are_logged(
     client: Client, fill: Fill, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Failing(AssignmentListener):
@@ -265,12 +265,13 @@ async def test_a_listener_that_fails_is_logged(
         consumer.subscribe("T")
         assert await poll_all(consumer, 5) == list(range(5))
     assert [record.getMessage() for record in caplog.records] == [
-        "group g: on_assigned failed", "group g: on_revoked failed",
-    ]  # fmt: skip
+        "assignment listener failed: group=g method=on_assigned",
+        "assignment listener failed: group=g method=on_revoked",
+    ]
     assert await committed(client) == 5
 
 
-async def test_a_listener_that_hangs_at_the_end_leaves_time_for_the_commits(
+async def test_a_hanging_listener_leaves_time_for_commits_when_closing(
     client: Client, fill: Fill, caplog: pytest.LogCaptureFixture, jumping_clock: trio.testing.MockClock
 ) -> None:
     class Hanging(AssignmentListener):
@@ -287,7 +288,7 @@ async def test_a_listener_that_hangs_at_the_end_leaves_time_for_the_commits(
     assert await committed(client) == 5
 
 
-async def test_a_listener_that_is_cancelled_by_the_end_is_called_again(client: Client, fill: Fill) -> None:
+async def test_a_listener_cancelled_by_closing_is_called_again(client: Client, fill: Fill) -> None:
     class Slow(Listener):
         async def on_revoked(self, queues: list[MessageQueue]) -> None:
             super().on_revoked(queues)
@@ -306,7 +307,7 @@ async def test_a_listener_that_is_cancelled_by_the_end_is_called_again(client: C
     assert await committed(client) == 5
 
 
-async def test_nothing_is_handed_out_while_a_listener_is_told(client: Client, fill: Fill) -> None:
+async def test_poll_returns_no_message_of_queues_that_are_being_revoked(client: Client, fill: Fill) -> None:
     class Revoking(Listener):
         async def on_revoked(self, queues: list[MessageQueue]) -> None:
             super().on_revoked(queues)
@@ -314,7 +315,7 @@ async def test_nothing_is_handed_out_while_a_listener_is_told(client: Client, fi
                 return
             assert consumer.assignment == [QUEUE]
             assert await consumer.poll(timeout=0) == []
-            with pytest.raises(ConfigurationError, match="queues are being assigned"):
+            with pytest.raises(ConfigurationError, match="already running"):
                 await consumer.assign([QUEUE])
             await consumer.commit()
             assert await committed(client) == 3
@@ -333,7 +334,7 @@ async def test_nothing_is_handed_out_while_a_listener_is_told(client: Client, fi
 # Assigned queues
 
 
-async def test_assigned_queues_are_read_and_the_group_is_not_joined(client: Client, fill: Fill) -> None:
+async def test_assigned_queues_are_read_without_joining_the_group(client: Client, fill: Fill) -> None:
     await fill("T", 20, queues=2)
     async with consumer_of(client) as consumer:
         assert await consumer.queues("T") == [QUEUE, OTHER]
@@ -349,19 +350,19 @@ async def test_assigned_queues_are_read_and_the_group_is_not_joined(client: Clie
     assert [await committed(client, queue=queue) for queue in (QUEUE, OTHER)] == [10, 10]
 
 
-async def test_queues_that_do_not_exist_are_not_assigned(client: Client, fill: Fill) -> None:
+async def test_assign_refuses_missing_queues(client: Client, fill: Fill) -> None:
     await fill("T", 1)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])
-        with pytest.raises(NoQueueError, match="no queue T/broker-a/1 that may be read"):
+        with pytest.raises(NoQueueError, match="cannot assign T/broker-a/1: no such readable queue"):
             await consumer.assign([QUEUE, OTHER])
         assert consumer.assignment == [QUEUE]
 
 
-# Places
+# Positions
 
 
-async def test_seeking(client: Client, fill: Fill) -> None:
+async def test_seek_changes_the_position(client: Client, fill: Fill) -> None:
     await fill("T", 50)
     async with consumer_of(client) as consumer:
         consumer.subscribe("T")
@@ -377,10 +378,12 @@ async def test_seeking(client: Client, fill: Fill) -> None:
         assert await consumer.committed(QUEUE) == 51
         await consumer.seek(QUEUE, 7)
         await consumer.commit()
-        assert await consumer.committed(QUEUE) == 7, "a seek is committed as a place"
+        assert await consumer.committed(QUEUE) == 7, "a commit stores the position of a seek"
 
 
-async def test_seeking_a_time(client: Client, fill: Fill, jumping_clock: trio.testing.MockClock) -> None:
+async def test_seek_to_time_continues_at_the_first_message_stored_then(
+    client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
     await fill("T", 10)
     await trio.sleep(10)
     await fill("T", 10, first=10)
@@ -396,31 +399,29 @@ async def test_seeking_a_time(client: Client, fill: Fill, jumping_clock: trio.te
 
 
 @pytest.mark.parametrize("offset", [-1, 11])
-async def test_a_queue_cannot_be_sought_where_it_does_not_reach(
-    client: Client, fill: Fill, offset: int
-) -> None:
+async def test_seek_refuses_offsets_outside_of_the_queue(client: Client, fill: Fill, offset: int) -> None:
     await fill("T", 10)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])
-        with pytest.raises(ConfigurationError, match="T/broker-a/0 has those from 0 to 10"):
+        with pytest.raises(ConfigurationError, match="of T/broker-a/0: its offsets are 0 to 10"):
             await consumer.seek(QUEUE, offset)
         assert await poll_all(consumer, 10) == list(range(10))
 
 
-async def test_queues_of_others_are_not_sought_or_committed(client: Client, fill: Fill) -> None:
+async def test_seek_and_commit_refuse_unassigned_queues(client: Client, fill: Fill) -> None:
     await fill("T", 10, queues=2)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])
-        uses: list[Callable[[], Awaitable[None]]] = [
+        calls: list[Callable[[], Awaitable[None]]] = [
             lambda: consumer.seek(OTHER, 0),
             lambda: consumer.seek_to_begin(OTHER),
             lambda: consumer.seek_to_end(OTHER),
             lambda: consumer.seek_to_time(OTHER, 0),
             lambda: consumer.commit({OTHER: 1}),
         ]
-        for use in uses:
+        for call in calls:
             with pytest.raises(NotAssignedError, match="T/broker-a/1 is not assigned"):
-                await use()
+                await call()
         with pytest.raises(ConfigurationError, match="is -1; it must be 0 or more"):
             await consumer.commit({QUEUE: -1})
 
@@ -428,7 +429,7 @@ async def test_queues_of_others_are_not_sought_or_committed(client: Client, fill
 # Pauses
 
 
-async def test_a_paused_queue_gives_nothing_and_keeps_its_place(
+async def test_a_paused_queue_keeps_its_position(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 20, queues=2)
@@ -449,7 +450,7 @@ async def test_a_paused_queue_gives_nothing_and_keeps_its_place(
         assert sorted(polled) == [*range(21), 22]
 
 
-async def test_all_queues_may_be_paused(
+async def test_pause_without_arguments_pauses_all_queues(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 20, queues=2)
@@ -466,7 +467,7 @@ async def test_all_queues_may_be_paused(
 # Commits
 
 
-async def test_what_was_polled_is_committed_when_it_is_done_with(
+async def test_polled_messages_are_committed_after_the_next_poll(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
@@ -474,9 +475,9 @@ async def test_what_was_polled_is_committed_when_it_is_done_with(
         consumer.subscribe("T")
         await consumer.poll(max_messages=4)
         await trio.sleep(20)
-        assert not await consumer.committed(QUEUE), "it is in its user's hands"
+        assert not await consumer.committed(QUEUE), "the messages are not acknowledged yet"
         await consumer.poll(max_messages=4)
-        assert not await consumer.committed(QUEUE), "commits come every five seconds"
+        assert not await consumer.committed(QUEUE), "offsets are committed every five seconds"
         await trio.sleep(5.1)
         assert await consumer.committed(QUEUE) == 4
         await consumer.commit()
@@ -484,7 +485,9 @@ async def test_what_was_polled_is_committed_when_it_is_done_with(
     assert await committed(client) == 8
 
 
-async def test_by_hand(client: Client, fill: Fill, jumping_clock: trio.testing.MockClock) -> None:
+async def test_without_auto_commit_only_commit_commits(
+    client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
     await fill("T", 10)
     async with consumer_of(client, auto_commit=False) as consumer:
         consumer.subscribe("T")
@@ -502,7 +505,7 @@ async def test_by_hand(client: Client, fill: Fill, jumping_clock: trio.testing.M
     assert await committed(client) == 3
 
 
-async def test_what_was_polled_before_an_error_is_polled_again(client: Client, fill: Fill) -> None:
+async def test_closing_with_an_error_does_not_acknowledge_the_last_poll(client: Client, fill: Fill) -> None:
     async def fail_at_six() -> None:
         async with consumer_of(client) as consumer:
             consumer.subscribe("T")
@@ -516,7 +519,7 @@ async def test_what_was_polled_before_an_error_is_polled_again(client: Client, f
     assert await committed(client) == 6
 
 
-async def test_filtered_messages_are_committed_as_well(client: Client, fill: Fill) -> None:
+async def test_messages_excluded_by_a_filter_are_committed(client: Client, fill: Fill) -> None:
     await fill("T", 10, tags="A")
     await fill("T", 10, tags="B")
     async with consumer_of(client) as consumer:
@@ -526,10 +529,10 @@ async def test_filtered_messages_are_committed_as_well(client: Client, fill: Fil
     assert await committed(client) == 20
 
 
-async def test_a_seek_back_to_what_was_confirmed_is_committed(
+async def test_a_seek_back_to_a_confirmed_offset_is_committed(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
-    """Most commits have no answer: the one before them says nothing of what the broker has now."""
+    """A oneway commit after the confirmed one may have changed the broker's offset."""
     await fill("T", 10)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])
@@ -544,7 +547,7 @@ async def test_a_seek_back_to_what_was_confirmed_is_committed(
         assert await consumer.committed(QUEUE) == 2
 
 
-async def test_a_commit_that_fails_is_raised(client: Client, fill: Fill) -> None:
+async def test_commit_raises_the_error_of_a_failed_commit(client: Client, fill: Fill) -> None:
     await fill("T", 10)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])
@@ -554,17 +557,19 @@ async def test_a_commit_that_fails_is_raised(client: Client, fill: Fill) -> None
             await consumer.commit()
 
 
-# Sharing and closing
+# Rebalancing and closing
 
 
-async def test_members_share_the_queues_and_hand_them_over(
+async def test_members_share_the_queues_and_continue_at_each_others_offsets(
     address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 40, queues=2)
     async with consumer_of(address) as first:
         first.subscribe("T")
         polled = await poll_all(first, 20)
-        polled += numbers(await first.poll(max_messages=1, timeout=0))  # what came before is done with
+        polled += numbers(
+            await first.poll(max_messages=1, timeout=0)
+        )  # acknowledges the messages polled before
         async with consumer_of(address) as second:
             second.subscribe("T")
             while len(second.assignment) != 1 or len(first.assignment) != 1:
@@ -583,14 +588,14 @@ async def test_members_share_the_queues_and_hand_them_over(
     assert [await committed(client, queue=queue) for queue in (QUEUE, OTHER)] == [30, 30]
 
 
-async def test_a_poll_that_waits_is_told_of_the_end(address: str, broker: EmbeddedBroker, fill: Fill) -> None:
+async def test_closing_ends_a_waiting_poll(address: str, broker: EmbeddedBroker, fill: Fill) -> None:
     await fill("T", 1)
-    told = []
+    errors = []
 
     async def poll(consumer: LitePullConsumer) -> None:
         with pytest.raises(ClosedError) as caught:
             await consumer.poll(timeout=math.inf)
-        told.append(caught.value)
+        errors.append(caught.value)
 
     async with trio.open_nursery() as nursery:
         async with consumer_of(address) as consumer:
@@ -598,32 +603,32 @@ async def test_a_poll_that_waits_is_told_of_the_end(address: str, broker: Embedd
             await poll_all(consumer, 1)
             nursery.start_soon(poll, consumer)
             await trio.testing.wait_all_tasks_blocked(0.05)
-        assert len(told) == 1
+        assert len(errors) == 1
 
 
 @pytest.mark.parametrize(
     ("error", "sql"), [(SqlFilterRefusedError, "size >"), (ClosedError, None)], ids=["refused", "closed"]
 )
-async def test_a_poll_that_lets_others_run_first_is_told_of_what_they_did(
+async def test_a_poll_sees_changes_made_during_its_first_checkpoint(
     client: Client, fill: Fill, monkeypatch: pytest.MonkeyPatch, error: type[Exception], sql: str | None
 ) -> None:
     await fill("T", 0)
     async with trio.open_nursery() as nursery, consumer_of(client) as consumer:
         consumer.subscribe("T", sql=sql)
 
-        async def let_others_run() -> None:
+        async def change_and_checkpoint() -> None:
             monkeypatch.undo()
             if error is ClosedError:
                 nursery.start_soon(consumer.aclose)
             while consumer.is_open and not consumer._subscriptions.refused:
                 await trio.sleep(0.01)
 
-        monkeypatch.setattr(trio.lowlevel, "checkpoint", let_others_run)
+        monkeypatch.setattr(trio.lowlevel, "checkpoint", change_and_checkpoint)
         with trio.fail_after(100), pytest.raises(error):
             await consumer.poll(timeout=math.inf)
 
 
-async def test_in_a_nursery_of_the_callers(client: Client, fill: Fill) -> None:
+async def test_start_runs_the_consumer_in_a_given_nursery(client: Client, fill: Fill) -> None:
     await fill("T", 10)
     async with trio.open_nursery() as nursery:
         consumer = consumer_of(client)
@@ -641,10 +646,10 @@ async def test_in_a_nursery_of_the_callers(client: Client, fill: Fill) -> None:
             await poll_all(consumer, 4)
             scope.cancel()
     assert not client.heartbeats.has_consumer("g")
-    assert await committed(client) == 4, "cancelled: what was last polled comes again"
+    assert await committed(client) == 4, "the last poll of a cancelled consumer is not committed"
 
 
-async def test_positions_and_where_queues_begin_and_end(client: Client, fill: Fill) -> None:
+async def test_position_begin_offsets_and_end_offsets(client: Client, fill: Fill) -> None:
     await fill("T", 20, queues=2)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])

@@ -1,4 +1,4 @@
-"""A lite pull consumer against bounds, faults, races and cancellations."""
+"""A lite pull consumer with flow control, races, faults and cancellations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def body_of(offsets: Iterable[int]) -> bytes:
 
 
 def answer_pull(connection: Connection, request: Command, *, count: int = 32) -> None:
-    """Give the messages that a pull asks for, of a queue that never ends."""
+    """Answer a pull request with ``count`` messages from an endless queue."""
     offset = int(request.fields["queueOffset"])
     fields = {
         "nextBeginOffset": str(offset + count),
@@ -50,7 +50,13 @@ def answer_pull(connection: Connection, request: Command, *, count: int = 32) ->
 
 
 class Broker:
-    """Queues of all messages. ``before`` may take a request; it returns True if it did."""
+    """A broker with endless queues.
+
+    Attributes:
+        before: called with each request. If it returns True the request is not answered further.
+        pulled: the queue number and offset of each pull request.
+        committed: the offset of each commit.
+    """
 
     def __init__(self, before: Callable[[Connection, Command], bool] = lambda _, __: False) -> None:
         self.before = before
@@ -78,7 +84,7 @@ def consumer_of(client: str | Client, *, group: str = "g", **options: int) -> Li
         client,
         group=group,
         consume_from=ConsumeFrom.FIRST,
-        **options,  # type: ignore[arg-type]  # what a test gives
+        **options,  # type: ignore[arg-type]
     )
 
 
@@ -92,11 +98,11 @@ async def offsets_of(consumer: LitePullConsumer, count: int) -> list[int]:
     return offsets
 
 
-# Bounds
+# Flow control
 
 
 @pytest.mark.parametrize(
-    ("options", "held"),
+    ("options", "cached"),
     [
         ({"pull_threshold_for_queue": 100}, 128 * 2),
         ({"pull_threshold_size_for_queue": 100}, 64 * 2),
@@ -105,7 +111,7 @@ async def offsets_of(consumer: LitePullConsumer, count: int) -> list[int]:
     ],
     ids=["messages", "bytes", "span", "messages of all queues"],
 )
-async def test_no_more_is_pulled_than_the_bounds_allow(options: dict[str, Any], held: int) -> None:
+async def test_pulling_pauses_at_the_configured_limits(options: dict[str, Any], cached: int) -> None:
     broker = Broker()
     async with (
         scripted_cluster(broker, queues=2) as cluster,
@@ -113,11 +119,11 @@ async def test_no_more_is_pulled_than_the_bounds_allow(options: dict[str, Any], 
     ):
         await consumer.assign([QUEUE, OTHER])
         await trio.testing.wait_all_tasks_blocked(0.05)
-        assert held - 64 < len(broker.pulled) * 32 <= held + 32
+        assert cached - 64 < len(broker.pulled) * 32 <= cached + 32
         before = len(broker.pulled)
-        await consumer.poll(max_messages=held)
+        await consumer.poll(max_messages=cached)
         await trio.testing.wait_all_tasks_blocked(0.05)
-        assert len(broker.pulled) == before, "what is in its user's hands counts"
+        assert len(broker.pulled) == before, "unacknowledged messages count"
         polled = await offsets_of(consumer, 3200)
         assert len(polled) == 3200
         if "pull_threshold_for_all" in options:
@@ -127,65 +133,65 @@ async def test_no_more_is_pulled_than_the_bounds_allow(options: dict[str, Any], 
 # Races
 
 
-class HeldBack:
-    """Takes the first request of a code, to answer it when a test likes."""
+class HoldFirst:
+    """Holds the first request with a code, for the test to answer later."""
 
     def __init__(self, code: int) -> None:
         self.code = code
-        self.taken: tuple[Connection, Command] | None = None
-        self.came = trio.Event()
+        self.held: tuple[Connection, Command] | None = None
+        self.received = trio.Event()
 
     def __call__(self, connection: Connection, request: Command) -> bool:
-        if request.code != self.code or self.taken is not None:
+        if request.code != self.code or self.held is not None:
             return False
-        self.taken = connection, request
-        self.came.set()
+        self.held = connection, request
+        self.received.set()
         return True
 
     @property
     def first(self) -> tuple[Connection, Command]:
-        assert self.taken is not None
-        return self.taken
+        assert self.held is not None
+        return self.held
 
 
-async def test_a_seek_is_not_overtaken_by_an_older_pull() -> None:
-    held_back = HeldBack(RequestCode.PULL_MESSAGE)
+async def test_a_pull_response_after_a_seek_is_ignored() -> None:
+    hold_first = HoldFirst(RequestCode.PULL_MESSAGE)
     async with (
-        scripted_cluster(Broker(held_back), queues=1) as cluster,
+        scripted_cluster(Broker(hold_first), queues=1) as cluster,
         consumer_of(cluster.address) as consumer,
     ):
         await consumer.assign([QUEUE])
-        await held_back.came.wait()
+        await hold_first.received.wait()
         await consumer.seek(QUEUE, 1000)
-        answer_pull(*held_back.first)
+        answer_pull(*hold_first.first)
         assert await offsets_of(consumer, 64) == list(range(1000, 1064))
 
 
 @pytest.mark.parametrize("code", [RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.PULL_MESSAGE])
-async def test_a_seek_is_not_overtaken_by_an_answer_of_the_same_moment(code: int) -> None:
-    """The answer is there, and the task that waits for it has not run yet."""
-    held_back = HeldBack(code)
+async def test_a_response_received_just_before_a_seek_is_ignored(code: int) -> None:
+    """The response has arrived, but the task that waits for it has not run yet."""
+    hold_first = HoldFirst(code)
     async with (
-        scripted_cluster(Broker(held_back), queues=1) as cluster,
+        scripted_cluster(Broker(hold_first), queues=1) as cluster,
         consumer_of(cluster.address) as consumer,
     ):
         await consumer.assign([QUEUE])
-        await held_back.came.wait()
-        answered = AnsweredAt(consumer, 1000)
-        trio.lowlevel.add_instrument(answered)
-        connection, request = held_back.first
+        await hold_first.received.wait()
+        instrument = SeekAtResponse(consumer, 1000)
+        trio.lowlevel.add_instrument(instrument)
+        connection, request = hold_first.first
         if code == RequestCode.PULL_MESSAGE:
             answer_pull(connection, request)
         else:
             connection.respond(request, ResponseCode.SUCCESS, {"offset": "500"})
         with trio.fail_after(30):
-            await answered.done.wait()
-        trio.lowlevel.remove_instrument(answered)
+            await instrument.done.wait()
+        trio.lowlevel.remove_instrument(instrument)
         assert await offsets_of(consumer, 64) == list(range(1000, 1064))
 
 
-class AnsweredAt(trio.abc.Instrument):
-    """Seeks as soon as the task of the pull loop is scheduled: between the answer and its next step."""
+class SeekAtResponse(trio.abc.Instrument):
+    """Seeks when the pull loop's task is scheduled, which is between the response and its next step."""
 
     def __init__(self, consumer: LitePullConsumer, offset: int) -> None:
         self.consumer = consumer
@@ -198,17 +204,17 @@ class AnsweredAt(trio.abc.Instrument):
             self.done.set()
 
 
-async def test_a_pull_that_comes_while_paused_is_kept() -> None:
-    held_back = HeldBack(RequestCode.PULL_MESSAGE)
-    broker = Broker(held_back)
+async def test_messages_pulled_during_a_pause_are_kept() -> None:
+    hold_first = HoldFirst(RequestCode.PULL_MESSAGE)
+    broker = Broker(hold_first)
     async with (
         scripted_cluster(broker, queues=1) as cluster,
         consumer_of(cluster.address) as consumer,
     ):
         await consumer.assign([QUEUE])
-        await held_back.came.wait()
+        await hold_first.received.wait()
         consumer.pause([QUEUE])
-        answer_pull(*held_back.first)
+        answer_pull(*hold_first.first)
         assert await consumer.poll(timeout=0.1) == []
         assert broker.pulled == [(0, 0)]
         consumer.resume([QUEUE])
@@ -216,31 +222,31 @@ async def test_a_pull_that_comes_while_paused_is_kept() -> None:
     assert broker.pulled[1] == (0, 32)
 
 
-async def test_a_queue_that_is_lost_gives_nothing_more(client: Client, fill: Fill) -> None:
+async def test_poll_returns_no_messages_of_a_revoked_queue(client: Client, fill: Fill) -> None:
     await fill("T", 60, queues=2)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE, OTHER])
         await trio.testing.wait_all_tasks_blocked(0.05)
-        lost = (await consumer.poll(max_messages=5))[0].queue
-        (kept,) = {QUEUE, OTHER} - {lost}
+        revoked = (await consumer.poll(max_messages=5))[0].queue
+        (kept,) = {QUEUE, OTHER} - {revoked}
         await consumer.assign([kept])
         messages = [message for _ in range(30) for message in await consumer.poll(max_messages=1)]
         assert [message.queue_offset for message in messages] == list(range(30))
         assert {message.queue for message in messages} == {kept}
-        assert await consumer.committed(lost) == 5
-        await consumer.assign([lost])
+        assert await consumer.committed(revoked) == 5
+        await consumer.assign([revoked])
         assert await offsets_of(consumer, 25) == list(range(5, 30))
 
 
-async def test_another_filter_is_that_of_the_pull_under_way_too() -> None:
-    """What it would bring was chosen by the old one, and what that leaves out would be passed over."""
+async def test_a_changed_filter_discards_messages_pulled_with_the_previous_one() -> None:
+    """Messages that only the new filter selects would be skipped otherwise."""
     held_back: list[tuple[Connection, Command]] = []
-    wanted: list[str] = []
+    filters: list[str] = []
 
     def hold_back(connection: Connection, request: Command) -> bool:
         if request.code != RequestCode.PULL_MESSAGE:
             return False
-        wanted.append(request.fields["subscription"])
+        filters.append(request.fields["subscription"])
         if request.fields["subscription"] == "*":
             return False
         held_back.append((connection, request))
@@ -260,10 +266,10 @@ async def test_another_filter_is_that_of_the_pull_under_way_too() -> None:
         await consumer.assign([QUEUE])
         assert await offsets_of(consumer, 1) == [40]
         await trio.testing.wait_all_tasks_blocked(0.01)
-        assert all(offset % 32 == 0 for _, offset in broker.pulled), "nothing has changed"
+        assert all(offset % 32 == 0 for _, offset in broker.pulled), "the same filter discards nothing"
         await consumer.assign([QUEUE], "A")
         await trio.testing.wait_all_tasks_blocked(0.01)
-        assert (wanted[-1], broker.pulled[-1]) == ("A", (0, 41)), "what waited was chosen otherwise"
+        assert (filters[-1], broker.pulled[-1]) == ("A", (0, 41)), "buffered messages are pulled again"
 
 
 async def test_a_paused_queue_does_not_starve_the_others() -> None:
@@ -281,14 +287,14 @@ async def test_a_paused_queue_does_not_starve_the_others() -> None:
         assert await offsets_of(consumer, 320) == list(range(320))
 
 
-async def test_one_task_polls_at_a_time() -> None:
-    """What another poll has just taken would be done with before it is returned."""
-    entered, go = trio.Event(), trio.Event()
+async def test_a_second_task_cannot_poll() -> None:
+    """Its poll would acknowledge the messages that the first poll is about to return."""
+    entered, resume = trio.Event(), trio.Event()
 
     class Slow(ConsumerHook):
         async def before_consume(self, context: object) -> None:
             entered.set()
-            await go.wait()
+            await resume.wait()
 
     async with (
         scripted_cluster(Broker(), queues=1) as cluster,
@@ -300,14 +306,14 @@ async def test_one_task_polls_at_a_time() -> None:
             nursery.start_soon(consumer.poll)
             await entered.wait()
             for poll in (consumer.poll, lambda: anext(consumer)):
-                with pytest.raises(ConfigurationError, match="another task polls this consumer"):
+                with pytest.raises(ConfigurationError, match="another task is polling this consumer"):
                     await poll()
-            go.set()
+            resume.set()
         assert len(await consumer.poll()) == 32
 
 
-async def test_what_hooks_are_called_for_is_not_committed() -> None:
-    """If the poll is cancelled then, it comes again."""
+async def test_messages_are_not_committed_while_hooks_run() -> None:
+    """They are polled again if the poll is cancelled."""
     entered = trio.Event()
 
     class Endless(ConsumerHook):
@@ -333,14 +339,14 @@ async def test_what_hooks_are_called_for_is_not_committed() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("crowded", [False, True])
-async def test_its_work_grows_with_its_queues_and_not_with_their_square(crowded: bool) -> None:
-    few, many = [await calls_for(queues, crowded=crowded) for queues in (50, 400)]
+@pytest.mark.parametrize("over_total", [False, True])
+async def test_work_grows_linearly_with_the_number_of_queues(over_total: bool) -> None:
+    few, many = [await calls_for(queues, over_total=over_total) for queues in (50, 400)]
     assert many < 8 * few * 1.5
 
 
-async def calls_for(queues: int, *, crowded: bool) -> int:
-    """Return how many functions of consumers are called until each queue has given a message."""
+async def calls_for(queues: int, *, over_total: bool) -> int:
+    """Return how many function calls of this package it takes to poll one message of each queue."""
     calls = 0
 
     def count(frame: FrameType, event: str, _: object) -> None:
@@ -348,7 +354,7 @@ async def calls_for(queues: int, *, crowded: bool) -> int:
         if event == "call" and "rocketmq_py/consumer" in frame.f_code.co_filename:
             calls += 1
 
-    def give_one(connection: Connection, request: Command) -> bool:
+    def answer_once(connection: Connection, request: Command) -> bool:
         if request.code != RequestCode.PULL_MESSAGE:
             return False
         if request.fields["queueOffset"] == "0":
@@ -356,13 +362,15 @@ async def calls_for(queues: int, *, crowded: bool) -> int:
         return True
 
     async with (
-        scripted_cluster(Broker(give_one), queues=queues) as cluster,
-        consumer_of(cluster.address, pull_threshold_for_all=queues // 2 if crowded else 10_000) as consumer,
+        scripted_cluster(Broker(answer_once), queues=queues) as cluster,
+        consumer_of(
+            cluster.address, pull_threshold_for_all=queues // 2 if over_total else 10_000
+        ) as consumer,
     ):
-        wanted = await consumer.queues("T")
+        all_queues = await consumer.queues("T")
         sys.setprofile(count)
         try:
-            await consumer.assign(wanted)
+            await consumer.assign(all_queues)
             assert await offsets_of(consumer, queues) == [0] * queues
         finally:
             sys.setprofile(None)
@@ -372,7 +380,7 @@ async def calls_for(queues: int, *, crowded: bool) -> int:
 # Faults
 
 
-async def test_brokers_that_fail_are_tried_again(
+async def test_failed_requests_are_retried(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     failures = 3
@@ -395,7 +403,7 @@ async def test_brokers_that_fail_are_tried_again(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-async def test_closing_while_the_cluster_is_gone_takes_no_longer_than_it_may(
+async def test_closing_without_a_cluster_keeps_its_timeout(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
@@ -414,10 +422,10 @@ async def test_closing_while_the_cluster_is_gone_takes_no_longer_than_it_may(
 # Cancellations
 
 
-async def test_cancelled_at_each_await_of_its_user_it_loses_nothing(
+async def test_cancelling_the_user_at_each_await_loses_no_message(
     client: Client, fill: Fill, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Opening, asking, seeking, polling, committing, closing: what a run handled is what it committed."""
+    """Committed offsets only cover handled messages, wherever the cancellation strikes."""
     caplog.set_level(logging.CRITICAL)
     await fill("T", 6)
     handled = 0
@@ -467,7 +475,7 @@ async def test_a_cancelled_poll_loses_no_message(client: Client, fill: Fill) -> 
 
 
 class CancelAtStep(trio.abc.Instrument):
-    """Cancels a scope when the consumer's tasks together have been suspended so many times."""
+    """Cancels a scope when the consumer's tasks have together been suspended ``step`` times."""
 
     def __init__(self, scope: trio.CancelScope, step: int) -> None:
         self.scope = scope
@@ -483,13 +491,13 @@ class CancelAtStep(trio.abc.Instrument):
 
 
 @pytest.mark.long
-async def test_cancelled_at_any_step_of_its_tasks_it_loses_nothing(
+async def test_cancelling_at_each_step_of_the_background_tasks_loses_no_message(
     client: Client,
     fill: Fill,
     caplog: pytest.LogCaptureFixture,
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    """Joining, looking up, pulling, committing, leaving: a second consumer gets what the first has not."""
+    """A second consumer receives the messages that the cancelled one has not handled."""
     caplog.set_level(logging.CRITICAL)
     count = 6
     await fill("T", count)

@@ -15,9 +15,8 @@ from rocketmq_py import Client
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import PushConsumerConfig
-from rocketmq_py.consumer.group.counters import Statistics, TopicCounts
-from rocketmq_py.consumer.group.pop_retry_topics import original_topic, retries_of
-from rocketmq_py.consumer.group.subscriptions import subscription_of
+from rocketmq_py.consumer.group.statistics import ConsumerCounters, TopicCounters
+from rocketmq_py.consumer.group.subscriptions import original_topic, pop_retry_topic_of, subscription_of
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.popped_queue import PoppedQueue
 from rocketmq_py.consumer.pop.push_outcomes import DELAY_SECONDS
@@ -50,7 +49,7 @@ def popped_message(offset: int) -> PoppedMessage:
 @attrs.define
 class Held:
     done: list[PoppedMessage] = attrs.field(factory=list)
-    counts: TopicCounts = attrs.field(factory=TopicCounts)
+    counts: TopicCounters = attrs.field(factory=TopicCounters)
     space: list[int] = attrs.field(factory=list)
 
     def queue(self, *messages: PoppedMessage, seconds: float = 60) -> PoppedQueue:
@@ -131,7 +130,7 @@ async def popping(**options: Any) -> AsyncIterator[Popped]:
     ):
         subscriptions = {"T": subscription_of("T", "*", None, version_ms=1)}
         await client.routes.get("T")
-        queues = PoppedQueues(client, config, subscriptions, Statistics())
+        queues = PoppedQueues(client, config, subscriptions, ConsumerCounters())
         result = Popped(queues, broker, subscriptions, handlers, cluster.brokers["broker-a"].asked)
         queues.open(background, handlers, result.offered.append)
         queues.assign("T", [QUEUE])
@@ -336,7 +335,7 @@ async def test_a_topic_that_is_subscribed_no_more_is_not_taken_up(
 @pytest.mark.parametrize("namespace", ["", "tenant"])
 def test_the_retry_topic_of_pop_and_back(namespace: str) -> None:
     space = Namespace(namespace)
-    wire = space.wrap_topic(retries_of("T", "g", space))
+    wire = space.wrap_topic(pop_retry_topic_of("T", "g", space))
     assert wire == ("%RETRY%tenant%g_tenant%T" if namespace else "%RETRY%g_T")
     assert original_topic(wire, "g", space) == "T"
     assert original_topic(space.wrap_topic("U"), "g", space) == "U"

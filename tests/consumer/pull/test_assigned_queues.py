@@ -8,7 +8,7 @@ import trio.testing
 from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.config import PushConsumerConfig
-from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore
+from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.queue_puller import PullFlag

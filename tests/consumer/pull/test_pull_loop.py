@@ -15,7 +15,7 @@ from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.config import FlowLimits
-from rocketmq_py.consumer.group.queue_locks import Lock
+from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
@@ -86,7 +86,7 @@ class Looping:
         *,
         start: int = 0,
         retry_log: RetryLog | None = None,
-        lock: Lock | None = None,
+        lock: QueueLock | None = None,
     ) -> None:
         self.retry_log = retry_log or RetryLog(logging.getLogger("rocketmq_py.consumer"), "pull", group="g")
         self.puller = puller
@@ -498,14 +498,14 @@ async def test_who_waits_for_room_has_not_stalled(
 
 
 async def test_without_the_lock_there_is_nothing_to_commit(nursery: trio.Nursery) -> None:
-    lock = Lock(QUEUE)
+    lock = QueueLock(QUEUE)
     looping = Looping(ScriptedPuller(), lock=lock)
     nursery.start_soon(looping.loop.run)
     looping.puller.answer(found(5))
     await settled()
     safe = [looping.loop.safe_offset]
     assert looping.process_queue.lock is lock
-    lock.got(trio.current_time())
+    lock.granted(trio.current_time())
     looping.puller.answer(answered(NO_MATCHED, 7))
     await settled()
     safe.append(looping.loop.safe_offset)

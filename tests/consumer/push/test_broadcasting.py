@@ -15,7 +15,7 @@ import trio.testing
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.consumer import ConsumeFrom, ConsumeLater, PushConsumer
-from rocketmq_py.consumer.group.local_offset_store import OffsetFile
+from rocketmq_py.consumer.group.local_offset_commits import OffsetFile
 from rocketmq_py.errors import ConfigurationError, LocalOffsetsError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
@@ -235,7 +235,7 @@ async def test_two_members_of_one_name_are_refused(
     async with broadcasting(address, folder) as one, broadcasting(address, folder) as two:
         nursery.start_soon(one.run, never)
         await trio.sleep(1)
-        with pytest.raises(ConfigurationError, match="give each client an instance_name"):
+        with pytest.raises(ConfigurationError, match="Give each client its own instance_name"):
             await two.run(never)
 
 

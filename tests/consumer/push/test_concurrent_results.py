@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.consumer.group.results import ConsumeLater, ConsumeResult
+from rocketmq_py.consumer.group.handler_results import ConsumeLater, ConsumeResult
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.handing import Backs, handling_in, holding, settled

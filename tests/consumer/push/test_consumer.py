@@ -13,7 +13,7 @@ import trio.testing
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.consumer import ConsumeLater, PushConsumer
-from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore
+from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore
 from rocketmq_py.consumer.pull.queue_puller import Pulled, QueuePuller
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -52,9 +52,11 @@ def test_a_wrong_subscription_is_refused() -> None:
         consumer.subscribe("a b")
     with pytest.raises(ConfigurationError, match="topic must be a str, not list"):
         consumer.subscribe(["a"])  # type: ignore[arg-type]  # that is the test
-    with pytest.raises(ConfigurationError, match="subscribing to 'T': tags is \\['A'\\]; it must be a text"):
+    with pytest.raises(
+        ConfigurationError, match="subscribing to 'T': tags is \\['A'\\]; it must be a string"
+    ):
         consumer.subscribe("T", ["A"])  # type: ignore[arg-type]  # and this
-    with pytest.raises(ConfigurationError, match="sql is 5; it must be a text"):
+    with pytest.raises(ConfigurationError, match="sql is 5; it must be a string"):
         consumer.subscribe("T", sql=5)  # type: ignore[arg-type]  # and this
     with pytest.raises(ConfigurationError, match="group must be a str, not int"):
         PushConsumer(group=5)  # type: ignore[arg-type]  # and this
@@ -96,7 +98,7 @@ async def test_two_members_of_a_group_need_two_clients(
     async with consumer_of(client) as one, consumer_of(client) as two:
         nursery.start_soon(one.run, never)
         await trio.sleep(1)
-        with pytest.raises(ConfigurationError, match="in group 'g' already"):
+        with pytest.raises(ConfigurationError, match="already a member of group 'g'"):
             await two.run(never)
 
 
@@ -250,7 +252,7 @@ async def test_brokers_that_do_not_answer_at_the_end_leave_no_member_behind(
     kept = Kept()
     async with consumer_of(client) as consumer:
         with monkeypatch.context() as patch:
-            patch.setattr(RemoteOffsetStore, "confirm", never_confirm)
+            patch.setattr(RemoteOffsetStore, "commit_and_wait", never_confirm)
             with trio.move_on_after(3):
                 await consumer.run(never)
         assert not client.heartbeats.has_consumer("g")

@@ -120,7 +120,7 @@ async def test_an_unknown_result_ends_the_run_and_its_message_comes_again(
         return returned if message.queue_offset == 2 else None
 
     async with consumer_of(client, orderly=orderly, concurrency=1) as consumer:
-        with pytest.raises(ConfigurationError, match=f"the handler returned {returned!r}: return None when"):
+        with pytest.raises(ConfigurationError, match=f"the handler returned {returned!r}; its messages will"):
             await consumer.run(odd)
         assert await client.brokers.committed_offset("g", QUEUE) == 2
         assert not client.heartbeats.has_consumer("g")
@@ -153,7 +153,7 @@ def test_what_was_meant_to_be_several_tags_is_one_and_said(
     tags: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     PushConsumer(group="g").subscribe("T", tags)
-    assert "it is one tag; several have || between them" in caplog.text
+    assert "which is a single tag; separate tags with ||" in caplog.text
 
 
 @pytest.mark.parametrize("tags", ["A", "A||B", " A || B ", "*", "", "a-b_c.d"])

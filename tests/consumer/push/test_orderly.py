@@ -9,15 +9,15 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.consumer.config import LOCK_LIFE
-from rocketmq_py.consumer.group.queue_locks import Lock
-from rocketmq_py.consumer.group.results import (
+from rocketmq_py.consumer.config import LOCK_MAX_LIVE_TIME
+from rocketmq_py.consumer.group.handler_results import (
     CommitOffset,
     ConsumeLater,
     ConsumeResult,
     RollbackOffset,
     Suspend,
 )
+from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY
 from rocketmq_py.consumer.push.invoker import Invoker
@@ -69,11 +69,11 @@ def orderly_in(
     )
 
 
-def locked(queue: MessageQueue = QUEUE) -> Lock:
-    return Lock(queue, held_until=math.inf)
+def locked(queue: MessageQueue = QUEUE) -> QueueLock:
+    return QueueLock(queue, held_until=math.inf)
 
 
-def holding(count: int, lock: Lock | None = None, first: int = 0) -> ProcessQueue:
+def holding(count: int, lock: QueueLock | None = None, first: int = 0) -> ProcessQueue:
     lock = lock or locked()
     process_queue = ProcessQueue(lock.queue, first, lock)
     process_queue.put(several(range(first, first + count)), first + count)
@@ -337,22 +337,22 @@ async def test_nothing_is_handed_out_without_the_lock(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     log = Log(takes=1)
-    lock = Lock(QUEUE)
+    lock = QueueLock(QUEUE)
     process_queue = holding(100, lock)
     handling = orderly_in(nursery, log)
-    lock.on_held = lambda: handling.offer(process_queue)
+    lock.on_acquired = lambda: handling.offer(process_queue)
     handling.offer(process_queue)
     await trio.sleep(10)
     assert log.offsets == []
-    lock.got(trio.current_time())
-    await trio.sleep(LOCK_LIFE - 0.5)
-    assert len(log.begun) == LOCK_LIFE
+    lock.granted(trio.current_time())
+    await trio.sleep(LOCK_MAX_LIVE_TIME - 0.5)
+    assert len(log.begun) == LOCK_MAX_LIVE_TIME
     await trio.sleep(50)
-    assert len(log.begun) == LOCK_LIFE, "it has run out"
-    assert process_queue.safe_offset == LOCK_LIFE, "what was under way is done with"
-    lock.got(trio.current_time())
+    assert len(log.begun) == LOCK_MAX_LIVE_TIME, "it has run out"
+    assert process_queue.safe_offset == LOCK_MAX_LIVE_TIME, "what was under way is done with"
+    lock.granted(trio.current_time())
     await trio.sleep(5.5)
-    assert log.offsets == list(range(int(LOCK_LIFE) + 6))
+    assert log.offsets == list(range(int(LOCK_MAX_LIVE_TIME) + 6))
 
 
 async def test_a_queue_that_is_consumed_anew_waits_for_the_call_that_is_under_way(
@@ -367,7 +367,7 @@ async def test_a_queue_that_is_consumed_anew_waits_for_the_call_that_is_under_wa
     await trio.sleep(5)
     before.dropped = True
     anew = holding(5, lock)
-    lock.on_held = lambda: handling.offer(anew)
+    lock.on_acquired = lambda: handling.offer(anew)
     handling.offer(anew)
     await trio.sleep(1)
     handling.offer(anew)
@@ -397,7 +397,7 @@ async def test_whatever_a_lost_call_comes_to_the_queue_goes_on(
     await trio.sleep(5)
     before.dropped = True
     anew = holding(3, lock)
-    lock.on_held = lambda: handling.offer(anew)
+    lock.on_acquired = lambda: handling.offer(anew)
     handling.offer(anew)
     await trio.sleep(100)
     assert log.offsets == [0, 0, 1, 2]
@@ -409,15 +409,15 @@ async def test_a_queue_that_rests_when_its_lock_runs_out_goes_on_with_the_next(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     log = Log()
-    log.results = {0: [Suspend(LOCK_LIFE + 5)]}
-    lock = Lock(QUEUE)
+    log.results = {0: [Suspend(LOCK_MAX_LIVE_TIME + 5)]}
+    lock = QueueLock(QUEUE)
     process_queue = holding(2, lock)
     handling = orderly_in(nursery, log)
-    lock.on_held = lambda: handling.offer(process_queue)
-    lock.got(0.0)
-    await trio.sleep(LOCK_LIFE + 20)
+    lock.on_acquired = lambda: handling.offer(process_queue)
+    lock.granted(0.0)
+    await trio.sleep(LOCK_MAX_LIVE_TIME + 20)
     assert log.begun == [(0.0, 0)]
-    lock.got(trio.current_time())
+    lock.granted(trio.current_time())
     await settled()
     assert log.offsets == [0, 0, 1]
 

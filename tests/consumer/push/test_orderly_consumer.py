@@ -16,7 +16,7 @@ import trio.testing
 from rocketmq_py import Client
 from rocketmq_py.consumer import PushConsumer
 from rocketmq_py.consumer.config import LOCK_INTERVAL
-from rocketmq_py.consumer.group.results import CommitOffset, Suspend
+from rocketmq_py.consumer.group.handler_results import CommitOffset, Suspend
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill

@@ -11,7 +11,7 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.group.results import DEAD_LETTER
+from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.consumer.push.send_back import SendBack
 from rocketmq_py.errors import BrokerError, RocketMQError
 from rocketmq_py.message import ReceivedMessage

@@ -1,1 +1,6 @@
-"""Being one of a group: subscriptions, sharing out queues, locks, offsets, hooks and counts."""
+"""Membership of a consumer group: subscriptions, rebalancing, queue locks, offset commits and statistics.
+
+The consumer classes extend ``GroupConsumer`` (``consumer.py``). ``Membership`` registers a consumer with the
+brokers, ``Rebalancer`` distributes the queues, and ``RemoteOffsetStore`` (``offset_commits.py``) commits the
+offsets. ``BrokerRequests`` answers the requests that operators send through a broker.
+"""

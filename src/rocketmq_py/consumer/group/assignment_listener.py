@@ -1,10 +1,10 @@
-"""What users are told of the queues that a consumer gets, and of those that it loses."""
+"""Listeners for the queues that a consumer is assigned and loses."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from rocketmq_py.client.user_calls import outcome_of
 from rocketmq_py.message import MessageQueue
@@ -13,7 +13,7 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class AssignmentListener:
-    """Hears which queues a consumer is assigned and which are revoked; override what is of interest.
+    """Called when queues are assigned to a consumer or revoked from it. Override the methods that you need.
 
     ::
 
@@ -24,46 +24,42 @@ class AssignmentListener:
             async def on_revoked(self, queues):
                 await save({queue: self.totals.pop(queue) for queue in queues})
 
-    Either method may be plain, and is quick then, or async, and is awaited; meanwhile the consumer changes no
-    other queues. What it raises is logged, and the change goes on. A push consumer also tells of its group's
-    retry topic; not of what it pops (AllocateByBroker), which belongs to nobody. Kafka:
-    ``ConsumerRebalanceListener``; Java: ``MessageQueueListener``, which hears of it afterwards.
+    Methods may be sync (and must then return quickly) or async. The consumer changes no other queues until
+    the method has ended. Exceptions are logged, and the change goes on. A push consumer also calls its
+    listener for the group's retry topic. It does not for queues that it pops (AllocateByBroker), which are
+    shared by all members. Kafka: ``ConsumerRebalanceListener``. Java: ``MessageQueueListener``, which is
+    called after the change.
     """
 
     def on_assigned(self, queues: list[MessageQueue]) -> Awaitable[object] | None:
-        """Make ready for queues of a topic, before the first message of them is pulled.
+        """Prepare for newly assigned queues of a topic, before their first message is pulled.
 
-        They are the consumer's already: it may pause them, or seek where to begin. A cancellation means that
-        the consumer closes; :meth:`on_revoked` follows.
+        The queues already belong to the consumer, which may pause or seek them. A cancellation means that the
+        consumer is closing. :meth:`on_revoked` is called afterwards.
         """
 
     def on_revoked(self, queues: list[MessageQueue]) -> Awaitable[object] | None:
-        """Finish with queues that the consumer loses, or that it has when it closes.
+        """Finish with queues that are revoked, or that the consumer has when it closes.
 
-        Nothing more of them is pulled or handed out; handlers that are running go on. When this returns the
-        offsets are committed, and then other members may lock the queues: until then the consumer may commit
-        them itself. At the end, when queues of several topics may come, this has half of the time that
-        ``close_timeout`` leaves, and is cancelled then; and if it is cancelled before, as the consumer closes
-        meanwhile, it is called once more with the same queues.
+        No more messages of the queues are pulled or delivered, but handlers may still be running. The offsets
+        are committed when this method has returned, and only then can other members lock the queues. The
+        consumer may commit offsets itself until then.
+
+        When the consumer closes, the queues may be of several topics. The method is then cancelled after half
+        of the rest of ``close_timeout``. If the consumer closes during a call, that call is cancelled and the
+        method is called once more with the same queues.
         """
 
 
-class HasQueue(Protocol):
-    """What a member has for a queue."""
-
-    @property
-    def queue(self) -> MessageQueue:
-        """The queue."""
-
-
-async def tell(
-    listen: Callable[[list[MessageQueue]], object], group: str, parts: Collection[HasQueue]
+async def notify_listener(
+    listen: Callable[[list[MessageQueue]], object], group: str, queues: Iterable[MessageQueue]
 ) -> None:
-    """Call a method of a listener for the queues of these, if there are any; log what it raises."""
-    queues = sorted(part.queue for part in parts)
+    """Call a method of a listener with the queues, unless there are none. Log its exceptions."""
+    queues = sorted(queues)
     if not queues:
         return
     try:
         await outcome_of((listen(queues),))
     except Exception:
-        logger.exception("group %s: %s failed", group, getattr(listen, "__name__", "a listener"))
+        method = getattr(listen, "__name__", "unknown")
+        logger.exception("assignment listener failed: group=%s method=%s", group, method)

@@ -1,4 +1,4 @@
-"""Leaving it to the brokers who of a group has which queues (5.x)."""
+"""Queue assignment by brokers (5.x), instead of by the members themselves."""
 
 from __future__ import annotations
 
@@ -11,14 +11,8 @@ import attrs
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.routes import Route
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.consumer.allocation.strategies import (
-    AllocateStrategy,
-    allocate_averagely,
-    allocate_averagely_by_circle,
-)
 from rocketmq_py.errors import (
     BrokerError,
-    ConfigurationError,
     NoQueueError,
     RocketMQError,
     UnsupportedByBrokerError,
@@ -34,56 +28,15 @@ from rocketmq_py.protocol.headers import QueryAssignmentRequest
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
-_NAMES = ((allocate_averagely, "AVG"), (allocate_averagely_by_circle, "AVG_BY_CIRCLE"))
-"""The strategies that brokers know, and what they call them."""
-
-
-def _strategy(_: object, __: object, value: object) -> None:
-    if not any(value is strategy for strategy, _ in _NAMES):
-        raise ConfigurationError(
-            "brokers share queues out by allocate_averagely or allocate_averagely_by_circle, "
-            f"not by {value!r}"
-        )
-
-
-@attrs.frozen
-class AllocateByBroker:
-    """Have brokers of 5.x share out the queues. Java: ``clientRebalance=false``.
-
-    Where an operator has set a group to pop a topic (``mqadmin setConsumeMode -m POP``), a PushConsumer pops
-    it: each message is taken for ``pop_invisible_time`` and acknowledged by itself, and there may be more
-    members than queues. It changes over to and from that while it runs; in order it cannot.
-
-    Where a broker does not know that, members share them out themselves in the same way, and say so in the
-    log: so all come to results that fit together.
-
-    Args:
-        strategy: how: ``allocate_averagely`` or ``allocate_averagely_by_circle``. Raises ConfigurationError
-            for any other, as brokers know none.
-    """
-
-    strategy: AllocateStrategy = attrs.field(default=allocate_averagely, validator=_strategy)
-
-    @property
-    def strategy_name(self) -> str:
-        """What brokers call the strategy."""
-        return next(name for strategy, name in _NAMES if strategy is self.strategy)
-
-    def __call__(
-        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str], /
-    ) -> Sequence[MessageQueue]:
-        """Return the member's queues where no broker shares them out."""
-        return self.strategy(group, client_id, queues, client_ids)
-
 
 @attrs.frozen
 class TopicAssignment:
-    """What a member has of a topic.
+    """A member's queues of a topic.
 
     Attributes:
-        pulled: queues that it pulls.
-        popped: queues that it pops from; ALL_QUEUES for a number stands for all of a broker's. None where no
-            broker says it, and the members share out the queues to pull them.
+        pulled: queues to pull.
+        popped: queues to pop from. The queue number ALL_QUEUES stands for all queues of a broker. None if the
+            members allocated the queues themselves.
     """
 
     pulled: Collection[MessageQueue]
@@ -93,43 +46,45 @@ class TopicAssignment:
         return bool(self.pulled or self.popped)
 
 
-class Assignments:
-    """Asks brokers for one member's queues. Java: ``RebalanceImpl.getRebalanceResultFromBroker``.
+class BrokerAssignments:
+    """Queries brokers for one member's queues. Java: ``RebalanceImpl.getRebalanceResultFromBroker``.
 
     Args:
-        client: the member.
-        group: its group.
-        strategy_name: how brokers share out queues.
-        pops: whether the member can pop; if not, what it should pop is left alone, and the log says so.
+        client: sends the requests. Its client id is the member's.
+        group: the consumer group.
+        strategy_name: the strategy's name in requests.
+        can_pop: whether the member can pop. If not, queues that it should pop are not consumed, which is
+            logged.
     """
 
-    def __init__(self, client: Client, group: str, strategy_name: str, *, pops: bool = False) -> None:
-        self._pops = pops
+    def __init__(self, client: Client, group: str, strategy_name: str, *, can_pop: bool = False) -> None:
+        self._can_pop = can_pop
         self._client = client
         self._group = group
         self._strategy_name = strategy_name
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
-    async def of(self, route: Route) -> TopicAssignment:
-        """Return what the member has of a topic, on all brokers; nothing also if it is not known as a member.
+    async def query(self, route: Route) -> TopicAssignment:
+        """Return the member's queues of a topic, on all its brokers.
 
-        The brokers are asked in turn until one tells.
+        The result is also empty if the broker does not know the member yet. The brokers are asked in turn
+        until one answers.
 
         Raises:
-            UnsupportedByBrokerError: a broker shares out no queues; that is logged once.
-            RocketMQError: no broker can tell now.
+            UnsupportedByBrokerError: a broker does not assign queues. This is logged once.
+            RocketMQError: no broker has answered.
         """
         failure: RocketMQError | None = None
         for broker_name in sorted(route.brokers):
             try:
-                return await self._ask(route, broker_name)
+                return await self._query_broker(route, broker_name)
             except UnsupportedByBrokerError:
                 raise
             except RocketMQError as error:
                 failure = failure or error
         raise failure or NoQueueError(f"topic {route.topic!r} has no broker")
 
-    async def _ask(self, route: Route, broker_name: str) -> TopicAssignment:
+    async def _query_broker(self, route: Route, broker_name: str) -> TopicAssignment:
         address = self._client.routes.broker_address(broker_name, any_id=True)
         namespace = self._client.namespace
         query = AssignmentQuery(
@@ -143,30 +98,34 @@ class Assignments:
         except BrokerError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
-            self._say(address, "%s shares out no queues, as 5.x does: the members do it themselves")
-            raise UnsupportedByBrokerError(f"{address} shares out no queues") from None
+            self._warn_once(
+                address,
+                "broker does not assign queues, which needs 5.x; the members allocate them themselves: "
+                "group=%s broker=%s",
+            )
+            raise UnsupportedByBrokerError(f"broker {address} does not assign queues") from None
         assigned = QueueAssignments.decode(answer.body).message_queue_assignments
         if assigned is None:
-            raise NoQueueError(f"{address} cannot tell yet who has which queues of topic {route.topic!r}")
+            raise NoQueueError(f"broker {address} has no assignment for topic {route.topic!r} yet")
         assignment = TopicAssignment(
-            _of_mode(RequestMode.PULL, assigned, route), _of_mode(RequestMode.POP, assigned, route)
+            _queues_of(RequestMode.PULL, assigned, route), _queues_of(RequestMode.POP, assigned, route)
         )
-        if assignment.popped and not self._pops:
-            self._say(
-                f"topic {route.topic}",
-                "%s is set to be popped by this group, which only a PopConsumer and a PushConsumer out of "
-                "order do: nothing of it is consumed here",
+        if assignment.popped and not self._can_pop:
+            self._warn_once(
+                route.topic,
+                "an operator has set the group to pop this topic, which this consumer cannot; it consumes "
+                "none of it. Use a PopConsumer or a PushConsumer with orderly=False: group=%s topic=%s",
             )
             return TopicAssignment(assignment.pulled, ())
         return assignment
 
-    def _say(self, whom: str, text: str) -> None:
-        if whom not in self._said:
-            self._said.add(whom)
-            logger.warning(f"group %s: {text}", self._group, whom)
+    def _warn_once(self, subject: str, text: str) -> None:
+        if subject not in self._warned:
+            self._warned.add(subject)
+            logger.warning(text, self._group, subject)
 
 
-def _of_mode(
+def _queues_of(
     mode: RequestMode, assigned: Sequence[MessageQueueAssignment], route: Route
 ) -> list[MessageQueue]:
     return [

@@ -1,4 +1,4 @@
-"""What operators ask a consumer by way of a broker: how it is doing, and to do something else."""
+"""Requests that operators send to a consumer through a broker: state, offset resets, direct consumption."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import trio
 from rocketmq_py import properties as names
 from rocketmq_py.client.client import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.group.counters import Statistics
+from rocketmq_py.consumer.group.statistics import ConsumerCounters
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import (
     ConsumeMessageDirectlyResult,
@@ -40,24 +40,26 @@ from rocketmq_py.remoting import Connection
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 CLIENT_VERSION = "V5_5_0 (rocketmq-py)"
-"""What ``command.VERSION`` is called, for people."""
+"""The version that tools show for this client: the protocol version of ``command.VERSION``."""
 
 
 class BrokerRequests:
-    """Answers for one consumer, so that tools see it as they see Java's. Java: ``ClientRemotingProcessor``.
+    """Answers the requests of brokers for one consumer. Java: ``ClientRemotingProcessor``.
+
+    Tools for operators see the consumer as they see one in Java.
 
     Args:
-        client: the client that brokers ask.
-        group: the consumer's group.
-        describe: gives what its heartbeats say of it.
-        properties: its settings, by the names that Java has for them.
-        statistics: how it is doing.
-        nursery: where what takes time is done.
-        queues: gives how it is doing in each of its queues.
-        popped: gives the same of what it pops from.
-        offsets: gives how far it has come in each of its queues.
-        reset: goes on from these offsets instead; None for one that operators cannot set back.
-        consume: handles one message and says what came of it; None for one without a handler.
+        client: the client that receives the requests.
+        group: the consumer group.
+        describe: returns the consumer's entry in heartbeats.
+        properties: the consumer's settings, by their names in Java.
+        statistics: the consumer's counters.
+        nursery: runs requests that take time.
+        queues: returns the state of each pulled queue.
+        popped: returns the state of each popped queue.
+        offsets: returns the offset of each queue up to which all messages are acknowledged.
+        reset: moves the consumer to these offsets. None if operators cannot reset its offsets.
+        consume: handles one message and returns the outcome. None if the consumer has no handler.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class BrokerRequests:
         *,
         describe: Callable[[], ConsumerData],
         properties: Mapping[str, str],
-        statistics: Statistics,
+        statistics: ConsumerCounters,
         nursery: trio.Nursery,
         queues: Callable[[], Mapping[MessageQueue, ProcessQueueInfo]] = dict,
         popped: Callable[[], Mapping[MessageQueue, PopQueueInfo]] = dict,
@@ -90,21 +92,19 @@ class BrokerRequests:
         self._consume = consume
 
     @contextmanager
-    def answers(self) -> Iterator[None]:
-        """Answer as long as the block runs."""
+    def serve(self) -> Iterator[None]:
+        """Answer requests while the block runs."""
         with ExitStack() as stack:
             for code, server in (
-                (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset),
-                (RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._tell_offsets),
-                (RequestCode.GET_CONSUMER_RUNNING_INFO, self._tell_all),
+                (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offsets),
+                (RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._get_offsets),
+                (RequestCode.GET_CONSUMER_RUNNING_INFO, self._get_running_info),
                 (RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume_directly),
             ):
                 stack.callback(self._client.serve(code, server))
             yield
 
-    # Offsets
-
-    def _reset(self, connection: Connection, request: Command) -> bool:
+    def _reset_offsets(self, connection: Connection, request: Command) -> bool:
         header = ResetOffsetRequest.from_fields(request.fields)
         if header.group != self._wire_group or self._reset_to is None:
             return False
@@ -112,14 +112,14 @@ class BrokerRequests:
         unwrap = self._client.namespace.unwrap_topic
         offsets = {attrs.evolve(queue, topic=unwrap(queue.topic)): offset for queue, offset in table.items()}
         logger.warning(
-            "group %s: %s resets the offsets of %d queues of topic %s",
-            self._group, connection.address, len(offsets), unwrap(header.topic),
+            "offsets reset by an operator: group=%s topic=%s queues=%d broker=%s",
+            self._group, unwrap(header.topic), len(offsets), connection.address,
         )  # fmt: skip
         self._nursery.start_soon(self._reset_to, offsets)
         connection.respond(request, ResponseCode.SUCCESS)
         return True
 
-    def _tell_offsets(self, connection: Connection, request: Command) -> bool:
+    def _get_offsets(self, connection: Connection, request: Command) -> bool:
         header = GetConsumerStatusRequest.from_fields(request.fields)
         if header.group != self._wire_group:
             return False
@@ -128,9 +128,7 @@ class BrokerRequests:
         connection.respond(request, ResponseCode.SUCCESS, body=ConsumerOffsets(of_topic).encode())
         return True
 
-    # Everything
-
-    def _tell_all(self, connection: Connection, request: Command) -> bool:
+    def _get_running_info(self, connection: Connection, request: Command) -> bool:
         header = GetConsumerRunningInfoRequest.from_fields(request.fields)
         if header.consumer_group != self._wire_group:
             return False
@@ -165,8 +163,6 @@ class BrokerRequests:
     def _on_wire(self, queue: MessageQueue) -> MessageQueue:
         return attrs.evolve(queue, topic=self._client.namespace.wrap_topic(queue.topic))
 
-    # One message
-
     def _consume_directly(self, connection: Connection, request: Command) -> bool:
         header = ConsumeMessageDirectlyRequest.from_fields(request.fields)
         if header.consumer_group != self._wire_group or self._consume is None:
@@ -178,11 +174,16 @@ class BrokerRequests:
         original = message.properties.get(names.RETRY_TOPIC)
         if original is not None:
             message = attrs.evolve(message, topic=namespace.unwrap_topic(original))
-        logger.info("group %s: %s has message %s handled", self._group, connection.address, message)
-        self._nursery.start_soon(self._respond, self._consume, message, partial(connection.respond, request))
+        logger.info(
+            "handling a message for an operator: group=%s broker=%s message=%s",
+            self._group, connection.address, message,
+        )  # fmt: skip
+        self._nursery.start_soon(
+            self._consume_and_respond, self._consume, message, partial(connection.respond, request)
+        )
         return True
 
-    async def _respond(
+    async def _consume_and_respond(
         self,
         consume: Callable[[ReceivedMessage], Awaitable[ConsumeMessageDirectlyResult]],
         message: ReceivedMessage,
@@ -192,7 +193,7 @@ class BrokerRequests:
 
 
 def _stacks(nursery: trio.Nursery) -> str:
-    """Return what the tasks of a nursery and all threads are doing."""
+    """Return the stack traces of a nursery's tasks and of all threads. Java: ``jstack``."""
     pieces = []
     for task in nursery.child_tasks:
         frames = traceback.StackSummary.extract(task.iter_await_frames())

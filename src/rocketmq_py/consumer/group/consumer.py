@@ -1,4 +1,4 @@
-"""What all consumers of a group have: settings, subscriptions, hooks, traces and statistics."""
+"""The base class of the consumers of a group: settings, subscriptions, hooks, traces and statistics."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
 from rocketmq_py.client.tracing import TraceDispatcher
-from rocketmq_py.consumer.group.counters import Statistics
+from rocketmq_py.consumer.group.broker_queries import map_over_brokers
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
-from rocketmq_py.consumer.group.map_over_brokers import map_over_brokers
 from rocketmq_py.consumer.group.statistics import (
+    ConsumerCounters,
     ConsumerStatistics,
     QueueStatistics,
     TopicStatistics,
@@ -32,27 +32,30 @@ from rocketmq_py.names import TRACE_TOPIC, check_topic
 from rocketmq_py.protocol.subscription import ALL
 
 FLUSH_SHARE = 0.1
-"""The part of ``close_timeout`` for the trace records that have not been sent yet."""
+"""The share of ``close_timeout`` for sending the remaining trace records."""
 
 
-class Consumed(Protocol):
-    """The queues that a consumer has."""
+class ConsumerQueues(Protocol):
+    """The queues of a consumer, as far as GroupConsumer needs them."""
 
     def statistics(self) -> Mapping[MessageQueue, QueueStatistics]:
-        """Return how far it is in each."""
+        """Return the statistics of each queue."""
 
     async def lag(self) -> Mapping[MessageQueue, int]:
-        """Ask the brokers how far its group is behind in each."""
+        """Ask the brokers for the group's lag in each queue."""
 
 
 class GroupConsumer(Member):
-    """A consumer that subscribes to topics in the name of a group.
+    """A consumer that subscribes to topics as a member of a group.
 
     Args:
-        kind: the class of its settings, which has at least ``group``, ``trace`` and ``close_timeout``.
-        client, rng: as Member has them.
-        configs, group, options: its settings, and those of a client of its own, as split_options takes them.
-        now_ms: what subscriptions are dated with, epoch milliseconds.
+        kind: the class of its settings, with at least the fields ``group``, ``trace`` and ``close_timeout``.
+        client: see Member.
+        configs: configuration objects of the consumer, and of a client of its own. See split_options.
+        group: the consumer group.
+        options: fields of the configuration objects as keywords.
+        rng: see Member.
+        now_ms: the clock for the versions of subscriptions, epoch milliseconds.
     """
 
     config: Any
@@ -80,102 +83,108 @@ class GroupConsumer(Member):
         self._subscriptions = Subscriptions(client, group, self._subscription_changed)
         timeout = getattr(config, "consume_timeout", math.inf)
         self._hooks = ConsumerHooks(group, client.client_id, client.now_ms, timeout=timeout)
-        self._statistics = Statistics()
+        self._statistics = ConsumerCounters()
         self._tracing: TraceDispatcher | None = None
         if trace := config.trace:
             self._tracing = TraceDispatcher(client, group, TRACE_TOPIC if trace is True else trace)
             self._hooks.add(ConsumeTraceHook(self._tracing, client.unique_ids, client.now_ms))
 
     def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
-        """Consume a topic from now on, or other messages of it than before.
+        """Subscribe to a topic, or replace the filter of a subscription.
 
-        What does not match is done with for the whole group. May be called before and while the consumer is
-        at work; a topic that does not exist is waited for. Brokers are asked whether they accept a SQL filter
-        before it takes effect: if they do not, what consumes (:meth:`run`, :meth:`poll`, :meth:`receive`)
-        raises. To know before, use :meth:`check_sql`.
+        Messages that do not match the filter are skipped for the whole group. Can be called before and while
+        the consumer runs. If the topic does not exist yet the consumer waits for it. A SQL filter takes
+        effect once a broker has accepted it. If a broker refuses it, the consuming method (:meth:`run`,
+        :meth:`poll`, :meth:`receive`) raises SqlFilterRefusedError. Use :meth:`check_sql` to test a filter
+        beforehand.
 
         Args:
             topic: the topic.
-            tags: tags with ``||`` between, or ``*`` for all messages.
-            sql: a SQL filter on the messages' properties instead, which brokers evaluate if their
+            tags: tags separated by ``||``, or ``*`` for all messages.
+            sql: a SQL filter on message properties, instead of tags. Brokers evaluate it if their
                 ``enablePropertyFilter`` is set (``MessageSelector.bySql``).
 
         Raises:
-            ConfigurationError: no topic can have this name, ``tags`` names no tag, ``sql`` is empty, or both
-                are given; of a LitePullConsumer also: queues are assigned, or another consumer of this client
-                is in the group.
+            ConfigurationError: the topic's name is invalid, ``tags`` contains no tag, ``sql`` is empty, or
+                both are given. For a LitePullConsumer also: queues are assigned, or another consumer of the
+                client is a member of the group.
         """
         subscription = subscription_of(check_topic(topic), tags, sql, version_ms=self._now_ms())
         self._before_subscribing()
         self._subscriptions.put(subscription)
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no more; nothing happens if it is not subscribed."""
+        """Unsubscribe from a topic. Does nothing if it is not subscribed."""
         self._subscriptions.remove(check_topic(topic))
 
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
-        """Have a hook called around what is consumed from now on; returns what removes it."""
+        """Add a hook around the messages consumed from now on. Returns a function that removes it.
+
+        Raises ConfigurationError if the hook lacks a method of ConsumerHook.
+        """
         return self._hooks.add(hook)
 
     @property
     def statistics(self) -> ConsumerStatistics:
-        """What it has done until now, and how far it is."""
-        consumed = self._consumed()
+        """A snapshot of the consumer's counters and of its progress in each queue."""
+        queues = self._consumer_queues()
         return ConsumerStatistics(
-            topics={topic: TopicStatistics.of(*both) for topic, both in self._statistics.topics().items()},
-            queues={} if consumed is None else consumed.statistics(),
+            topics={
+                topic: TopicStatistics.of(*values) for topic, values in self._statistics.topics().items()
+            },
+            queues={} if queues is None else queues.statistics(),
         )
 
     async def begin_offsets(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
-        """Ask the brokers for the offset of the oldest message of each queue (of an empty one: its end).
+        """Ask the brokers for the offset of the oldest message of each queue, or the end of an empty queue.
 
-        The queues may be any, of this consumer or not. Java: ``MQAdmin.minOffset``.
+        The queues need not be assigned to this consumer. Java: ``MQAdmin.minOffset``.
 
         Raises:
             ClosedError: the consumer is not open.
-            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: a queue's
-                broker does not say it.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: a query failed.
         """
         self._check_open()
         checked = check_instances(queues, "queues", MessageQueue)
         return await map_over_brokers(checked, self.client.brokers.min_offset)
 
     async def end_offsets(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
-        """Ask the brokers for the offset that the next message of each queue will get.
+        """Ask the brokers for the end offset of each queue: that of the next message sent to it.
 
-        Otherwise as :meth:`begin_offsets`. Java: ``MQAdmin.maxOffset``.
+        The queues need not be assigned to this consumer. Raises the errors of :meth:`begin_offsets`. Java:
+        ``MQAdmin.maxOffset``.
         """
         self._check_open()
         checked = check_instances(queues, "queues", MessageQueue)
         return await map_over_brokers(checked, self.client.brokers.max_offset)
 
     async def lag(self) -> Mapping[MessageQueue, int]:
-        """Ask the brokers how many messages are not committed, of each of the queues that this consumer has.
+        """Ask the brokers for the number of uncommitted messages in each queue of this consumer.
 
-        Messages that a filter leaves out count as well; so does all that there is in a queue in which the
-        group has never been. Where brokers have a push consumer pop, it is what no member has come to. What
-        is known without asking is in :attr:`statistics`.
+        Messages that a filter excludes count too. If the group has never consumed a queue, all its messages
+        count. For queues that a push consumer pops from, the lag is the number of messages that have not been
+        popped by any member. :attr:`statistics` has the last known lag without a request.
 
         Raises:
-            ClosedError: the consumer is not open, or a PushConsumer does not run.
-            TopicNotFoundError, NameServerError: a topic that is popped has no route any more.
-            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: a queue's
-            broker does not say it.
+            ClosedError: the consumer is not open, or a PushConsumer is not running.
+            TopicNotFoundError, NameServerError: a popped topic no longer has a route.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: a query failed.
         """
         self._check_open()
-        consumed = self._consumed()
-        if consumed is None:
+        queues = self._consumer_queues()
+        if queues is None:
             raise ClosedError(f"this {type(self).__name__} is not running")
-        return await consumed.lag()
+        return await queues.lag()
 
     async def check_sql(self, topic: str, sql: str) -> None:
-        """Ask a broker of the topic whether it accepts a SQL filter; nothing is subscribed.
+        """Ask a broker of the topic whether it accepts a SQL filter, without subscribing.
 
         Raises:
-            SqlFilterRefusedError: it does not, for the reason that the error has.
-            TopicNotFoundError: there is no such topic. ClosedError: the consumer is not open.
+            SqlFilterRefusedError: the broker refuses the filter. The error has its reason.
+            TopicNotFoundError: the topic does not exist.
+            ClosedError: the consumer is not open.
             NameServerError, BrokerError, NoQueueError, ConnectError, ConnectionLostError,
-            RequestTimeoutError: nobody can tell.
+                RequestTimeoutError: no broker could be asked.
         """
         self._check_open()
         sql = check_not_blank(sql, "sql")
@@ -183,14 +192,14 @@ class GroupConsumer(Member):
         await check_sql_filter(self.client, self._group, subscription)
 
     def _before_subscribing(self) -> None:
-        """Raise if nothing may be subscribed now."""
+        """Raise an error if the consumer cannot subscribe now."""
 
     def _subscription_changed(self, topic: str) -> None:
-        """See to a topic of which something else is wanted now."""
+        """Apply a changed or removed subscription."""
         raise NotImplementedError
 
-    def _consumed(self) -> Consumed | None:
-        """Return what knows the queues; None if there are none now."""
+    def _consumer_queues(self) -> ConsumerQueues | None:
+        """Return the queues of the consumer. None if it has none now."""
         return None
 
     async def _open(self) -> None:

@@ -1,4 +1,4 @@
-"""Hooks: a user's own code around the handling of messages, and around their coming."""
+"""User hooks that run around the handling or the receipt of messages."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import attrs
 import trio
 
 from rocketmq_py.callables import check_methods
-from rocketmq_py.consumer.group.results import CommitOffset
+from rocketmq_py.consumer.group.handler_results import CommitOffset
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.trace import ConsumeReturnType
 from rocketmq_py.remoting.rpc_hooks import call_hook
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
-Received = TypeVar("Received", bound=ReceivedMessage)
+_Message = TypeVar("_Message", bound=ReceivedMessage)
 
 
 class ConsumeOperation(enum.Enum):
-    """How a consumer gets messages, in OpenTelemetry's words."""
+    """How a consumer delivers messages, in OpenTelemetry's terms."""
 
     PROCESS = "process"
     """A push consumer calls its handler with them."""
@@ -34,25 +34,25 @@ class ConsumeOperation(enum.Enum):
 
 @attrs.define(kw_only=True, eq=False)
 class ConsumeContext:
-    """One call of a handler, or what one poll returns of one queue, as hooks see it.
+    """One handler call, or the messages of one queue that a poll returns, as hooks see it.
 
     Java: ``ConsumeMessageContext``.
 
     Attributes:
-        consumer_group: the group.
-        client_id: what brokers know the consumer by.
-        operation: how the consumer got the messages.
-        queue: the queue on the broker; for retried messages that of the group's retry topic, if the broker
-            said so.
-        messages: the messages: one, or all of a list. ``before_consume`` may put others of the same class
-            in their places (``attrs.evolve``), with a decrypted body for example.
-        started_ms: when the call began, epoch milliseconds.
-        result: what the handler returned, in ``after_consume``.
-        error: what it raised, or its cancellation; else None.
-        returned: how the call ended, in ``after_consume``; SUCCESS for what was received.
-        seconds: how long the handler took, in ``after_consume``; for what was received, how long the poll
-            has waited for it, in both.
-        state: a hook's own notes between ``before_consume`` and ``after_consume``, by a key of its choice.
+        consumer_group: the consumer group.
+        client_id: the client id of the consumer.
+        operation: how the consumer delivers the messages.
+        queue: the queue on the broker. For retried messages, the queue of the group's retry topic if the
+            broker reported it.
+        messages: the message, or all messages of a list. ``before_consume`` may replace them by others of the
+            same class (``attrs.evolve``), for example with a decrypted body.
+        started_ms: start of the call, epoch milliseconds.
+        result: the return value of the handler, in ``after_consume``.
+        error: the exception of the handler, including its cancellation. Otherwise None.
+        returned: how the call ended, in ``after_consume``. SUCCESS for received messages.
+        seconds: duration of the handler call, in ``after_consume``. For received messages, how long the poll
+            has waited, in both methods.
+        state: data that hooks keep between ``before_consume`` and ``after_consume``, by any key.
     """
 
     consumer_group: str
@@ -69,28 +69,31 @@ class ConsumeContext:
 
     @property
     def success(self) -> bool:
-        """Whether it was consumed, as far as is known in ``after_consume``: it may have taken too long."""
+        """Whether the messages were handled without a failure, in ``after_consume``.
+
+        A call that succeeded after ``consume_timeout`` counts as a success here.
+        """
         return self.error is None and not _is_failure(self.result)
 
 
 class ConsumerHook:
-    """Code around a consumer's messages: override what is needed, as a plain or an ``async`` method.
+    """Code that runs around a consumer's messages. Override either method, as a plain or an async one.
 
-    For each call of a push consumer's handler, ``before_consume`` is called in the order in which hooks were
-    added, and ``after_consume`` the other way round, by the task that calls the handler: context variables
-    that the first sets are the handler's too, also in a thread, until the other takes them back. For what a
-    poll or receive returns, both are called before it returns. An exception of theirs is logged and changes
-    nothing. Java: ``ConsumeMessageHook``.
+    A push consumer calls ``before_consume`` before each handler call, in the order in which hooks were added,
+    and ``after_consume`` in the reverse order after it. Both run in the task of the handler call: context
+    variables set by ``before_consume`` are visible to the handler, also in a thread, until ``after_consume``
+    resets them. A poll or receive calls both methods before it returns messages. Exceptions of hooks are
+    logged and otherwise ignored. Java: ``ConsumeMessageHook``.
     """
 
     def before_consume(self, context: ConsumeContext) -> Awaitable[None] | None:
-        """Look at what is about to be handed out, or change ``context.messages``."""
+        """Inspect the messages before they are delivered. May replace ``context.messages``."""
         return None
 
     def after_consume(self, context: ConsumeContext) -> Awaitable[None] | None:
-        """Look at what became of it, before offsets change. Called once for each ``before_consume``.
+        """Inspect the outcome, before offsets change. Called once for each ``before_consume``.
 
-        When the handler was cancelled, an async method is cancelled at its first checkpoint too.
+        If the handler call was cancelled, an async method is cancelled at its first checkpoint too.
         """
         return None
 
@@ -99,13 +102,13 @@ class ConsumerHooks:
     """The hooks of one consumer.
 
     Args:
-        group: the consumer's group.
-        client_id: what brokers know it by.
+        group: the consumer group.
+        client_id: the client id of the consumer.
         now_ms: the wall clock, epoch milliseconds.
-        timeout: seconds after which a handler took too long.
+        timeout: seconds after which a handler call counts as timed out.
 
     Attributes:
-        all: in the order in which they were added.
+        all: the hooks, in the order in which they were added.
     """
 
     def __init__(
@@ -120,51 +123,52 @@ class ConsumerHooks:
     def add(self, hook: ConsumerHook) -> Callable[[], None]:
         """Add a hook. Returns a function that removes it.
 
-        Raises ConfigurationError if it lacks a method of ConsumerHook, or one does not accept its context.
+        Raises ConfigurationError if the hook lacks a method of ConsumerHook, or if one does not accept a
+        context.
         """
         check_methods(hook, "hook", ConsumerHook)
         self.all.append(hook)
         return lambda: self.all.remove(hook)
 
     async def call(self, call: Callable[[Any], Awaitable[Any]], queue: MessageQueue, item: Any) -> Any:
-        """Call a handler with the hooks around it; return what it returns, and raise what it raises.
+        """Call a handler with the hooks around it. Returns its result, and raises its exception.
 
         Args:
-            call: takes a message, or a sequence of them.
-            queue: the queue that they are from.
+            call: calls the handler with a message, or a sequence of messages.
+            queue: the queue of the messages.
             item: the message, or the sequence.
         """
-        is_one = isinstance(item, ReceivedMessage)
-        context = self._context(ConsumeOperation.PROCESS, queue, [item] if is_one else list(item))
+        is_single = isinstance(item, ReceivedMessage)
+        context = self._context(ConsumeOperation.PROCESS, queue, [item] if is_single else list(item))
         hooks = tuple(self.all)
         called: list[ConsumerHook] = []
-        began = trio.current_time()
+        started = trio.current_time()
         try:
             for hook in hooks:
                 called.append(hook)
                 await call_hook(hook.before_consume, context, logger, "message")
-            began = trio.current_time()
-            context.result = await call(context.messages[0] if is_one else context.messages)
+            started = trio.current_time()
+            context.result = await call(context.messages[0] if is_single else context.messages)
         except BaseException as error:
             context.error = error
             raise
         finally:
-            context.seconds = trio.current_time() - began
-            context.returned = self._how_it_ended(context)
-            await _after(called, context)
+            context.seconds = trio.current_time() - started
+            context.returned = self._return_type(context)
+            await _call_after_consume(called, context)
         return context.result
 
-    async def received(
-        self, messages: Sequence[Received], queues: Sequence[MessageQueue], seconds: float
-    ) -> list[Received]:
-        """Call the hooks for what a poll is about to return; return what it shall return.
+    async def call_for_received(
+        self, messages: Sequence[_Message], queues: Sequence[MessageQueue], seconds: float
+    ) -> list[_Message]:
+        """Call the hooks for messages that a poll is about to return. Returns the messages to return.
 
         Args:
-            messages: what has come.
-            queues: the queue of each.
-            seconds: how long it was waited for.
+            messages: the messages.
+            queues: the queue of each message.
+            seconds: how long the poll has waited for them.
         """
-        changed: list[Received] = []
+        result: list[_Message] = []
         for queue, pairs in groupby(zip(queues, messages, strict=True), key=lambda pair: pair[0]):
             context = self._context(ConsumeOperation.RECEIVE, queue, [message for _, message in pairs])
             context.started_ms -= round(seconds * 1000)
@@ -178,9 +182,9 @@ class ConsumerHooks:
                 context.error = error
                 raise
             finally:
-                await _after(called, context)
-            changed += cast(list[Received], context.messages)  # hooks keep to the kind
-        return changed
+                await _call_after_consume(called, context)
+            result += cast(list[_Message], context.messages)  # hooks keep the class of the messages
+        return result
 
     def _context(
         self, operation: ConsumeOperation, queue: MessageQueue, messages: list[ReceivedMessage]
@@ -194,7 +198,7 @@ class ConsumerHooks:
             started_ms=self._now_ms(),
         )
 
-    def _how_it_ended(self, context: ConsumeContext) -> ConsumeReturnType:
+    def _return_type(self, context: ConsumeContext) -> ConsumeReturnType:
         if isinstance(context.error, Exception):
             return ConsumeReturnType.EXCEPTION
         if context.seconds >= self._timeout:
@@ -204,14 +208,14 @@ class ConsumerHooks:
         return ConsumeReturnType.FAILED if _is_failure(context.result) else ConsumeReturnType.SUCCESS
 
 
-async def _after(hooks: list[ConsumerHook], context: ConsumeContext) -> None:
-    """Call ``after_consume`` of these hooks, the last first; one that is cancelled keeps none from it."""
+async def _call_after_consume(hooks: list[ConsumerHook], context: ConsumeContext) -> None:
+    """Call ``after_consume`` of the hooks in reverse order, of all of them even if one is cancelled."""
     if hooks:
         hook = hooks.pop()
         try:
             await call_hook(hook.after_consume, context, logger, "message")
         finally:
-            await _after(hooks, context)
+            await _call_after_consume(hooks, context)
 
 
 def _is_failure(result: object) -> bool:

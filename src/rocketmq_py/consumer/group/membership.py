@@ -1,33 +1,44 @@
-"""Joining a consumer group, and leaving it whatever happens."""
+"""Membership of a consumer group: join, announce subscriptions in heartbeats, and leave."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Final
 
 import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import ConsumeFrom
-from rocketmq_py.consumer.group.subscription_check import SubscriptionCheck
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.consumer.group.subscriptions import filter_of
+from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import (
     ConsumeFromWhere,
+    ConsumerConnection,
     ConsumerData,
     ConsumeType,
     MessageModel,
     SubscriptionData,
 )
+from rocketmq_py.protocol.headers import GetConsumerConnectionListRequest
+
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 DRAIN_SHARE = 0.5
 COMMIT_SHARE = 0.3
 UNREGISTER_SHARE = 0.15
-"""Parts of ``close_timeout``: for the handlers that are running, for commits, and for telling the brokers.
-What is left is for trace records, and for the client, which closes after the consumer."""
+"""Shares of ``close_timeout`` for running handlers, for commits, and for unregistering from the brokers. The
+rest is left for trace records and for the client, which closes after the consumer."""
 
 SETTLE_SECONDS = 2.0
-"""From a change in a group to a look at it: the other members hear of theirs at the same time."""
+"""Seconds from a change in a group to the comparison of subscriptions. The other members may be about to
+announce the same change."""
 
-_WHERE = {
+MAX_REMEMBERED_DIFFERENCES = 100
+"""Differences that are remembered so that each is logged once."""
+
+_CONSUME_FROM_WHERE = {
     ConsumeFrom.LAST: ConsumeFromWhere.LAST_OFFSET,
     ConsumeFrom.FIRST: ConsumeFromWhere.FIRST_OFFSET,
     ConsumeFrom.TIMESTAMP: ConsumeFromWhere.TIMESTAMP,
@@ -35,16 +46,19 @@ _WHERE = {
 
 
 class Membership:
-    """What makes a consumer a member of its group. Java: ``registerConsumer`` of ``MQClientInstance``.
+    """A consumer's membership of its group. Java: ``MQClientInstance.registerConsumer``.
 
     Args:
-        client: what the consumer talks through.
-        group: the group.
-        subscriptions: what is subscribed, by topic; may change. Each heartbeat says what it is then.
-        consume_type: how it consumes.
-        consume_from: where a new group begins.
-        broadcasting: whether every member gets every message.
-        members_changed: called when a broker says that members have come or gone; None for nobody.
+        client: sends the heartbeats.
+        group: the consumer group.
+        subscriptions: the current subscriptions by topic. Each heartbeat announces them.
+        consume_type: how the consumer consumes.
+        consume_from: where a new group starts.
+        broadcasting: whether every member receives every message.
+        members_changed: called when a broker reports that the members have changed.
+
+    Attributes:
+        joined: set while the consumer is a member.
     """
 
     def __init__(
@@ -65,54 +79,54 @@ class Membership:
         self._consume_from = consume_from
         self._model = MessageModel.BROADCASTING if broadcasting else MessageModel.CLUSTERING
         self._members_changed = members_changed
-        self._check = SubscriptionCheck(client, group, self.describe)
-        self._noticed = trio.Event()
+        self._comparison = _SubscriptionComparison(client, group, self.describe)
+        self._change_reported = trio.Event()
         self.joined: trio.Event = trio.Event()
 
     def describe(self) -> ConsumerData:
-        """Return what heartbeats say of this consumer."""
+        """Return the consumer's entry in heartbeats."""
         return ConsumerData(
             group_name=self._group,
             consume_type=self._consume_type,
             message_model=self._model,
-            consume_from_where=_WHERE[self._consume_from],
+            consume_from_where=_CONSUME_FROM_WHERE[self._consume_from],
             subscription_data_set=tuple(self._subscriptions.values()),
         )
 
-    def check_free(self) -> None:
-        """Raise ConfigurationError if another consumer of the client is in the group."""
+    def check_sole_member(self) -> None:
+        """Raise ConfigurationError if another consumer of the client is a member of the group."""
         if self._client.heartbeats.has_consumer(self._group):
             raise ConfigurationError(
-                f"a consumer of this client is in group {self._group!r} already: "
-                "give each its own client, by opening it with an address"
+                f"another consumer of this client is already a member of group {self._group!r}. "
+                "Give each consumer its own client by opening it with an address"
             )
 
     def join(self) -> None:
-        """Be announced as a member by every heartbeat from now on; nothing happens if it is one.
+        """Become a member: all heartbeats from now on announce it. Does nothing if it is a member already.
 
         Raises:
-            ConfigurationError: another consumer of the client is.
+            ConfigurationError: another consumer of the client is a member of the group.
         """
         if self.joined.is_set():
             return
-        self.check_free()
+        self.check_sole_member()
         self._client.heartbeats.add_consumer(self._group, self.describe)
-        self._client.on_members_changed(self._group, self._notice)
+        self._client.on_members_changed(self._group, self._report_change)
         self.joined.set()
 
-    async def keep_checking(self) -> None:
-        """Warn of members that subscribe differently, until cancelled.
+    async def keep_comparing_subscriptions(self) -> None:
+        """Warn about members that subscribe differently, until cancelled.
 
-        One broker is asked when members or their subscriptions have changed, and once they have settled.
+        Queries one broker after each change of the members or of their subscriptions.
         """
         while True:
-            await self._noticed.wait()
+            await self._change_reported.wait()
             await trio.sleep(SETTLE_SECONDS)
-            self._noticed = trio.Event()
-            await self._check.look()
+            self._change_reported = trio.Event()
+            await self._comparison.run()
 
-    def _notice(self) -> None:
-        self._noticed.set()
+    def _report_change(self) -> None:
+        self._change_reported.set()
         if self._members_changed is not None:
             self._members_changed()
 
@@ -123,10 +137,10 @@ class Membership:
         *,
         finish_share: float = COMMIT_SHARE,
     ) -> None:
-        """Have ``finish`` commit, then tell the brokers, who share the queues out to others.
+        """Call ``finish`` to commit, then unregister, so that the brokers reassign the queues.
 
-        Shielded from cancellations, and bounded by shares of ``close_timeout``. When the commits take longer
-        or fail the group is left all the same: brokers hear of it, if late, as long as the client is open.
+        Shielded from cancellation, and bounded by shares of ``close_timeout``. The consumer leaves even if
+        ``finish`` times out or raises. If unregistering times out it continues while the client is open.
         """
         is_member = self.joined.is_set()
         if is_member:
@@ -140,3 +154,68 @@ class Membership:
                 self.joined = trio.Event()
                 with trio.move_on_after(close_timeout * UNREGISTER_SHARE, shield=True):
                     await self._client.heartbeats.remove_consumer(self._group)
+
+
+class _SubscriptionComparison:
+    """Compares a member's subscriptions with those that a broker has for its group.
+
+    A broker keeps one subscription per topic and group: the one that was announced last. Members with
+    different subscriptions therefore lose messages.
+    """
+
+    def __init__(self, client: Client, group: str, describe: Callable[[], ConsumerData]) -> None:
+        self._client = client
+        self._group = group
+        self._describe = describe
+        self._logged: set[str] = set()
+
+    async def run(self) -> None:
+        """Query one broker, and log each difference once."""
+        own = self._describe()
+        broker_name = self._first_broker(own)
+        if broker_name is None:
+            return
+        try:
+            address = self._client.routes.broker_address(broker_name)
+            header = GetConsumerConnectionListRequest(consumer_group=self._group)
+            answer = await self._client.brokers.call(address, header)
+            connection = ConsumerConnection.decode(answer.body)
+        except RocketMQError as error:
+            logger.debug(
+                "could not query the subscriptions of a group: group=%s broker=%s error=%s",
+                self._group, broker_name, error,
+            )  # fmt: skip
+            return
+        for difference in self._differences(own, connection):
+            if difference not in self._logged and len(self._logged) < MAX_REMEMBERED_DIFFERENCES:
+                self._logged.add(difference)
+                logger.warning(
+                    "members subscribe differently and lose messages: group=%s broker=%s: %s",
+                    self._group, broker_name, difference,
+                )  # fmt: skip
+
+    def _first_broker(self, own: ConsumerData) -> str | None:
+        for subscription in own.subscription_data_set:
+            route = self._client.routes.get_nowait(subscription.topic)
+            if route is not None and route.brokers and not route.is_default:
+                return min(route.brokers)
+        return None
+
+    def _differences(self, own: ConsumerData, connection: ConsumerConnection) -> Iterator[str]:
+        if connection.message_model not in (None, own.message_model):
+            yield f"this member is {own.message_model}, another member is {connection.message_model}"
+        unwrap = self._client.namespace.unwrap_topic
+        others = {unwrap(topic): of_topic for topic, of_topic in connection.subscription_table.items()}
+        mine = {subscription.topic: subscription for subscription in own.subscription_data_set}
+        for topic in sorted({*others, *mine}):
+            if topic.startswith(RETRY_PREFIX):
+                continue
+            if topic not in others:
+                yield f"only this member subscribes to topic {topic}, another one does not"
+            elif topic not in mine:
+                yield f"this member does not subscribe to topic {topic}, another one does"
+            elif filter_of(others[topic]) != filter_of(mine[topic]):
+                yield (
+                    f"this member subscribes to topic {topic} with {mine[topic].sub_string!r}, "
+                    f"another one with {others[topic].sub_string!r}"
+                )

@@ -1,4 +1,4 @@
-"""Locks on queues that are consumed in order: kept while they are wanted, and lost when a broker says so."""
+"""Queue locks of orderly consumers: acquire them from the brokers, renew and release them."""
 
 from __future__ import annotations
 
@@ -11,43 +11,45 @@ import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLogs
-from rocketmq_py.consumer.config import LOCK_INTERVAL, LOCK_LIFE
+from rocketmq_py.consumer.config import LOCK_INTERVAL, LOCK_MAX_LIVE_TIME
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.message import MessageQueue, queue_name
+from rocketmq_py.message import MessageQueue
 from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
-BROKER_LOCK_LIFE = 2 * LOCK_LIFE
+BROKER_LOCK_MAX_LIVE_TIME = 2 * LOCK_MAX_LIVE_TIME
 REFUSED_SECONDS = 0.5
-"""Until a lock is asked for again that another member has: that one releases it when it has heard of it."""
+"""Seconds until the next request for a lock that another member holds."""
 FAILED_SECONDS = 3.0
-"""Until it is asked for again when the broker did not answer."""
+"""Seconds until the next request after the broker did not answer."""
 GATHER_SECONDS = 0.01
-"""Queues are acquired many at a time: what is wanted within this time is asked for together."""
+"""Lock requests that become due within this time are sent together."""
 
 
 def _nothing() -> None:
     """Do nothing."""
 
 
-class Lock:
-    """The right to consume one queue in order, and whether a call is making use of it.
+class QueueLock:
+    """This member's lock on one queue. Only the member that holds it consumes the queue.
 
     Args:
         queue: the queue.
-        held_until: trio's time until which it is trusted.
+        held_until: trio's time until which the lock counts as held. For locks that no broker knows.
         interval: seconds between two renewals.
-        life: seconds for which it is trusted here; half of those for which the broker keeps it.
+        max_live_time: seconds for which a lock counts as held after a renewal. The broker keeps it for twice
+            as long.
 
     Attributes:
         queue: the queue.
-        busy: whether messages of the queue are being handled: no other call may begin then.
-        asked: whether the broker is being asked for it.
-        ask_at: when to ask for it, on trio's clock.
-        got_at: when it was last got or renewed; -inf if it never was.
-        on_held: called when it has been got.
-        on_lost: called when another member may have had it: what is known of the queue counts no more.
+        busy: whether a handler call with messages of the queue is running. No other one may start then.
+        is_requesting: whether a request for the lock is in flight.
+        request_at: trio's time of the next request for the lock.
+        locked_at: trio's time of the last request that the broker granted; -inf if there was none.
+        on_acquired: called when the lock becomes held.
+        on_lost: called when another member may have held the lock in the meantime. The offset known here may
+            then be out of date.
     """
 
     def __init__(
@@ -56,24 +58,24 @@ class Lock:
         *,
         held_until: float = -math.inf,
         interval: float = LOCK_INTERVAL,
-        life: float = LOCK_LIFE,
+        max_live_time: float = LOCK_MAX_LIVE_TIME,
     ) -> None:
         self.queue = queue
         self._interval = interval
-        self._life = life
-        self._broker_life = 2 * life
+        self._max_live_time = max_live_time
+        self._broker_max_live_time = 2 * max_live_time
         self.busy: bool = False
-        self.asked: bool = False
-        self.ask_at: float = -math.inf
-        self.got_at: float = -math.inf
-        self.on_held: Callable[[], None] = _nothing
+        self.is_requesting: bool = False
+        self.request_at: float = -math.inf
+        self.locked_at: float = -math.inf
+        self.on_acquired: Callable[[], None] = _nothing
         self.on_lost: Callable[[], None] = _nothing
         self._held_until = held_until
-        # The broker gives it to nobody else before this time; -inf if it was never held, or is lost.
-        self._alone_until = -math.inf
-        # The same, if the broker has got a request that was not answered.
-        self._perhaps_until = -math.inf
-        self._has_waited = False
+        # Until this time the broker grants the lock to no other member. -inf if it was never held or is lost.
+        self._exclusive_until = -math.inf
+        # The same for the case that the broker granted a request whose response was lost.
+        self._possibly_locked_until = -math.inf
+        self._was_refused = False
         self._changed = trio.lowlevel.ParkingLot()
 
     @property
@@ -82,138 +84,142 @@ class Lock:
         return trio.current_time() < self._held_until
 
     @property
-    def may_be_kept(self) -> bool:
-        """Whether the broker may keep it for this member."""
-        return trio.current_time() < max(self._alone_until, self._perhaps_until)
+    def may_be_locked(self) -> bool:
+        """Whether the broker may hold the lock for this member."""
+        return trio.current_time() < max(self._exclusive_until, self._possibly_locked_until)
 
-    async def until_held(self) -> None:
+    async def wait_until_held(self) -> None:
         """Wait until the queue may be consumed."""
         while not self.is_held:
             await self._changed.park()
 
-    async def until_free(self) -> None:
-        """Wait until it may be released: no message is being handled, and no request for it under way."""
-        while self.busy or self.asked:
+    async def wait_until_idle(self) -> None:
+        """Wait until the lock may be released: no handler call is running, and no request is in flight."""
+        while self.busy or self.is_requesting:
             await self._changed.park()
 
-    def free(self) -> None:
-        """Note that the call is over that made use of it."""
+    def mark_idle(self) -> None:
+        """Record that the handler call has ended."""
         self.busy = False
         self._changed.unpark_all()
 
-    def asking(self) -> None:
-        """Note that the broker is being asked for it."""
-        self.asked = True
-        self._perhaps_until = math.inf
+    def request_started(self) -> None:
+        """Record that a request for the lock is in flight."""
+        self.is_requesting = True
+        self._possibly_locked_until = math.inf
 
-    def answered(self) -> None:
-        """Note that the request for it is over, with whatever outcome."""
-        self.asked = False
-        self._perhaps_until = trio.current_time() + self._broker_life
+    def request_ended(self) -> None:
+        """Record that the request has ended, with or without a response."""
+        self.is_requesting = False
+        self._possibly_locked_until = trio.current_time() + self._broker_max_live_time
         self._changed.unpark_all()
 
-    def got(self, asked_at: float) -> None:
-        """Note that the broker has given it, or gives it still, when asked at this time."""
-        was_held, was_lost = self.is_held, -math.inf < self._alone_until <= trio.current_time()
-        self.got_at = asked_at
-        self._has_waited = False
-        self._held_until = asked_at + self._life
-        self._alone_until = asked_at + self._broker_life
-        self.ask_at = asked_at + self._interval
-        if was_lost:
+    def granted(self, requested_at: float) -> None:
+        """Record that the broker granted or renewed the lock, on a request sent at this time."""
+        was_held = self.is_held
+        had_expired = -math.inf < self._exclusive_until <= trio.current_time()
+        self.locked_at = requested_at
+        self._was_refused = False
+        self._held_until = requested_at + self._max_live_time
+        self._exclusive_until = requested_at + self._broker_max_live_time
+        self.request_at = requested_at + self._interval
+        if had_expired:
             self.on_lost()
         if not was_held:
             self._changed.unpark_all()
-            self.on_held()
+            self.on_acquired()
 
     def refused(self) -> None:
-        """Note that another member has it."""
-        was_got = self._alone_until > -math.inf
-        self._held_until = self._alone_until = self._perhaps_until = -math.inf
-        self.ask_at = trio.current_time() + REFUSED_SECONDS
-        if was_got:
+        """Record that another member holds the lock."""
+        was_granted = self._exclusive_until > -math.inf
+        self._held_until = self._exclusive_until = self._possibly_locked_until = -math.inf
+        self.request_at = trio.current_time() + REFUSED_SECONDS
+        place = self.queue.topic, self.queue.broker_name, self.queue.queue_id
+        if was_granted:
             logger.warning(
-                "%s is locked by another member: it is consumed here no more", queue_name(self.queue)
+                "queue lock lost: topic=%s broker=%s queue=%d; another member has locked the queue", *place
             )
             self.on_lost()
-        elif not self._has_waited:
-            logger.info("%s is locked by another member still: waiting for it", queue_name(self.queue))
-        self._has_waited = True
+        elif not self._was_refused:
+            logger.info(
+                "waiting for queue lock: topic=%s broker=%s queue=%d; another member holds it", *place
+            )
+        self._was_refused = True
 
 
 class QueueLocks:
-    """Gets and keeps the locks of one member. Java: ``RebalanceImpl.lockAll``.
+    """Acquires, renews and releases the queue locks of one member. Java: ``RebalanceImpl.lockAll``.
 
     Args:
-        client: the member.
-        group: its group.
+        client: sends the requests. Its client id is the member's.
+        group: the consumer group.
     """
 
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self._group = group
         self._retry_logs = RetryLogs(logger, "queue lock", "broker", group=group)
-        self._locks: dict[MessageQueue, Lock] = {}
-        self._wanted = trio.Event()
+        self._locks: dict[MessageQueue, QueueLock] = {}
+        self._wake_up = trio.Event()
 
-    async def acquire(self, lock: Lock) -> None:
-        """Wait until the lock is held. From then on it is kept, until it is released."""
-        # Whose queue was revoked before this ran shall not ask: nobody would release what it gets.
+    async def acquire(self, lock: QueueLock) -> None:
+        """Wait until the lock is held. It is renewed from then on, until it is released."""
+        # If the queue was revoked before this task ran, a request would leave a lock that is never released.
         await trio.lowlevel.checkpoint_if_cancelled()
         self._locks[lock.queue] = lock
         if not lock.is_held:
-            lock.ask_at = trio.current_time() + GATHER_SECONDS
-            self._wanted.set()
-        await lock.until_held()
+            lock.request_at = trio.current_time() + GATHER_SECONDS
+            self._wake_up.set()
+        await lock.wait_until_held()
 
-    async def until_free(self, lock: Lock) -> None:
-        """Wait until a lock may be released; from then on it is not renewed any more."""
-        await lock.until_free()
+    async def wait_until_idle(self, lock: QueueLock) -> None:
+        """Wait until a lock may be released, then stop renewing it."""
+        await lock.wait_until_idle()
         self._locks.pop(lock.queue, None)
 
-    async def release(self, locks: Collection[Lock]) -> None:
-        """Release locks. Failures are logged: the broker then keeps them for a minute at the most."""
-        kept = [lock for lock in locks if lock.may_be_kept]
+    async def release(self, locks: Collection[QueueLock]) -> None:
+        """Release locks. Failures are logged, and the broker's locks then expire within a minute."""
+        locked = [lock for lock in locks if lock.may_be_locked]
         for lock in locks:
             self._locks.pop(lock.queue, None)
         async with open_nursery() as nursery:
-            for broker_name, queues in _by_broker(kept).items():
-                nursery.start_soon(self._unlock, broker_name, [lock.queue for lock in queues])
+            for broker_name, broker_locks in _by_broker(locked).items():
+                nursery.start_soon(self._unlock, broker_name, [lock.queue for lock in broker_locks])
 
     async def run(self) -> None:
-        """Ask for the locks that are wanted, and renew those that are held, until cancelled."""
+        """Request locks and renew them when they are due, until cancelled."""
         while True:
-            with trio.move_on_at(min((lock.ask_at for lock in self._locks.values()), default=math.inf)):
-                await self._wanted.wait()
-            self._wanted = trio.Event()
+            with trio.move_on_at(min((lock.request_at for lock in self._locks.values()), default=math.inf)):
+                await self._wake_up.wait()
+            self._wake_up = trio.Event()
             now = trio.current_time()
-            if all(lock.ask_at > now for lock in self._locks.values()):
+            if all(lock.request_at > now for lock in self._locks.values()):
                 continue
-            due = [lock for lock in self._locks.values() if lock.ask_at <= now + GATHER_SECONDS]
+            due = [lock for lock in self._locks.values() if lock.request_at <= now + GATHER_SECONDS]
             async with open_nursery() as nursery:
                 for broker_name, locks in _by_broker(due).items():
-                    # At once: who gives a queue up before the task runs shall wait for the answer.
+                    # Marked before the task starts, so that a release in between waits for the response.
                     for lock in locks:
-                        lock.asking()
-                    nursery.start_soon(self._ask, broker_name, locks)
+                        lock.request_started()
+                    nursery.start_soon(self._request, broker_name, locks)
 
-    async def _ask(self, broker_name: str, locks: Sequence[Lock]) -> None:
-        asked_at = trio.current_time()
+    async def _request(self, broker_name: str, locks: Sequence[QueueLock]) -> None:
+        requested_at = trio.current_time()
         queues = [lock.queue for lock in locks]
         try:
             locked = await self._client.brokers.lock(self._group, self._client.client_id, broker_name, queues)
         except RocketMQError as error:
             self._retry_logs.failed(broker_name, error, queues=len(queues), retry_in=FAILED_SECONDS)
             for lock in locks:
-                lock.ask_at = trio.current_time() + FAILED_SECONDS
+                lock.request_at = trio.current_time() + FAILED_SECONDS
             return
         finally:
             for lock in locks:
-                lock.answered()
+                lock.request_ended()
         self._retry_logs.succeeded(broker_name)
         for lock in locks:
             if lock.queue in locked:
-                lock.got(asked_at)
+                lock.granted(requested_at)
             else:
                 lock.refused()
 
@@ -222,12 +228,13 @@ class QueueLocks:
             await self._client.brokers.unlock(self._group, self._client.client_id, broker_name, queues)
         except RocketMQError as error:
             logger.info(
-                "group %s: %d queues of %s not unlocked: %s", self._group, len(queues), broker_name, error
-            )
+                "queue unlock failed; the locks expire by themselves: group=%s broker=%s queues=%d error=%s",
+                self._group, broker_name, len(queues), error,
+            )  # fmt: skip
 
 
-def _by_broker(locks: Iterable[Lock]) -> dict[str, list[Lock]]:
-    by_broker: dict[str, list[Lock]] = {}
+def _by_broker(locks: Iterable[QueueLock]) -> dict[str, list[QueueLock]]:
+    by_broker: dict[str, list[QueueLock]] = {}
     for lock in locks:
         by_broker.setdefault(lock.queue.broker_name, []).append(lock)
     return by_broker

@@ -1,4 +1,4 @@
-"""Who of a group has which queues, looked at again whenever that may have changed."""
+"""Rebalancing: distribute the queues of the subscribed topics among the members of a group."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.client.routes import Route
-from rocketmq_py.consumer.allocation.strategies import AllocateStrategy
-from rocketmq_py.consumer.group.broker_assignment import AllocateByBroker, Assignments, TopicAssignment
+from rocketmq_py.consumer.allocation import AllocateByBroker, AllocateStrategy
+from rocketmq_py.consumer.group.broker_assignment import BrokerAssignments, TopicAssignment
 from rocketmq_py.errors import (
     NameServerError,
     RocketMQError,
@@ -24,26 +24,27 @@ from rocketmq_py.names import RETRY_PREFIX
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 FIRST_RETRY_SECONDS = 1.0
-"""After a round that could not settle everything the next one follows soon: after this, then doubled."""
+"""Seconds until the next round after an incomplete one. Doubled after each further incomplete round."""
 
 
 class Rebalancer:
-    """Asks who is in the group, and has each topic's queues assigned. Java: ``RebalanceImpl``.
+    """Computes this member's queues and assigns them. Java: ``RebalanceImpl``.
 
-    A round looks at every topic that is subscribed. It follows a broker's notice, a change of a route or
-    of the subscriptions at once, and else after ``interval`` seconds. A list of members that is empty, or
-    in which this client is missing, changes nothing: it is no basis to give queues away on.
+    A round covers all subscribed topics. It runs every ``interval`` seconds, and at once when the members,
+    a route or the subscriptions change. If a broker's list of members is empty or lacks this client it is out
+    of date, and the assignment stays unchanged.
 
     Args:
-        client: the member.
-        group: its group.
-        allocate: chooses its queues of a topic, or has brokers do so; None gives every member all of them.
+        client: sends the requests. Its client id is the member's.
+        group: the consumer group.
+        allocate: chooses the member's queues of a topic, or leaves the choice to brokers (AllocateByBroker).
+            None assigns all queues to every member.
         interval: seconds between two rounds.
-        topics: gives the topics that are subscribed now.
-        assigned: topics of which it has queues now.
-        assign: acquires and revokes queues so that it has those that it is called with.
-        assign_popped: the same for those that the member pops from; called only for topics that brokers share
-            out. None for a member that cannot pop.
+        topics: returns the topics subscribed now.
+        assigned: returns the topics of which the member has queues now.
+        assign: changes the member's queues of a topic to those that it is called with.
+        assign_popped: the same for the queues that the member pops from. Called only for topics whose queues
+            brokers assign. None if the member cannot pop.
     """
 
     def __init__(
@@ -61,39 +62,39 @@ class Rebalancer:
         self._client = client
         self._group = group
         self._allocate = allocate
-        self._assignments: Assignments | None = None
+        self._broker_assignments: BrokerAssignments | None = None
         if isinstance(allocate, AllocateByBroker):
-            self._assignments = Assignments(
-                client, group, allocate.strategy_name, pops=assign_popped is not None
+            self._broker_assignments = BrokerAssignments(
+                client, group, allocate.strategy_name, can_pop=assign_popped is not None
             )
         self._interval = interval
         self._topics = topics
         self._assigned = assigned
         self._assign = assign
         self._assign_popped = assign_popped
-        self._wanted = trio.Event()
-        self._must_announce = True
+        self._wake_up = trio.Event()
+        self._must_send_heartbeat = True
         self._name_server_log = RetryLog(logger, "route lookup", group=group)
         self._topic_logs = RetryLogs(logger, "route lookup", "topic", group=group)
         self._assignment_logs = RetryLogs(logger, "queue assignment", "topic", group=group)
         self._member_logs = RetryLogs(logger, "member lookup", "broker", group=group)
 
     def wake(self) -> None:
-        """Have a round follow at once: the group's members have changed."""
-        self._wanted.set()
+        """Start a round now, because the group's members have changed."""
+        self._wake_up.set()
 
     def announce(self) -> None:
-        """Have a round follow at once, and brokers told before: subscriptions or brokers have changed."""
-        self._must_announce = True
-        self._wanted.set()
+        """Start a round now, after a heartbeat, because the subscriptions or the brokers have changed."""
+        self._must_send_heartbeat = True
+        self._wake_up.set()
 
     def route_changed(self, route: Route) -> None:
-        """Have a round follow if the route is one of a topic that is subscribed."""
+        """Start a round now if the route is that of a subscribed topic."""
         if route.topic in self._topics():
             self.announce()
 
     async def run(self) -> None:
-        """Do rounds until cancelled."""
+        """Run rounds until cancelled."""
         retry = FIRST_RETRY_SECONDS
         while True:
             if await self._round():
@@ -101,39 +102,39 @@ class Rebalancer:
             else:
                 pause, retry = min(retry, self._interval), retry * 2
             with trio.move_on_after(pause):
-                await self._wanted.wait()
+                await self._wake_up.wait()
 
     async def _round(self) -> bool:
-        """Look at all topics; return whether everything could be settled."""
+        """Rebalance all topics. Return whether the round was complete."""
         topics = list(self._topics())
         routes = await self._routes(topics)
-        # Whatever is reported from here on leads to another round.
-        self._wanted = trio.Event()
+        # Changes reported from here on start another round.
+        self._wake_up = trio.Event()
         if any(topic not in topics for topic in self._topics()):
-            self._wanted.set()
-        if self._must_announce and routes:
-            # Before asking who is there: brokers shall count this member.
-            self._must_announce = False
+            self._wake_up.set()
+        if self._must_send_heartbeat and routes:
+            # Sent before the members are queried, so that brokers list this one.
+            self._must_send_heartbeat = False
             await self._client.heartbeats.send()
-        members = _Members(self._client, self._group, self._member_logs)
-        settled = len(routes) == len(topics)
+        members = _MemberQueries(self._client, self._group, self._member_logs)
+        is_complete = len(routes) == len(topics)
         for route in routes:
-            settled &= await self._rebalance(route, members)
+            is_complete &= await self._rebalance(route, members)
         for topic in [topic for topic in self._assigned() if topic not in self._topics()]:
             await self._assign(topic, ())
             if self._assign_popped is not None:
                 self._assign_popped(topic, ())
-        return settled
+        return is_complete
 
     async def _routes(self, topics: Sequence[str]) -> list[Route]:
-        """Return the routes of those topics that have one."""
+        """Return the routes of the topics. Topics without one are logged and left out."""
         routes = []
         unanswered: NameServerError | None = None
         for topic in topics:
             route = self._client.routes.get_nowait(topic)
             if route is None or route.is_default:
                 if unanswered is not None:
-                    continue  # a lookup of each further topic would only take time
+                    continue  # the name servers are unreachable, so further lookups would fail too
                 try:
                     route = await self._client.routes.get(topic)
                 except NameServerError as error:
@@ -141,7 +142,7 @@ class Rebalancer:
                     continue
                 except RocketMQError as error:
                     self._name_server_log.succeeded()
-                    # Users do not know the group's retry topic. Brokers create it at the first heartbeat.
+                    # Not for the group's retry topic: brokers create it at the first heartbeat.
                     if not topic.startswith(RETRY_PREFIX):
                         self._topic_logs.failed(topic, error)
                     continue
@@ -154,7 +155,8 @@ class Rebalancer:
             self._name_server_log.failed(unanswered, topics=known, name_servers=addresses)
         return routes
 
-    async def _rebalance(self, route: Route, members: _Members) -> bool:
+    async def _rebalance(self, route: Route, members: _MemberQueries) -> bool:
+        """Assign the member's queues of one topic. Return False if they could not be determined."""
         topic = route.topic
         if not route.read_queues:
             await self._assign(topic, ())
@@ -165,7 +167,7 @@ class Rebalancer:
         assignment = await self._choose(route, members, self._allocate)
         if assignment is None:
             return False
-        # What changes over from one to the other is first revoked, then acquired.
+        # A queue that changes from pull to pop, or back, is revoked before it is assigned.
         if self._assign_popped is not None and assignment.popped is not None and not assignment.popped:
             self._assign_popped(topic, ())
         await self._assign(topic, assignment.pulled)
@@ -174,15 +176,15 @@ class Rebalancer:
         return True
 
     async def _choose(
-        self, route: Route, members: _Members, allocate: AllocateStrategy
+        self, route: Route, members: _MemberQueries, allocate: AllocateStrategy
     ) -> TopicAssignment | None:
-        """Return this member's queues; None if nobody can tell now, and it keeps what it has."""
+        """Return this member's queues. None if they are unknown now: the member then keeps its queues."""
         assigned: TopicAssignment | None = None
-        if self._assignments is not None:
+        if self._broker_assignments is not None:
             try:
-                assigned = await self._assignments.of(route)
+                assigned = await self._broker_assignments.query(route)
             except UnsupportedByBrokerError:
-                pass  # the members do it themselves
+                pass  # the members allocate the queues themselves
             except RocketMQError as error:
                 self._assignment_logs.failed(route.topic, error)
                 return None
@@ -190,43 +192,43 @@ class Rebalancer:
                 self._assignment_logs.succeeded(route.topic)
         if assigned:
             return assigned
-        # Brokers that share out queues have none for a member that they do not know yet.
-        client_ids = await members.seen_by(route)
+        # An empty assignment from a broker also means that it does not know this member yet.
+        client_ids = await members.client_ids(route)
         if self._client.client_id not in client_ids:
-            # No broker answered, or its answer is older than this member's heartbeat.
-            self._must_announce = True
+            # No broker answered, or it has not received this member's heartbeat yet.
+            self._must_send_heartbeat = True
             return None
         if assigned is not None:
             return assigned
         return TopicAssignment(allocate(self._group, self._client.client_id, route.read_queues, client_ids))
 
 
-class _Members:
-    """The members of the group, as the brokers see them; each broker is asked once."""
+class _MemberQueries:
+    """Queries brokers for the members of the group, each broker at most once a round."""
 
     def __init__(self, client: Client, group: str, logs: RetryLogs) -> None:
         self._client = client
         self._group = group
         self._logs = logs
-        self._seen: dict[str, Sequence[str]] = {}
+        self._answers: dict[str, Sequence[str]] = {}
 
-    async def seen_by(self, route: Route) -> Sequence[str]:
+    async def client_ids(self, route: Route) -> Sequence[str]:
         """Return the members' client ids, sorted, from the first broker of the route that has any."""
         for broker_name in sorted(route.brokers):
-            client_ids = self._seen.get(broker_name)
+            client_ids = self._answers.get(broker_name)
             if client_ids is None:
-                client_ids = self._seen[broker_name] = await self._ask(broker_name)
+                client_ids = self._answers[broker_name] = await self._query(broker_name)
             if client_ids:
                 return client_ids
         return ()
 
-    async def _ask(self, broker_name: str) -> Sequence[str]:
+    async def _query(self, broker_name: str) -> Sequence[str]:
         try:
             client_ids = await self._client.brokers.consumer_ids(self._group, broker_name)
         except RocketMQError as error:
             self._logs.failed(broker_name, error)
             return ()
         self._logs.succeeded(broker_name)
-        # A broker that was frozen may list a member twice for a while, once for a connection that is gone.
-        # Sharing the queues with that one would leave half of them to nobody.
+        # A broker that was frozen may list a member twice for a while, once for a closed connection.
+        # Counting it twice would leave the queues of the second entry unassigned.
         return sorted(set(client_ids))

@@ -1,51 +1,61 @@
-"""What users see of how a consumer is doing: frozen values, to look at and to print."""
+"""Statistics of a consumer: counters per topic, and the snapshots that users see."""
 
 from __future__ import annotations
 
 import enum
+import math
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Self
 
 import attrs
+import trio
 
-from rocketmq_py.consumer.group.counters import TopicCounts
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumeStatus
 
+SAMPLE_SECONDS = 10.0
+"""Seconds between two samples of the counters. Java: ``StatsItemSet``."""
+RATE_SECONDS = 60.0
+"""Rates and mean times cover the last minute."""
+FAILURES_SECONDS = 3600.0
+"""Recent failures cover the last hour."""
+
 
 class PullState(enum.Enum):
-    """What a pull loop does."""
+    """The state of a pull loop."""
 
-    STARTING = "looking up where to begin"
+    STARTING = "looking up the starting offset"
     PULLING = "pulling"
     PAUSED = "paused by the user"
-    FULL_BY_COUNT = "too many messages are not done with"
-    FULL_BY_SIZE = "the messages that are not done with are too large"
-    SPAN_TOO_WIDE = "a message that is not done with holds the offset back too far"
-    STALLED = "the broker has nothing, and did not wait for anything"
-    BUSY = "the broker limits the flow"
-    FAILED = "the last try failed"
-    DROPPED = "the queue is another member's now"
+    FULL_BY_COUNT = "too many messages are unacknowledged"
+    FULL_BY_SIZE = "the unacknowledged messages are too large"
+    SPAN_TOO_WIDE = "the oldest unacknowledged message is too far behind"
+    STALLED = "the broker has no messages, and answered without holding the request"
+    BUSY = "the broker limits the rate"
+    FAILED = "the last pull failed"
+    DROPPED = "the queue was revoked"
 
 
 @attrs.frozen(kw_only=True)
 class TopicStatistics:
-    """What happened to one topic's messages; what was retried is under the group's retry topic.
+    """Counters and rates of one topic. Retried messages count for the group's retry topic.
 
-    Rates and mean times are those of the last minute. Java: ``ConsumeStatus``, ``ConsumerStatsManager``.
+    Rates and mean times cover the last minute. Java: ``ConsumeStatus``, ``ConsumerStatsManager``.
 
     Attributes:
-        pulled: messages that came from brokers.
-        redelivered: those of them that the group had failed on before.
-        handled: messages that are done with: handled, or polled and settled, or acknowledged.
-        failed: messages whose handler failed, each time that it did; of a pop consumer, dead letters.
-        failed_last_hour: the same of the last hour.
-        sent_back: messages that a broker took back, to deliver them again or as dead letters; of a pop
-            consumer, those that come at another time too.
-        pulled_per_second: messages that came.
-        pull_seconds: how long a pull that brought something took, with its waiting at the broker.
-        handled_per_second, failed_per_second: messages.
-        handle_seconds: how long a call of the handler took; 0.0 where none is called.
+        pulled: messages received from brokers.
+        redelivered: those of them that are redeliveries after a failure.
+        handled: messages acknowledged, by a handler, a poll or an explicit acknowledgement.
+        failed: messages whose handler failed, once per failure. For a pop consumer, dead letters.
+        failed_last_hour: the same for the last hour.
+        sent_back: messages returned to a broker, for redelivery or as dead letters. For a pop consumer, also
+            those whose redelivery time was changed.
+        pulled_per_second: messages received.
+        pull_seconds: mean time of a pull that returned messages, including the wait at the broker.
+        handled_per_second: messages acknowledged.
+        failed_per_second: messages whose handler failed.
+        handle_seconds: mean time of a handler call. 0.0 for consumers without a handler.
     """
 
     pulled: int
@@ -61,15 +71,15 @@ class TopicStatistics:
     handle_seconds: float
 
     @classmethod
-    def of(cls, counts: TopicCounts, status: ConsumeStatus) -> Self:
-        """Return what was counted, and the rates of now."""
+    def of(cls, counters: TopicCounters, status: ConsumeStatus) -> Self:
+        """Return the statistics for a topic's counters and current rates."""
         return cls(
-            pulled=counts.pulled,
-            redelivered=counts.redelivered,
-            handled=counts.done,
-            failed=counts.failed,
+            pulled=counters.pulled,
+            redelivered=counters.redelivered,
+            handled=counters.done,
+            failed=counters.failed,
             failed_last_hour=status.consume_failed_msgs,
-            sent_back=counts.sent_back,
+            sent_back=counters.sent_back,
             pulled_per_second=status.pull_tps,
             pull_seconds=status.pull_rt / 1000,
             handled_per_second=status.consume_ok_tps,
@@ -87,22 +97,22 @@ class TopicStatistics:
 
 @attrs.frozen(kw_only=True)
 class QueueStatistics:
-    """How far a consumer is in one of its queues. Java: ``ProcessQueueInfo``.
+    """Progress of a consumer in one of its queues. Java: ``ProcessQueueInfo``.
 
     Attributes:
-        state: what its pull loop does now, and why it waits if it does.
-        committed: the offset that this consumer last committed, or found; None before. A pull may have
-            carried a later one.
-        handled_to: everything before this offset is done with; None if it is not known where to begin.
-        pulled_to: everything before this offset is here, or done with; None as before.
-        end: the offset that the queue's next message gets, as the last pull's answer had it; None before.
-        cached: messages here that are not done with.
-        cached_bytes: their bodies together.
-        in_flight: those of them that were handed out: to a handler, or by a poll that is not settled.
-        locked: in order: whether the right to consume the queue is held; None where there is no order.
-        pulled_ms: when the broker was last asked, epoch milliseconds; None if it never was.
-        handled_ms: when something was last seen to be done with, or the queue first looked at, epoch
-            milliseconds; it is looked every 10 s.
+        state: the state of the pull loop, which includes the reason why it waits.
+        committed: the offset that this consumer last committed or read. None if neither has happened. A pull
+            request may have committed a later one.
+        handled_to: all messages before this offset are acknowledged. None until the starting offset is known.
+        pulled_to: all messages before this offset are cached or acknowledged. None like ``handled_to``.
+        end: the end offset of the queue, from the last pull response. None before the first one.
+        cached: unacknowledged messages in memory.
+        cached_bytes: total size of their bodies.
+        in_flight: those of them that were delivered to a handler or by a poll.
+        locked: for orderly consumers, whether the queue lock is held. None for others.
+        pulled_ms: time of the last pull request, epoch milliseconds. None before the first one.
+        handled_ms: time when progress of the acknowledged messages was last observed, epoch milliseconds,
+            with a resolution of 10 s. Initially the time of the first observation.
     """
 
     state: PullState
@@ -119,12 +129,12 @@ class QueueStatistics:
 
     @property
     def lag(self) -> int | None:
-        """Messages from ``committed`` (before a commit: ``handled_to``) to ``end``; None if unknown.
+        """Messages from ``committed`` (``handled_to`` before the first commit) to ``end``. None if unknown.
 
-        Those that a filter leaves out count as well.
+        Messages that a filter excludes count too.
         """
-        begin = self.handled_to if self.committed is None else self.committed
-        return None if self.end is None or begin is None else max(self.end - begin, 0)
+        start = self.handled_to if self.committed is None else self.committed
+        return None if self.end is None or start is None else max(self.end - start, 0)
 
     def __str__(self) -> str:
         locked = {None: "", True: ", locked", False: ", not locked"}[self.locked]
@@ -132,20 +142,20 @@ class QueueStatistics:
             f"{self.state.value}{locked}; committed {_known(self.committed)}, "
             f"handled to {_known(self.handled_to)}, "
             f"pulled to {_known(self.pulled_to)} of {_known(self.end)}, "
-            f"lag {_known(self.lag)}; {self.cached} here ({self.cached_bytes} bytes), "
+            f"lag {_known(self.lag)}; {self.cached} cached ({self.cached_bytes} bytes), "
             f"{self.in_flight} in flight"
         )
 
 
 @attrs.frozen(kw_only=True)
 class ConsumerStatistics:
-    """What a consumer did since it was made, and where it is now: a snapshot, which ``str`` makes readable.
+    """A snapshot of a consumer's counters and progress. ``str()`` formats it for people.
 
     Attributes:
-        topics: what happened, by topic.
-        queues: where it is, by queue; empty while it does not run, and for a pop consumer, which has none.
-            What brokers have a push consumer pop from has no offsets, and may be all queues of a broker: then
-            its number is -1.
+        topics: counters by topic, since the consumer was created.
+        queues: progress by queue. Empty while the consumer is not running, and for a PopConsumer. A queue
+            that a push consumer pops from has no offsets, and a queue number of -1 stands for all queues of a
+            broker.
     """
 
     topics: Mapping[str, TopicStatistics]
@@ -153,49 +163,49 @@ class ConsumerStatistics:
 
     @property
     def pulled(self) -> int:
-        """Messages that came from brokers."""
+        """Messages received from brokers."""
         return sum(topic.pulled for topic in self.topics.values())
 
     @property
     def redelivered(self) -> int:
-        """Those of them that the group had failed on before."""
+        """Received messages that are redeliveries after a failure."""
         return sum(topic.redelivered for topic in self.topics.values())
 
     @property
     def handled(self) -> int:
-        """Messages that are done with."""
+        """Messages acknowledged."""
         return sum(topic.handled for topic in self.topics.values())
 
     @property
     def failed(self) -> int:
-        """Messages whose handler failed, each time that it did."""
+        """Messages whose handler failed, once per failure."""
         return sum(topic.failed for topic in self.topics.values())
 
     @property
     def sent_back(self) -> int:
-        """Messages that a broker took back."""
+        """Messages returned to a broker."""
         return sum(topic.sent_back for topic in self.topics.values())
 
     @property
     def cached(self) -> int:
-        """Messages here that are not done with."""
+        """Unacknowledged messages in memory."""
         return sum(queue.cached for queue in self.queues.values())
 
     @property
     def cached_bytes(self) -> int:
-        """Their bodies together."""
+        """Total size of their bodies."""
         return sum(queue.cached_bytes for queue in self.queues.values())
 
     @property
     def in_flight(self) -> int:
-        """Those of them that were handed out."""
+        """Those of them that were delivered to a handler or by a poll."""
         return sum(queue.in_flight for queue in self.queues.values())
 
     @property
     def lag(self) -> int:
-        """The lags of this member's queues together, as far as they are known from what brokers answered.
+        """Total lag of this member's queues, as known from pull responses.
 
-        For what brokers say now, ask :meth:`lag` of the consumer.
+        Call the consumer's :meth:`lag` to ask the brokers.
         """
         return sum(queue.lag or 0 for queue in self.queues.values())
 
@@ -215,3 +225,109 @@ class ConsumerStatistics:
 
 def _known(offset: int | None) -> str:
     return "?" if offset is None else str(offset)
+
+
+@attrs.define
+class TopicCounters:
+    """Counters of a topic's messages since the consumer was created.
+
+    Attributes:
+        pulls: pull responses with messages.
+        pulled: messages in them.
+        pull_seconds: total time of these pulls.
+        redelivered: those messages that are redeliveries after a failure.
+        calls: handler calls that were timed. Not every call is.
+        call_seconds: total time of these calls.
+        done: messages acknowledged.
+        failed: messages whose handler failed, once per failure.
+        sent_back: messages returned to a broker.
+    """
+
+    pulls: int = 0
+    pulled: int = 0
+    pull_seconds: float = 0.0
+    redelivered: int = 0
+    calls: int = 0
+    call_seconds: float = 0.0
+    done: int = 0
+    failed: int = 0
+    sent_back: int = 0
+
+
+class ConsumerCounters:
+    """The counters of all topics, with samples to compute rates from. Java: ``ConsumerStatsManager``."""
+
+    def __init__(self) -> None:
+        self._counters: defaultdict[str, TopicCounters] = defaultdict(TopicCounters)
+        # Samples by time. The first one is empty: nothing was counted before it.
+        self._samples: deque[tuple[float, Mapping[str, TopicCounters]]] = deque()
+
+    def of(self, topic: str) -> TopicCounters:
+        """Return the counters of a topic, to be incremented in place."""
+        if not self._samples:
+            self._samples.append((trio.current_time(), {}))
+        return self._counters[topic]
+
+    def sample(self) -> None:
+        """Store a copy of the counters. Call it every SAMPLE_SECONDS."""
+        now = trio.current_time()
+        last = self._samples[-1][1] if self._samples else {}
+        sample = {
+            topic: last[topic] if last.get(topic) == counters else attrs.evolve(counters)
+            for topic, counters in self._counters.items()
+        }
+        self._samples.append((now, sample))
+        while len(self._samples) > 1 and self._samples[1][0] <= now - FAILURES_SECONDS:
+            self._samples.popleft()
+
+    async def keep_sampling(self) -> None:
+        """Call :meth:`sample` periodically until cancelled."""
+        while True:
+            await trio.sleep(SAMPLE_SECONDS)
+            self.sample()
+
+    def topics(self) -> dict[str, tuple[TopicCounters, ConsumeStatus]]:
+        """Return the counters and current rates of all topics, sorted by topic."""
+        return {topic: (self._counters[topic], self.status(topic)) for topic in sorted(self._counters)}
+
+    def status(self, topic: str) -> ConsumeStatus:
+        """Return the current rates of a topic."""
+        now, counters = trio.current_time(), self._counters.get(topic, _ZERO)
+        since, before = self._sample_at(topic, now - RATE_SECONDS)
+        seconds = max(now - since, SAMPLE_SECONDS)
+        _, hour_ago = self._sample_at(topic, now - FAILURES_SECONDS)
+        return ConsumeStatus(
+            pull_rt=_mean_ms(counters.pull_seconds - before.pull_seconds, counters.pulls - before.pulls),
+            pull_tps=(counters.pulled - before.pulled) / seconds,
+            consume_rt=_mean_ms(counters.call_seconds - before.call_seconds, counters.calls - before.calls),
+            consume_ok_tps=(counters.done - before.done) / seconds,
+            consume_failed_tps=(counters.failed - before.failed) / seconds,
+            consume_failed_msgs=counters.failed - hour_ago.failed,
+        )
+
+    def _sample_at(self, topic: str, time: float) -> tuple[float, TopicCounters]:
+        """Return the counters of the first sample at or after ``time``, else of the last sample."""
+        for sampled_at, sample in self._samples:
+            if sampled_at >= time:
+                return sampled_at, sample.get(topic, _ZERO)
+        if not self._samples:
+            return time, _ZERO
+        sampled_at, sample = self._samples[-1]
+        return sampled_at, sample.get(topic, _ZERO)
+
+
+_ZERO = TopicCounters()
+
+
+def _mean_ms(seconds: float, count: int) -> float:
+    return seconds * 1000 / count if count else 0.0
+
+
+def epoch_ms(time: float, now_ms: int) -> int | None:
+    """Convert a time of trio's clock to epoch milliseconds. None for an infinite time.
+
+    Args:
+        time: the time to convert.
+        now_ms: the current epoch milliseconds.
+    """
+    return now_ms - round((trio.current_time() - time) * 1000) if math.isfinite(time) else None

@@ -1,4 +1,4 @@
-"""What a consumer has subscribed, and whether the brokers accept its SQL filters."""
+"""Subscriptions of a consumer: create them, check SQL filters with the brokers, and name retry topics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 import trio
 
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.errors import (
     BrokerError,
@@ -21,6 +22,7 @@ from rocketmq_py.errors import (
     SubscriptionError,
 )
 from rocketmq_py.protocol.bodies import CheckClientConfig, SubscriptionData
+from rocketmq_py.protocol.handles import pop_retry_topic
 from rocketmq_py.protocol.headers import CheckClientConfigRequest
 from rocketmq_py.protocol.subscription import ALL, SQL92, make_subscription
 
@@ -28,47 +30,52 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 20.0
-"""Between two tries to find a broker that says whether it accepts a SQL filter: doubled each time."""
+"""Seconds between attempts to check a SQL filter that no broker could check: doubled after each attempt."""
 
-_SEPARATOR = re.compile(r"[,;|\s]")
-"""What stands in one tag when its author meant several."""
+_WRONG_SEPARATOR = re.compile(r"[,;|\s]")
+"""Characters in a tag that suggest a list of tags with the wrong separator."""
 _NOT_ENABLED = "does not support consumer to filter"
-"""What brokers without ``enablePropertyFilter`` say, with a code that says nothing."""
+"""The remark of brokers without ``enablePropertyFilter``. Their response code is unspecific."""
 
 
 def subscription_of(topic: str, tags: str, sql: str | None, *, version_ms: int) -> SubscriptionData:
-    """Return a subscription to the messages of some tags or, if ``sql`` is given, to those it is true of.
+    """Create a subscription to messages with some tags or, if ``sql`` is given, with a SQL filter.
 
     Raises:
-        ConfigurationError: ``tags`` names no tag, ``sql`` is empty, both are given, or one is no text.
+        ConfigurationError: ``tags`` contains no tag, ``sql`` is empty, both are given, or one is no string.
     """
     for name, value in (("tags", tags), ("sql", "" if sql is None else sql)):
         if not isinstance(value, str):
-            raise ConfigurationError(f"subscribing to {topic!r}: {name} is {value!r}; it must be a text")
+            raise ConfigurationError(f"subscribing to {topic!r}: {name} is {value!r}; it must be a string")
     if sql is None:
-        if odd := [tag for tag in tags.split("||") if _SEPARATOR.search(tag.strip())]:
+        if suspicious := [tag for tag in tags.split("||") if _WRONG_SEPARATOR.search(tag.strip())]:
             logger.warning(
-                "topic %s is subscribed with the tag %r: it is one tag; several have || between them",
-                topic, odd[0].strip(),
+                "the subscription to topic %s contains %r, which is a single tag; separate tags with ||",
+                topic, suspicious[0].strip(),
             )  # fmt: skip
         return make_subscription(topic, tags, version_ms=version_ms)
     if tags.strip() != ALL:
         raise ConfigurationError(
-            f"the subscription to {topic!r} has tags {tags!r} and a SQL filter: give one; "
-            f"a SQL filter may ask for tags as well, \"TAGS = 'A' AND ({sql})\""
+            f"the subscription to {topic!r} has both tags {tags!r} and a SQL filter. Give only one; "
+            f"a SQL filter can select tags too: \"TAGS = 'A' AND ({sql})\""
         )
     return make_subscription(topic, sql, version_ms=version_ms, kind=SQL92)
 
 
-async def check_sql_filter(client: Client, group: str, subscription: SubscriptionData) -> None:
-    """Ask a broker of the topic whether it accepts a SQL filter; nothing is asked about tags.
+def filter_of(subscription: SubscriptionData) -> tuple[str, object]:
+    """Return a value that is equal for subscriptions that select the same messages of a topic."""
+    return subscription.expression_type, frozenset(subscription.tags_set) or subscription.sub_string
 
-    The brokers are asked in turn until one tells: those of a cluster are taken to be set up alike. Java:
-    ``MQClientInstance.checkClientInBroker``.
+
+async def check_sql_filter(client: Client, group: str, subscription: SubscriptionData) -> None:
+    """Ask a broker of the topic whether it accepts a SQL filter. Returns at once for a tag filter.
+
+    The brokers are asked in turn until one answers: those of a cluster are assumed to be configured alike.
+    Java: ``MQClientInstance.checkClientInBroker``.
 
     Raises:
-        SqlFilterRefusedError: it does not.
-        RocketMQError: nobody could tell.
+        SqlFilterRefusedError: a broker refuses the filter.
+        RocketMQError: no broker could be asked.
     """
     if subscription.expression_type != SQL92:
         return
@@ -97,18 +104,18 @@ async def check_sql_filter(client: Client, group: str, subscription: Subscriptio
 
 
 class Subscriptions(Mapping[str, SubscriptionData]):
-    """What a consumer has subscribed, by topic: tags at once, SQL filters when a broker has accepted them.
+    """The subscriptions in effect, by topic.
 
-    Until then the topic has what was subscribed before, if anything was. A SQL filter that is refused is kept
-    aside until something else is subscribed.
+    Tag filters take effect at once, SQL filters when a broker has accepted them. Until then the previous
+    subscription to the topic stays in effect, if there is one. A refused SQL filter never takes effect.
 
     Args:
-        client: how brokers are asked.
-        group: the consumer's group.
-        on_change: called with a topic of which something else is wanted now.
+        client: sends the requests.
+        group: the consumer group.
+        on_change: called with the topic when a subscription takes effect or is removed.
 
     Attributes:
-        refused: why SQL filters were refused, by topic.
+        refused: the errors of refused SQL filters, by topic.
     """
 
     def __init__(self, client: Client, group: str, on_change: Callable[[str], None]) -> None:
@@ -118,7 +125,7 @@ class Subscriptions(Mapping[str, SubscriptionData]):
         self._group = group
         self._accepted: dict[str, SubscriptionData] = {}
         self._unchecked: dict[str, SubscriptionData] = {}
-        self._more = trio.lowlevel.ParkingLot()
+        self._filter_added = trio.lowlevel.ParkingLot()
         self._retry_logs = RetryLogs(logger, "SQL filter check", "topic", group=group)
 
     def __getitem__(self, topic: str) -> SubscriptionData:
@@ -131,28 +138,28 @@ class Subscriptions(Mapping[str, SubscriptionData]):
         return len(self._accepted)
 
     @property
-    def wanted(self) -> list[str]:
-        """The topics that are subscribed, with SQL filters that were accepted or with others."""
+    def topics(self) -> list[str]:
+        """All subscribed topics, including those whose SQL filter is unchecked or refused."""
         return list(dict.fromkeys([*self._accepted, *self._unchecked]))
 
     def raise_refusal(self) -> None:
-        """Raise the SqlFilterRefusedError of a SQL filter that was refused, if there is one."""
+        """Raise the error of a refused SQL filter, if there is one."""
         for error in self.refused.values():
             raise error.with_traceback(None)
 
     def put(self, subscription: SubscriptionData) -> None:
-        """Subscribe, or subscribe differently."""
+        """Add a subscription, or replace the one to the same topic."""
         topic = subscription.topic
         self.refused.pop(topic, None)
         if subscription.expression_type == SQL92:
             self._unchecked[topic] = subscription
-            self._more.unpark_all()
+            self._filter_added.unpark_all()
         else:
             self._unchecked.pop(topic, None)
             self._accept(subscription)
 
     def remove(self, topic: str) -> bool:
-        """Unsubscribe; return whether the topic was subscribed."""
+        """Remove the subscription to a topic. Returns whether there was one."""
         self.refused.pop(topic, None)
         was_unchecked = self._unchecked.pop(topic, None) is not None
         was_accepted = self._accepted.pop(topic, None) is not None
@@ -161,21 +168,21 @@ class Subscriptions(Mapping[str, SubscriptionData]):
         return was_unchecked or was_accepted
 
     def replace(self, subscriptions: Collection[SubscriptionData]) -> None:
-        """Have these, which are accepted, and no other."""
+        """Replace all subscriptions by these, whose filters have been accepted. Does not call on_change."""
         self.refused.clear()
         self._unchecked.clear()
         self._accepted = {subscription.topic: subscription for subscription in subscriptions}
 
-    async def check(self, topics: Collection[str] | None = None) -> dict[str, RocketMQError]:
-        """Ask about the SQL filters that no broker has accepted yet: of these topics, or of all.
+    async def check_filters(self, topics: Collection[str] | None = None) -> dict[str, RocketMQError]:
+        """Ask the brokers about the unchecked SQL filters of these topics (None for all).
 
         Returns:
-            Why nobody could tell, by topic.
+            The errors of the checks that no broker could answer, by topic.
 
         Raises:
-            SqlFilterRefusedError: a broker does not accept one.
+            SqlFilterRefusedError: a broker refuses a filter.
         """
-        unsettled: dict[str, RocketMQError] = {}
+        failures: dict[str, RocketMQError] = {}
         for topic, subscription in list(self._unchecked.items()):
             if topics is not None and topic not in topics:
                 continue
@@ -186,36 +193,58 @@ class Subscriptions(Mapping[str, SubscriptionData]):
                     self.refused[topic] = error
                     raise
             except RocketMQError as error:
-                unsettled[topic] = error
+                failures[topic] = error
             else:
                 self._retry_logs.succeeded(topic)
                 if self._unchecked.get(topic) is subscription:
                     del self._unchecked[topic]
                     self._accept(subscription)
-        return unsettled
+        return failures
 
-    async def keep_checked(self) -> None:
-        """Ask about each SQL filter that comes, until cancelled; where nobody can tell, again and again.
+    async def keep_checking_filters(self) -> None:
+        """Check SQL filters as they are added, until cancelled. Checks that no broker answers are retried.
 
         Raises:
-            SqlFilterRefusedError: a broker does not accept one. That one is not asked about any more.
+            SqlFilterRefusedError: a broker refuses a filter. A later call does not check that filter again.
         """
         pause = FIRST_RETRY_SECONDS
         while True:
             topics = [topic for topic in self._unchecked if topic not in self.refused]
             if not topics:
                 pause = FIRST_RETRY_SECONDS
-                await self._more.park()
+                await self._filter_added.park()
                 continue
-            unsettled = await self.check(topics)
-            if not unsettled:
+            failures = await self.check_filters(topics)
+            if not failures:
                 continue
-            for topic, error in unsettled.items():
+            for topic, error in failures.items():
                 self._retry_logs.failed(topic, error)
             with trio.move_on_after(pause):
-                await self._more.park()
+                await self._filter_added.park()
             pause = min(pause * 2, LAST_RETRY_SECONDS)
 
     def _accept(self, subscription: SubscriptionData) -> None:
         self._accepted[subscription.topic] = subscription
         self._on_change(subscription.topic)
+
+
+def pop_retry_topic_of(topic: str, group: str, namespace: Namespace) -> str:
+    """Return the topic in which brokers put popped messages of ``topic`` that were not acknowledged.
+
+    Consumers that pull subscribe to it as well. The name is that of brokers without ``enableRetryTopicV2``,
+    as in Java's ``KeyBuilder``. The group in it has no namespace yet, and the topic has one, so that adding
+    the namespace to the result gives the name on the wire.
+    """
+    return pop_retry_topic(namespace.wrap_topic(topic), group)
+
+
+def original_topic(topic: str, group: str, namespace: Namespace) -> str:
+    """Return the topic, without namespace, to which a message was sent before it was moved for a retry.
+
+    Args:
+        topic: the name on the wire. If it is no pop retry topic it is returned without its namespace.
+        group: the consumer group.
+        namespace: the namespace of the client.
+    """
+    name, prefix = namespace.unwrap_topic(topic), pop_retry_topic("", group)
+    return namespace.unwrap_topic(name.removeprefix(prefix)) if name.startswith(prefix) else name

@@ -1,4 +1,4 @@
-"""Trace records of consumption. Java: ``ConsumeMessageTraceHookImpl``."""
+"""Trace records of consumed messages. Java: ``ConsumeMessageTraceHookImpl``."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.protocol.trace import ConsumeEndTrace, ConsumeStartTrace
 
 _NO_REGION = "null"
-"""As Java writes it: brokers of 4.x do not say it to consumers."""
+"""The region that Java writes if the broker did not report one, as 4.x brokers do not."""
 
 
 class ConsumeTraceHook(ConsumerHook):
-    """Writes two records for each message that its broker wants traced: before and after its handling.
+    """Sends two trace records for each message, before and after it is handled.
 
-    As in Java, what a poll returns has both at once, and took no time.
+    Messages for which the broker has disabled tracing are left out. As in Java, both records of a polled
+    message are sent when the poll returns it, with a duration of 0.
 
     Args:
         dispatcher: sends the records.
-        unique_ids: makes the ids that the records of a call have in common.
+        unique_ids: generates the request ids that link the two records.
         now_ms: the wall clock, epoch milliseconds.
     """
 
@@ -34,7 +35,7 @@ class ConsumeTraceHook(ConsumerHook):
         self._now_ms = now_ms
 
     def before_consume(self, context: ConsumeContext) -> None:
-        """Write the records that say that a call begins."""
+        """Send the records for the start of the call."""
         traced = [
             message
             for message in context.messages
@@ -58,7 +59,7 @@ class ConsumeTraceHook(ConsumerHook):
             )
 
     def after_consume(self, context: ConsumeContext) -> None:
-        """Write the records that say how it ended."""
+        """Send the records for the outcome of the call."""
         request_id, traced = context.state.pop(self)
         seconds = context.seconds if context.operation is ConsumeOperation.PROCESS else 0.0
         cost_ms = int(seconds * 1000) // max(len(context.messages), 1)

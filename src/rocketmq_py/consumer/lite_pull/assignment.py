@@ -1,4 +1,4 @@
-"""The queues that a lite pull consumer has, and what has been pulled of them."""
+"""The queues of a lite pull consumer: pull, pause and seek them, and commit their offsets."""
 
 from __future__ import annotations
 
@@ -10,70 +10,107 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
-from rocketmq_py.consumer.group.counters import Statistics
-from rocketmq_py.consumer.group.lag import ask_lag
-from rocketmq_py.consumer.group.offset_store import starting_offset
+from rocketmq_py.consumer.group.broker_queries import query_lag
+from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, starting_offset
+from rocketmq_py.consumer.group.statistics import ConsumerCounters
+from rocketmq_py.consumer.group.subscriptions import Subscriptions, filter_of
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig
-from rocketmq_py.consumer.lite_pull.offsets import PolledOffsets
 from rocketmq_py.consumer.lite_pull.poll_buffer import PollBuffer
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.running_info import QueueInfos
-from rocketmq_py.errors import NotAssignedError
+from rocketmq_py.errors import ConfigurationError, NotAssignedError
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 NO_SPACE = -1
-"""The bound for one queue's messages that not even an empty queue keeps to."""
+"""A limit that even an empty queue exceeds."""
+
+
+class LitePullOffsetStore(RemoteOffsetStore):
+    """Commits the offsets of a lite pull consumer, which are those of acknowledged messages.
+
+    Pull requests do not commit offsets, so that ``commit()`` and the commit interval alone decide when an
+    offset is committed.
+
+    Args:
+        client: sends the requests.
+        group: the consumer group.
+        auto_commit: whether periodic commits include acknowledged messages. If False, only
+            :meth:`commit_offsets` commits.
+    """
+
+    def __init__(self, client: Client, group: str, *, auto_commit: bool) -> None:
+        super().__init__(client, group)
+        self._auto_commit = auto_commit
+
+    def update(self, queue: MessageQueue, offset: int) -> None:
+        """Set the offset that the next periodic commit sends. Does nothing without ``auto_commit``."""
+        if self._auto_commit:
+            super().update(queue, offset)
+
+    def may_commit_by_pull(self, queue: MessageQueue) -> bool:
+        """Return False."""
+        return False
+
+    async def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Commit these offsets and await the responses. Raises the first error if a commit fails."""
+        for queue, offset in offsets.items():
+            super().update(queue, offset)
+        for error in (await self.commit_and_wait(offsets)).values():
+            raise error
 
 
 class Assignment:
-    """Queues, each with its pull loop, that a user polls. Java: ``AssignedMessageQueue``.
+    """The assigned queues with their pull loops. Java: ``AssignedMessageQueue``.
 
     Args:
-        client: what the consumer talks through.
-        config: its settings.
-        subscriptions: what is wanted of each topic; may change.
-        timestamp_ms: the time of ConsumeFrom.TIMESTAMP.
-        listener: told of queues that are acquired and revoked; None for nobody.
-        statistics: counts what is pulled and polled.
+        client: sends the requests.
+        config: the settings of the consumer.
+        subscriptions: the consumer's subscriptions.
+        timestamp_ms: the time for ConsumeFrom.TIMESTAMP, epoch milliseconds.
+        listener: called when queues are assigned or revoked.
+        statistics: counts pulled and acknowledged messages.
 
     Attributes:
-        buffer: what waits to be polled.
-        topics: gives the topics of which there are queues now.
-        pull_anew: has a topic's queues pulled anew.
-        infos: what operators see of the queues.
-        look_for_progress, statistics: as Queues has them.
+        buffer: the messages that wait to be polled.
+        topics: returns the topics of the assigned queues.
+        pull_anew: restarts the pull requests for a topic.
+        infos: the state of the queues for operators.
+        look_for_progress: see AssignedQueues.
+        statistics: see AssignedQueues.
     """
 
     def __init__(
         self,
         client: Client,
         config: LitePullConsumerConfig,
-        subscriptions: Mapping[str, SubscriptionData],
+        subscriptions: Subscriptions,
         *,
         timestamp_ms: int,
         listener: AssignmentListener | None,
-        statistics: Statistics,
+        statistics: ConsumerCounters,
     ) -> None:
         self._client = client
         self._config = config
-        self._pulling = config.pulling()
+        self._subscriptions = subscriptions
+        self._pull_config = config.pull_config()
         self._timestamp_ms = timestamp_ms
-        self._offsets = PolledOffsets(client, config.group, auto_commit=config.auto_commit)
+        self._offsets = LitePullOffsetStore(client, config.group, auto_commit=config.auto_commit)
         self.buffer: PollBuffer = PollBuffer()
         self._queues = AssignedQueues(
             client,
-            self._pulling,
+            self._pull_config,
             subscriptions,
             self._offsets,
-            begin_at=self._begin_at,
+            begin_at=self._starting_offset,
             limits=self._limits,
             statistics=statistics,
-            on_dropped=self.buffer.count,
+            on_dropped=self.buffer.recount,
             listener=listener,
         )
-        self._is_crowded = False
+        self._is_over_total = False
+        self._is_replacing = False
         self.topics: Callable[[], KeysView[str]] = self._queues.topics
         self.pull_anew: Final = self._queues.pull_anew
         self.look_for_progress: Final = self._queues.look_for_progress
@@ -81,108 +118,138 @@ class Assignment:
         self.infos: QueueInfos = QueueInfos(client, self._queues)
 
     def open(self, nursery: trio.Nursery) -> None:
-        """Have the pull loops run in ``nursery``."""
-        self._queues.open(nursery, self.buffer.offer)
+        """Run the pull loops in ``nursery``."""
+        self._queues.open(nursery, self.buffer.add)
 
     def assignment(self) -> list[MessageQueue]:
-        """Return the queues that there are now, sorted."""
+        """Return the assigned queues, sorted."""
         return sorted(loop.queue for loop in self._queues)
 
     async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
-        """Have these queues of the topic and no other; of those that are lost, the offsets are committed."""
+        """Change the assigned queues of a topic. Offsets of revoked queues are committed."""
         await self._queues.assign(topic, queues)
-        self._look_for_space()
+        self._resume_if_below_total()
+
+    async def replace(
+        self, queues: Mapping[str, Collection[MessageQueue]], subscriptions: Collection[SubscriptionData]
+    ) -> None:
+        """Replace all assigned queues and their filters, and acknowledge all polled messages.
+
+        Queues that stay assigned continue at their position. If their filter has changed, their
+        unacknowledged messages are pulled again.
+
+        Raises:
+            ConfigurationError: another call is running.
+        """
+        if self._is_replacing:
+            raise ConfigurationError("assign() is already running; call it again after it has returned")
+        self.acknowledge()
+        before = dict(self._subscriptions)
+        self._subscriptions.replace(subscriptions)
+        for subscription in subscriptions:
+            previous = before.get(subscription.topic)
+            if previous is None or filter_of(previous) != filter_of(subscription):
+                self._pull_again(subscription.topic)
+        self._is_replacing = True
+        try:
+            for topic in {*self.topics(), *queues}:
+                await self.assign(topic, queues.get(topic, ()))
+        finally:
+            self._is_replacing = False
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the listener is told of the queues that there are at the end."""
+        """Whether the consumer is closing and its AssignmentListener is being called."""
         return self._queues.is_leaving
 
     def check_assigned(self, queue: MessageQueue) -> None:
-        """Raise NotAssignedError unless the queue is there."""
+        """Raise NotAssignedError unless the queue is assigned."""
         self._loop_of(queue)
 
     def pause(self, queues: Iterable[MessageQueue] | None, paused: bool) -> None:
-        """Pull and hand out nothing of these queues (None for all), or go on; pass over those of others."""
+        """Pause or resume pulling and polling these queues (None for all). Ignores unassigned queues."""
         loops = list(self._queues) if queues is None else list(map(self._queues.find, set(queues)))
         for loop in loops:
             if loop is not None:
                 loop.pause(paused)
                 if loop.process_queue is not None:
-                    self.buffer.offer(loop.process_queue)
-        self._look_for_space()
+                    self.buffer.add(loop.process_queue)
+        self._resume_if_below_total()
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from ``offset`` in a queue. Raises NotAssignedError."""
+        """Continue a queue at ``offset``, and drop its cached messages. Raises NotAssignedError."""
         self._loop_of(queue).begin_again(offset)
-        self._look_for_space()
+        self._resume_if_below_total()
 
     async def position(self, queue: MessageQueue) -> int:
-        """Return where a queue goes on after what was polled. Raises NotAssignedError."""
+        """Return the offset of the next message to poll from a queue. Raises NotAssignedError."""
         await trio.lowlevel.checkpoint()
         position = self._loop_of(queue).position
-        return await self._begin_at(queue) if position is None else position
+        return await self._starting_offset(queue) if position is None else position
 
-    def settle(self) -> None:
-        """Be done with everything that was polled."""
-        if self.buffer.settle():
-            self._look_for_space()
+    def acknowledge(self) -> None:
+        """Acknowledge all polled messages."""
+        if self.buffer.acknowledge():
+            self._resume_if_below_total()
 
-    def refilter(self, topic: str) -> None:
-        """Have a topic's queues, of which other messages are wanted now, go on where they are."""
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> None:
+        """Commit these offsets, or (None) acknowledge and commit all polled messages.
+
+        Raises the first error if a commit fails.
+        """
+        if offsets is None:
+            self.acknowledge()
+            safe = {loop.queue: loop.safe_offset for loop in self._queues}
+            offsets = {queue: offset for queue, offset in safe.items() if offset is not None}
+        await self._offsets.commit_offsets(offsets)
+
+    async def commit_periodically(self) -> None:
+        """Commit acknowledged messages every ``auto_commit_interval`` seconds, until cancelled."""
+        await self._offsets.open()
+        while True:
+            await trio.sleep(self._config.auto_commit_interval)
+            self._queues.note_offsets()
+            await self._offsets.commit()
+
+    async def lag(self) -> Mapping[MessageQueue, int]:
+        """Ask the brokers for the group's lag in each assigned queue."""
+        return await query_lag(self._client, self.assignment(), self._offsets.query_committed)
+
+    async def leave(self) -> None:
+        """Drop all queues. With ``auto_commit``, acknowledged messages are committed."""
+        await self._queues.leave()
+
+    def _pull_again(self, topic: str) -> None:
+        """Restart the queues of a topic at their first unacknowledged message."""
         for queue in self._queues.of_topic(topic):
             loop = self._queues.find(queue)
             if loop is not None and loop.safe_offset is not None:
                 loop.begin_again(loop.safe_offset)
 
-    async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> None:
-        """Commit now: these offsets, or (None) everything that was polled. Raises the first error."""
-        if offsets is None:
-            self.settle()
-            safe = {loop.queue: loop.safe_offset for loop in self._queues}
-            offsets = {queue: offset for queue, offset in safe.items() if offset is not None}
-        await self._offsets.commit(offsets)
-
-    async def commit_now_and_then(self) -> None:
-        """Commit what is done with every ``auto_commit_interval`` seconds, until cancelled."""
-        await self._offsets.open()
-        while True:
-            await trio.sleep(self._config.auto_commit_interval)
-            self._queues.note_offsets()
-            await self._offsets.write()
-
-    async def lag(self) -> Mapping[MessageQueue, int]:
-        """Ask the brokers how far the group is behind in each queue."""
-        return await ask_lag(self._client, self.assignment(), self._offsets.committed)
-
-    async def leave(self) -> None:
-        """Leave all queues; what is done with is committed, unless that is left to the user."""
-        await self._queues.leave()
-
     def _loop_of(self, queue: MessageQueue) -> PullLoop:
         loop = self._queues.find(queue)
         if loop is None:
             raise NotAssignedError(
-                f"{queue_name(queue)} is not assigned to this consumer of group {self._config.group!r} (now)"
+                f"{queue_name(queue)} is not assigned to this consumer of group {self._config.group!r}"
             )
         return loop
 
-    async def _begin_at(self, queue: MessageQueue) -> int:
+    async def _starting_offset(self, queue: MessageQueue) -> int:
         config = self._config
         return await starting_offset(
             self._client, self._offsets, queue, config.consume_from, self._timestamp_ms
         )
 
     def _limits(self, queues: int) -> FlowLimits:
-        limits = self._pulling.flow_limits(queues)
+        limits = self._pull_config.flow_limits(queues)
         if self.buffer.total <= self._config.pull_threshold_for_all:
             return limits
-        self._is_crowded = True
+        self._is_over_total = True
         return FlowLimits(NO_SPACE, limits.size, limits.span)
 
-    def _look_for_space(self) -> None:
-        """Have all loops go on that wait because there was too much in all queues together."""
-        if self._is_crowded and self.buffer.total <= self._config.pull_threshold_for_all:
-            self._is_crowded = False
+    def _resume_if_below_total(self) -> None:
+        """Resume the pull loops that paused because all queues together exceeded their limit."""
+        if self._is_over_total and self.buffer.total <= self._config.pull_threshold_for_all:
+            self._is_over_total = False
             for loop in self._queues:
                 loop.look_for_space()

@@ -1,4 +1,4 @@
-"""A lite pull consumer's settings."""
+"""Settings of lite pull consumers."""
 
 from __future__ import annotations
 
@@ -6,44 +6,51 @@ import attrs
 
 from rocketmq_py.arguments import flag, not_negative, positive
 from rocketmq_py.client.config import ClientOptions, trace_topic
-from rocketmq_py.consumer.allocation.strategies import AllocateStrategy, allocate_averagely
-from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig, allocates, consume_from
+from rocketmq_py.consumer.allocation import AllocateStrategy, allocate_averagely
+from rocketmq_py.consumer.config import (
+    ConsumeFrom,
+    PushConsumerConfig,
+    check_allocate_strategy,
+    to_consume_from,
+)
 from rocketmq_py.names import check_group
 
 
 @attrs.frozen(kw_only=True)
 class LitePullConsumerConfig:
-    """How a lite pull consumer pulls. Java: ``DefaultLitePullConsumer``, whose names stand in brackets.
+    """Settings of a lite pull consumer. Java: ``DefaultLitePullConsumer``, whose names are given in brackets.
 
     Args:
         group: the consumer group (consumerGroup). All its members must subscribe alike.
-        auto_commit: commit now and then what is done with: what a poll returned is, when the next one
-            begins. If False, only ``commit()`` commits (autoCommit).
+        auto_commit: periodically commit acknowledged messages. The next poll acknowledges the messages that
+            the previous one returned. If False, only ``commit()`` commits (autoCommit).
         auto_commit_interval: seconds between two of these commits (autoCommitIntervalMillis).
-        poll_timeout: seconds that a poll waits for the first message, if it is not told (pollTimeoutMillis).
-        pull_batch_size: messages asked for at once; brokers give about 32 (pullBatchSize, which is 10).
-        pull_threshold_for_all: nothing more is pulled when more messages than this, of all queues together,
-            wait or are not done with (pullThresholdForAll).
-        pull_threshold_for_queue: the same for the messages of one queue (pullThresholdForQueue).
-        pull_threshold_size_for_queue: the same for the bytes of their bodies; Java counts MiB
-            (pullThresholdSizeForQueue).
-        consume_max_span: the same for the distance between the offsets of the first and the last of them
-            (consumeMaxSpan).
-        consume_from: where a group begins in a queue in which it has never been (consumeFromWhere).
-        consume_timestamp_ms: for ConsumeFrom.TIMESTAMP, epoch milliseconds; None is half an hour before
-            the consumer was made (consumeTimestamp).
-        allocate: how members share out queues (allocateMessageQueueStrategy).
-        rebalance_interval: seconds between two looks at who shall have which queue
-            (rocketmq.client.rebalance.waitInterval). A broker's notice leads to one at once.
-        pull_hold: seconds that a broker may keep a pull while there is nothing to give
+        poll_timeout: default seconds for which a poll waits for the first message (pollTimeoutMillis).
+        pull_batch_size: messages requested per pull. Brokers return about 32 (pullBatchSize, which is 10 in
+            Java).
+        pull_threshold_for_all: pause pulling while all queues together have more unacknowledged messages than
+            this (pullThresholdForAll).
+        pull_threshold_for_queue: pause pulling a queue while it has more unacknowledged messages than this
+            (pullThresholdForQueue).
+        pull_threshold_size_for_queue: the same for the total size of their bodies in bytes
+            (pullThresholdSizeForQueue, in MiB).
+        consume_max_span: pause pulling a queue while the offsets of its unacknowledged messages span more
+            than this (consumeMaxSpan).
+        consume_from: where a group starts in a queue that it has never consumed: a ConsumeFrom, or its name
+            such as ``"first"`` (consumeFromWhere).
+        consume_timestamp_ms: the time for ConsumeFrom.TIMESTAMP, epoch milliseconds. None for half an hour
+            before the consumer was created (consumeTimestamp).
+        allocate: the strategy that distributes queues among members (allocateMessageQueueStrategy).
+        rebalance_interval: seconds between two rebalances (rocketmq.client.rebalance.waitInterval). A change
+            reported by a broker starts one at once.
+        pull_hold: seconds for which a broker may hold a pull request while the queue has no new message
             (brokerSuspendMaxTimeMillis).
-        pull_timeout: seconds until a pull without an answer has failed (consumerTimeoutMillisWhenSuspend).
-        pull_max_idle_time: seconds after which a queue that should be pulled from, and is not, is pulled
-            anew (rocketmq.client.pull.pullMaxIdleTime).
-        trace: True sends a record of each message that is polled to RMQ_SYS_TRACE_TOPIC, in RocketMQ's own
-            format, in the background; a text names another topic for them (enableMsgTrace,
-            customizedTraceTopic).
-        close_timeout: seconds that closing may take.
+        pull_timeout: timeout of a pull request in seconds (consumerTimeoutMillisWhenSuspend).
+        pull_max_idle_time: seconds without a pull request after which a stalled pull loop is restarted
+            (rocketmq.client.pull.pullMaxIdleTime).
+        trace: True sends a trace record of each polled message to RMQ_SYS_TRACE_TOPIC, in RocketMQ's format
+            and in the background. A string names another topic (enableMsgTrace, customizedTraceTopic).
+        close_timeout: maximum seconds for closing.
     """
 
     group: str = attrs.field(converter=check_group)
@@ -55,9 +62,9 @@ class LitePullConsumerConfig:
     pull_threshold_for_queue: int = 1000
     pull_threshold_size_for_queue: int = 100 * 1024 * 1024
     consume_max_span: int = attrs.field(default=2000, validator=positive)
-    consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST, converter=consume_from)
+    consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST, converter=to_consume_from)
     consume_timestamp_ms: int | None = None
-    allocate: AllocateStrategy = attrs.field(default=allocate_averagely, validator=allocates)
+    allocate: AllocateStrategy = attrs.field(default=allocate_averagely, validator=check_allocate_strategy)
     rebalance_interval: float = 20.0
     pull_hold: float = 20.0
     pull_timeout: float = 30.0
@@ -66,10 +73,10 @@ class LitePullConsumerConfig:
     close_timeout: float = 5.0
 
     def __attrs_post_init__(self) -> None:
-        self.pulling()
+        self.pull_config()  # checks the fields that have no validator here
 
-    def pulling(self) -> PushConsumerConfig:
-        """Return the settings of the parts that pull, which a push consumer has too, and which it checks."""
+    def pull_config(self) -> PushConsumerConfig:
+        """Return the settings as AssignedQueues, which push consumers use too, takes them."""
         return PushConsumerConfig(
             group=self.group,
             commit_interval=self.auto_commit_interval,
@@ -89,7 +96,7 @@ class LitePullConsumerConfig:
 
 
 class LitePullConsumerOptions(ClientOptions, total=False):
-    """The fields of LitePullConsumerConfig but ``group``, and those of ClientConfig, as keyword arguments."""
+    """The fields of LitePullConsumerConfig except ``group``, and those of ClientConfig, as keywords."""
 
     auto_commit: bool
     auto_commit_interval: float

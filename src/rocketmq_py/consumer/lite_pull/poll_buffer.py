@@ -1,4 +1,4 @@
-"""What a lite pull consumer has pulled: it waits for a poll, is in its user's hands, and is done with."""
+"""Buffered messages of a lite pull consumer, until they are polled and acknowledged."""
 
 from __future__ import annotations
 
@@ -13,97 +13,102 @@ from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.message import ReceivedMessage
 
 Batch: TypeAlias = tuple[ProcessQueue, Sequence[ReceivedMessage]]
-"""Messages that were taken of one queue."""
+"""Messages taken from one ProcessQueue."""
 
 
 class PollBuffer:
-    """The queues that have something waiting, in turn. Java: ``consumeRequestCache``.
+    """The ProcessQueues with messages to poll, served round robin. Java: ``consumeRequestCache``.
 
-    What was handed out stays in the ProcessQueues, and holds their offsets back, until it is settled.
+    Polled messages stay in their ProcessQueue, whose offset they hold back, until they are acknowledged.
 
     Attributes:
-        total: the messages that are here, but for those of queues that are paused.
+        total: unacknowledged messages of all queues that are not paused.
     """
 
     def __init__(self) -> None:
         self.total: int = 0
         self._counted: dict[ProcessQueue, int] = {}
-        self._turns: deque[ProcessQueue] = deque()
-        self._in_hand: list[Batch] = []
+        self._ready: deque[ProcessQueue] = deque()
+        self._polled: list[Batch] = []
         self._changed = trio.lowlevel.ParkingLot()
 
-    def offer(self, process_queue: ProcessQueue) -> None:
-        """Have what waits in a queue taken in its turn."""
-        self.count(process_queue)
+    def add(self, process_queue: ProcessQueue) -> None:
+        """Add a queue that may have messages to poll, and wake up waiting polls."""
+        self.recount(process_queue)
         if not process_queue.offered and process_queue.waiting:
             process_queue.offered = True
-            self._turns.append(process_queue)
+            self._ready.append(process_queue)
         self.wake()
 
-    def count(self, process_queue: ProcessQueue) -> None:
-        """Count a queue's messages anew: there are others, or it has been paused or dropped."""
+    def recount(self, process_queue: ProcessQueue) -> None:
+        """Update ``total`` after a queue's messages have changed, or it was paused or dropped."""
         counts = not (process_queue.dropped or process_queue.paused)
-        now = len(process_queue) if counts else 0
-        self.total += now - self._counted.pop(process_queue, 0)
-        if now:
-            self._counted[process_queue] = now
+        count = len(process_queue) if counts else 0
+        self.total += count - self._counted.pop(process_queue, 0)
+        if count:
+            self._counted[process_queue] = count
 
     def wake(self) -> None:
-        """Have those who wait look again."""
+        """Wake up waiting polls."""
         self._changed.unpark_all()
 
-    async def changed(self) -> None:
-        """Wait until there may be something to take."""
+    async def wait(self) -> None:
+        """Wait until there may be messages to take."""
         await self._changed.park()
 
     def take(self, count: int) -> list[Batch]:
-        """Return the next messages, ``count`` at the most, those of each queue in their order.
+        """Take at most ``count`` messages. Those of each queue are in order.
 
-        A queue that is paused loses its turn with all that it has; offer it again when it no longer is.
+        Removes paused queues. Add a queue again when it is resumed.
         """
-        turns = self._turns
-        taken: list[Batch] = []
-        while turns and count > 0:
-            process_queue = turns.popleft()
+        ready = self._ready
+        batches: list[Batch] = []
+        while ready and count > 0:
+            process_queue = ready.popleft()
             process_queue.offered = False
             if process_queue.paused or process_queue.dropped:
                 continue
             messages = process_queue.take_several(count)
             if messages:
-                taken.append((process_queue, messages))
+                batches.append((process_queue, messages))
                 count -= len(messages)
             if process_queue.waiting:
                 process_queue.offered = True
-                turns.append(process_queue)
-        return taken
+                ready.append(process_queue)
+        return batches
 
-    async def hand_out(
-        self, taken: Sequence[Batch], hooks: ConsumerHooks, seconds: float
+    async def deliver(
+        self, batches: Sequence[Batch], hooks: ConsumerHooks, seconds: float
     ) -> list[ReceivedMessage]:
-        """Call the hooks for what was just taken, after so many seconds; return what the user gets.
+        """Call the hooks for messages that were just taken, and return the messages for the user.
 
-        Until then nobody can settle it. When cancelled, the messages wait again, before those that follow.
+        When cancelled, the messages are put back in front of those that follow them.
+
+        Args:
+            batches: the messages. They can be acknowledged once this has returned.
+            hooks: the hooks to call.
+            seconds: how long the poll has waited.
         """
-        messages = [message for _, batch in taken for message in batch]
+        messages = [message for _, batch in batches for message in batch]
         if messages and hooks.all:
-            queues = [process_queue.queue for process_queue, batch in taken for _ in batch]
+            queues = [process_queue.queue for process_queue, batch in batches for _ in batch]
             try:
-                messages = await hooks.received(messages, queues, seconds)
+                messages = await hooks.call_for_received(messages, queues, seconds)
             except BaseException:
-                for process_queue, batch in taken:
+                for process_queue, batch in batches:
                     process_queue.put_back_first(batch)
-                    self.offer(process_queue)
+                    self.add(process_queue)
                 raise
-        self._in_hand += taken
+        self._polled += batches
         return messages
 
-    def settle(self) -> bool:
-        """Be done with everything that was handed out; return whether there was anything."""
-        in_hand = self._in_hand
-        if not in_hand:
+    def acknowledge(self) -> bool:
+        """Acknowledge all polled messages. Returns whether there were any."""
+        polled = self._polled
+        if not polled:
             return False
-        self._in_hand = []
-        for process_queue, messages in in_hand:
+        self._polled = []
+        for process_queue, messages in polled:
             process_queue.remove_all(messages)
-            self.count(process_queue)
+            self.recount(process_queue)
         return True

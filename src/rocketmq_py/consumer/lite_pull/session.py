@@ -1,4 +1,4 @@
-"""The background tasks of a lite pull consumer, from its beginning to its end."""
+"""The background tasks of a lite pull consumer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
-from rocketmq_py.consumer.group.counters import Statistics
 from rocketmq_py.consumer.group.membership import COMMIT_SHARE, DRAIN_SHARE, Membership
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
+from rocketmq_py.consumer.group.statistics import ConsumerCounters
 from rocketmq_py.consumer.group.subscriptions import Subscriptions
 from rocketmq_py.consumer.lite_pull.assignment import Assignment
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig
@@ -20,17 +20,17 @@ from rocketmq_py.remoting.running import open_nursery
 
 
 class LitePullSession:
-    """Has the background tasks of a lite pull consumer, and joins its group when something is subscribed.
+    """Runs the background tasks of a lite pull consumer, and joins its group at the first subscription.
 
     Args:
-        client: what it talks through.
+        client: sends the requests.
         config: the consumer's settings.
-        subscriptions: what is subscribed, by topic; may change.
-        queues: what is shared out.
-        statistics: how it is doing.
+        subscriptions: the current subscriptions by topic.
+        queues: the assigned queues.
+        statistics: the consumer's counters.
 
     Attributes:
-        join: makes it a member of the group, as Membership has it.
+        join: joins the group. See Membership.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class LitePullSession:
         config: LitePullConsumerConfig,
         subscriptions: Subscriptions,
         queues: Assignment,
-        statistics: Statistics,
+        statistics: ConsumerCounters,
     ) -> None:
         self._client = client
         self._config = config
@@ -68,19 +68,20 @@ class LitePullSession:
         self._ended: trio.Event | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Pull, share out and commit until :meth:`leave`, or until cancelled; then commit and leave.
+        """Pull, rebalance and commit until :meth:`leave` is called or the task is cancelled.
 
-        The leaving is shielded from a cancellation and takes part of ``close_timeout`` at the most.
+        Then commits the offsets and leaves the group. This is shielded from cancellation, and bounded by a
+        share of ``close_timeout``.
         """
         self._ended = ended = trio.Event()
         forget_routes = self._client.on_route(self._rebalancer.route_changed)
         try:
             async with open_nursery() as nursery:
                 self._queues.open(nursery)
-                nursery.start_soon(self._share_out)
-                nursery.start_soon(self._membership.keep_checking)
+                nursery.start_soon(self._rebalance)
+                nursery.start_soon(self._membership.keep_comparing_subscriptions)
                 nursery.start_soon(self._check_sql_filters)
-                nursery.start_soon(self._queues.commit_now_and_then)
+                nursery.start_soon(self._queues.commit_periodically)
                 nursery.start_soon(self._queues.look_for_progress)
                 broker_requests = BrokerRequests(
                     self._client,
@@ -97,36 +98,36 @@ class LitePullSession:
                     queues=self._queues.infos.infos,
                     offsets=self._queues.infos.offsets,
                 )
-                with broker_requests.answers():
+                with broker_requests.serve():
                     task_status.started()
                     await self._stopping.wait()
                 nursery.cancel_scope.cancel()
         finally:
             forget_routes()
-            # No handlers have to end: commits have their time as well.
+            # There are no handlers to drain, so the commits get the drain share of the time too.
             await self._membership.leave(
                 self._config.close_timeout, self._queues.leave, finish_share=DRAIN_SHARE + COMMIT_SHARE
             )
             ended.set()
 
     def subscription_changed(self, topic: str) -> None:
-        """Have brokers told, and queues shared out, at once: the topic is subscribed otherwise."""
+        """Apply a changed subscription: restart its pull requests, send a heartbeat and rebalance."""
         self._queues.pull_anew(topic)
         self._rebalancer.announce()
 
     async def leave(self) -> None:
-        """End :meth:`run` if it has begun, and return when it has ended."""
+        """Stop :meth:`run` if it was started, and wait until it has ended."""
         if self._ended is not None:
             self._stopping.set()
             await self._ended.wait()
 
-    async def _share_out(self) -> None:
+    async def _rebalance(self) -> None:
         await self._membership.joined.wait()
         await self._rebalancer.run()
 
     async def _check_sql_filters(self) -> None:
         while True:
             try:
-                await self._subscriptions.keep_checked()
+                await self._subscriptions.keep_checking_filters()
             except SqlFilterRefusedError:
-                self._queues.buffer.wake()  # whoever polls is told
+                self._queues.buffer.wake()  # a waiting poll raises the error

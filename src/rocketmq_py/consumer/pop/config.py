@@ -8,7 +8,7 @@ import attrs
 
 from rocketmq_py.arguments import flag, not_negative, positive
 from rocketmq_py.client.config import ClientOptions, trace_topic
-from rocketmq_py.consumer.config import DEFAULT_RECONSUME_TIMES, ConsumeFrom, consume_from
+from rocketmq_py.consumer.config import DEFAULT_RECONSUME_TIMES, ConsumeFrom, to_consume_from
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group
 
@@ -39,7 +39,7 @@ class PopConsumerConfig:
     max_reconsume_times: int = attrs.field(default=DEFAULT_RECONSUME_TIMES, validator=not_negative)
     orderly: bool = attrs.field(default=False, validator=flag)
     consume_from: ConsumeFrom = attrs.field(
-        default=ConsumeFrom.LAST, converter=consume_from, validator=_first_or_last
+        default=ConsumeFrom.LAST, converter=to_consume_from, validator=_first_or_last
     )
     trace: bool | str = attrs.field(default=False, validator=trace_topic)
     close_timeout: float = attrs.field(default=5.0, validator=positive)

@@ -16,9 +16,9 @@ from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import ConsumeFrom
+from rocketmq_py.consumer.group.broker_queries import query_lag
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import GroupConsumer
-from rocketmq_py.consumer.group.lag import ask_lag
 from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pop.brokers import TURN_SECONDS, PopTargets
@@ -158,7 +158,7 @@ class PopConsumer(GroupConsumer):
             now = trio.current_time()
             if messages and self._hooks.all:
                 queues = [message.queue for message in messages]
-                return await self._hooks.received(messages, queues, now - began)
+                return await self._hooks.call_for_received(messages, queues, now - began)
             if messages or deadline - now < LAST_MOMENT_SECONDS:
                 return messages
             if hold:  # a broker that does not hold pops answers at once, and shall not be asked without end
@@ -262,12 +262,12 @@ class PopConsumer(GroupConsumer):
 
     async def _wanted(self, topic: str | None) -> Mapping[str, SubscriptionData]:
         """Return the subscriptions of a topic, or of all: those of now, for one call."""
-        subscribed = self._subscriptions.wanted
+        subscribed = self._subscriptions.topics
         topics = subscribed if topic is None else [topic]
         if not topics or topics[0] not in subscribed:
             what = "nothing is" if topic is None else f"topic {topic!r} is not"
             raise ConfigurationError(f"{what} subscribed: call subscribe() before receive()")
-        unsettled = await self._subscriptions.check(topics)
+        unsettled = await self._subscriptions.check_filters(topics)
         accepted = {each: self._subscriptions[each] for each in topics if each in self._subscriptions}
         if not accepted and unsettled:
             raise next(iter(unsettled.values()))
@@ -324,7 +324,7 @@ class PopConsumer(GroupConsumer):
         self._check_open()
         routes = [await self.client.routes.get(topic) for topic in self._subscriptions]
         brokers, group = self.client.brokers, self.config.group
-        return await ask_lag(
+        return await query_lag(
             self.client,
             [queue for route in routes for queue in route.read_queues],
             partial(brokers.committed_offset, group, zero_if_new=False),
@@ -338,7 +338,7 @@ class PopConsumer(GroupConsumer):
 
     async def _be_member(self, *, task_status: trio.TaskStatus[None]) -> None:
         self._membership.join()
-        self.nursery.start_soon(self._membership.keep_checking)
+        self.nursery.start_soon(self._membership.keep_comparing_subscriptions)
         try:
             with BrokerRequests(
                 self.client,
@@ -347,7 +347,7 @@ class PopConsumer(GroupConsumer):
                 properties={"maxReconsumeTimes": str(self.config.max_reconsume_times)},
                 statistics=self._statistics,
                 nursery=self.nursery,
-            ).answers():
+            ).serve():
                 task_status.started()
                 await self._stopping.wait()
         finally:

@@ -8,7 +8,7 @@ import attrs
 
 from rocketmq_py import properties as names
 from rocketmq_py.client.namespace import Namespace
-from rocketmq_py.consumer.group.counters import TopicCounts
+from rocketmq_py.consumer.group.statistics import TopicCounters
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.bodies import BatchAck, SubscriptionData, bits_of
@@ -113,7 +113,7 @@ def triage(
     return sorted_out
 
 
-def count_popped(counts: TopicCounts, popped: Collection[PoppedMessage], seconds: float) -> None:
+def count_popped(counts: TopicCounters, popped: Collection[PoppedMessage], seconds: float) -> None:
     """Count what a pop brought, which took so many seconds."""
     counts.pulls += 1
     counts.pulled += len(popped)

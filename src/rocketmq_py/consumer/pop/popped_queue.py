@@ -8,7 +8,7 @@ from typing import Final, cast
 
 import trio
 
-from rocketmq_py.consumer.group.counters import TopicCounts
+from rocketmq_py.consumer.group.statistics import TopicCounters
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -33,7 +33,7 @@ class PoppedQueue(MessageBuffer):
     may_wait = False  # here it can be seen when their time is over
 
     def __init__(
-        self, queue: MessageQueue, counts: TopicCounts, done: Callable[[PoppedMessage], None]
+        self, queue: MessageQueue, counts: TopicCounters, done: Callable[[PoppedMessage], None]
     ) -> None:
         super().__init__(queue, counts)
         self._done = done

@@ -9,7 +9,7 @@ from typing import Final
 import trio
 
 from rocketmq_py.client.retry_log import RetryLogs
-from rocketmq_py.consumer.group.results import DEAD_LETTER, FIRST_DELAY_LEVEL
+from rocketmq_py.consumer.group.handler_results import DEAD_LETTER, FIRST_DELAY_LEVEL
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.requests import PopRequests
 from rocketmq_py.errors import RocketMQError

@@ -12,8 +12,7 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig
-from rocketmq_py.consumer.group.counters import Statistics, epoch_ms
-from rocketmq_py.consumer.group.statistics import QueueStatistics
+from rocketmq_py.consumer.group.statistics import ConsumerCounters, QueueStatistics, epoch_ms
 from rocketmq_py.consumer.pop.popped_queue import PoppedQueue
 from rocketmq_py.consumer.pop.push_loop import PopLoop
 from rocketmq_py.consumer.pop.push_outcomes import PopOutcomes
@@ -48,7 +47,7 @@ class PoppedQueues:
         client: Client,
         config: PushConsumerConfig,
         subscriptions: Mapping[str, SubscriptionData],
-        statistics: Statistics,
+        statistics: ConsumerCounters,
     ) -> None:
         self._client = client
         self._config = config

@@ -11,7 +11,7 @@ import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.codes import V5_0_0_SNAPSHOT, ResponseCode
-from rocketmq_py.consumer.group.results import DEAD_LETTER
+from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.consumer.pop.messages import (
     PoppedMessage,
     batch_acks,
@@ -163,7 +163,7 @@ class PopRequests:
         address = client.routes.broker_address(broker_name)
         connection = await client.connections.get_before(address, deadline)
         # Its answer tells the broker's version.
-        await client.heartbeats.ensure_heard(connection, timeout=max(deadline - trio.current_time(), 0.0))
+        await client.heartbeats.ensure_current(connection, timeout=max(deadline - trio.current_time(), 0.0))
         if connection.peer_version < V5_0_0_SNAPSHOT:
             raise UnsupportedByBrokerError(
                 f"{address} is older than 5.0 and knows no pop; consume from it with a PushConsumer"

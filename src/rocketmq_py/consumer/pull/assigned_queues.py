@@ -16,11 +16,10 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
-from rocketmq_py.consumer.group.assignment_listener import AssignmentListener, tell
-from rocketmq_py.consumer.group.counters import SAMPLE_SECONDS, Statistics, epoch_ms
-from rocketmq_py.consumer.group.offset_store import OffsetStore
-from rocketmq_py.consumer.group.queue_locks import Lock, QueueLocks
-from rocketmq_py.consumer.group.statistics import QueueStatistics
+from rocketmq_py.consumer.group.assignment_listener import AssignmentListener, notify_listener
+from rocketmq_py.consumer.group.offset_commits import OffsetStore
+from rocketmq_py.consumer.group.queue_locks import QueueLock, QueueLocks
+from rocketmq_py.consumer.group.statistics import SAMPLE_SECONDS, ConsumerCounters, QueueStatistics, epoch_ms
 from rocketmq_py.consumer.pull.loop_table import LoopTable, start
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
@@ -67,7 +66,7 @@ class AssignedQueues:
         *,
         begin_at: Callable[[MessageQueue], Awaitable[int]],
         limits: Callable[[int], FlowLimits] | None = None,
-        statistics: Statistics | None = None,
+        statistics: ConsumerCounters | None = None,
         on_dropped: Callable[[ProcessQueue], None] | None = None,
         listener: AssignmentListener | None = None,
     ) -> None:
@@ -75,7 +74,7 @@ class AssignedQueues:
         self._config = config
         self._subscriptions = subscriptions
         self._offsets = offsets
-        self._statistics = statistics or Statistics()
+        self._statistics = statistics or ConsumerCounters()
         self._begin_at = begin_at
         self._on_dropped = on_dropped
         self._listener = listener
@@ -133,7 +132,7 @@ class AssignedQueues:
                 if may_commit:
                     self._offsets.update(queue, offset)
                     moved.append(queue)
-        await self._offsets.confirm(moved)
+        await self._offsets.commit_and_wait(moved)
 
     async def look_for_progress(self) -> None:
         """Note every now and then which queues are being got on with, until cancelled."""
@@ -151,7 +150,7 @@ class AssignedQueues:
         process_queue, lock = loop.process_queue, loop.lock
         return QueueStatistics(
             state=loop.state,
-            committed=self._offsets.written(loop.queue),
+            committed=self._offsets.last_committed(loop.queue),
             handled_to=None if process_queue is None else process_queue.safe_offset,
             pulled_to=None if process_queue is None else process_queue.next_offset,
             end=loop.end,
@@ -185,7 +184,8 @@ class AssignedQueues:
         for loop in revoked:
             loop.drop()
         if self._listener is not None:
-            await tell(self._listener.on_revoked, self._config.group, revoked)
+            lost = [loop.queue for loop in revoked]
+            await notify_listener(self._listener.on_revoked, self._config.group, lost)
         self._loops.remove(revoked)
         kept = self._loops.of_topic(topic)
         acquired = self._loops.add(topic, wanted, self._make_loop)
@@ -200,7 +200,8 @@ class AssignedQueues:
         async with open_nursery() as nursery:  # a slow broker shall not hold up the queues of the others
             nursery.start_soon(self._commit_revoked, revoked)
             if self._listener is not None:
-                await tell(self._listener.on_assigned, self._config.group, acquired)
+                new = [loop.queue for loop in acquired]
+                await notify_listener(self._listener.on_assigned, self._config.group, new)
             start(acquired, self._nursery)
 
     async def leave(self) -> None:
@@ -225,14 +226,14 @@ class AssignedQueues:
                 for of_broker in by_broker.values():
                     nursery.start_soon(self._leave_in_order, of_broker)
         else:
-            await self._offsets.confirm()
+            await self._offsets.commit_and_wait()
 
     async def _tell_at_the_end(self, listener: AssignmentListener) -> None:
         """Tell the listener that there are no queues any more; the other half of the time is the commits'."""
         self.is_leaving = True
         try:
             with trio.move_on_at((trio.current_time() + trio.current_effective_deadline()) / 2) as scope:
-                await tell(listener.on_revoked, self._config.group, list(self))
+                await notify_listener(listener.on_revoked, self._config.group, [loop.queue for loop in self])
         finally:
             self.is_leaving = False
         if scope.cancelled_caught:
@@ -240,7 +241,7 @@ class AssignedQueues:
 
     async def _leave_in_order(self, loops: Collection[PullLoop]) -> None:
         # First the offsets: whoever gets the locks begins there.
-        await self._offsets.confirm([loop.queue for loop in loops])
+        await self._offsets.commit_and_wait([loop.queue for loop in loops])
         await self._locks.release(
             [loop.lock for loop in loops if loop.lock is not None and not loop.lock.busy]
         )
@@ -268,17 +269,17 @@ class AssignedQueues:
             elif (offset := loop.safe_offset) is not None:
                 self._offsets.update(loop.queue, offset)
         out_of_order = [loop.queue for loop in loops if loop.lock is None]
-        await self._offsets.write(out_of_order)
+        await self._offsets.commit(out_of_order)
         for queue in out_of_order:
             self._offsets.forget(queue)
 
-    async def _release_in_order(self, loop: PullLoop, lock: Lock) -> None:
+    async def _release_in_order(self, loop: PullLoop, lock: QueueLock) -> None:
         """Release the lock of a queue when what is being handled of it is done with, and committed."""
-        await self._locks.until_free(lock)
+        await self._locks.wait_until_idle(lock)
         offset = loop.safe_offset
         if offset is not None:
             self._offsets.update(loop.queue, offset)
-            await self._offsets.confirm([loop.queue])
+            await self._offsets.commit_and_wait([loop.queue])
         await self._locks.release([lock])
         self._offsets.forget(loop.queue)
         del self._releasing[loop.queue]
@@ -287,12 +288,12 @@ class AssignedQueues:
     def _make_loop(self, queue: MessageQueue) -> PullLoop:
         config, client = self._config, self._client
         subscribed = self._subscriptions[queue.topic]
-        lock: Lock | None = None
+        lock: QueueLock | None = None
         begin: Callable[[], Awaitable[int]] = partial(self._begin_at, queue)
         if config.orderly and config.broadcasting:
-            lock = Lock(queue, held_until=math.inf)  # it only keeps calls one after the other
+            lock = QueueLock(queue, held_until=math.inf)  # it only keeps calls one after the other
         elif config.orderly:
-            lock = Lock(queue, interval=config.lock_interval, life=config.lock_max_live_time)
+            lock = QueueLock(queue, interval=config.lock_interval, max_live_time=config.lock_max_live_time)
             begin = partial(self._begin_in_order, lock)
         loop = PullLoop(
             QueuePuller(
@@ -306,7 +307,7 @@ class AssignedQueues:
             partial(self._limits_of, queue.topic),
             subscription=lambda: self._subscriptions.get(queue.topic, subscribed),
             start=begin,
-            may_commit=partial(self._offsets.has_entry, queue),
+            may_commit=partial(self._offsets.may_commit_by_pull, queue),
             deliver=self._deliver,
             invalidate_route=partial(client.routes.invalidate, queue.topic),
             retry_log=self._retry_logs.of(queue.broker_name),
@@ -317,10 +318,10 @@ class AssignedQueues:
         )
         if lock is not None:
             lock.on_lost = partial(self._begin_again, loop)
-            lock.on_held = partial(self._deliver_process_queue, loop)
+            lock.on_acquired = partial(self._deliver_process_queue, loop)
         return loop
 
-    async def _begin_in_order(self, lock: Lock) -> int:
+    async def _begin_in_order(self, lock: QueueLock) -> int:
         while lock.queue in self._releasing:
             await self._released.park()
         await self._locks.acquire(lock)

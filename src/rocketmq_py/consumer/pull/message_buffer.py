@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from rocketmq_py.consumer.group.counters import TopicCounts
+from rocketmq_py.consumer.group.statistics import TopicCounters
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 
@@ -31,9 +31,9 @@ class MessageBuffer:
 
     may_wait = True
 
-    def __init__(self, queue: MessageQueue, counts: TopicCounts | None = None) -> None:
+    def __init__(self, queue: MessageQueue, counts: TopicCounters | None = None) -> None:
         self.queue: MessageQueue = queue
-        self.counts: TopicCounts = counts or TopicCounts()
+        self.counts: TopicCounters = counts or TopicCounters()
         self.dropped: bool = False
         self.paused: bool = False
         self.offered: bool = False

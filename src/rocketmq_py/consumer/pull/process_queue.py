@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from rocketmq_py.consumer.group.counters import TopicCounts
-from rocketmq_py.consumer.group.queue_locks import Lock
+from rocketmq_py.consumer.group.queue_locks import QueueLock
+from rocketmq_py.consumer.group.statistics import TopicCounters
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
@@ -36,11 +36,11 @@ class ProcessQueue(MessageBuffer):
         self,
         queue: MessageQueue,
         next_offset: int,
-        lock: Lock | None = None,
-        counts: TopicCounts | None = None,
+        lock: QueueLock | None = None,
+        counts: TopicCounters | None = None,
     ) -> None:
         super().__init__(queue, counts)
-        self.lock: Lock | None = lock
+        self.lock: QueueLock | None = lock
         self.uncommitted: list[ReceivedMessage] = []
         self.next_offset: int = next_offset
         self.size: int = 0

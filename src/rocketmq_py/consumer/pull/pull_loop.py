@@ -13,10 +13,9 @@ import trio
 from rocketmq_py import properties as names
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.consumer.config import FlowLimits
-from rocketmq_py.consumer.group.counters import TopicCounts
-from rocketmq_py.consumer.group.pop_retry_topics import original_topic
-from rocketmq_py.consumer.group.queue_locks import Lock
-from rocketmq_py.consumer.group.statistics import PullState
+from rocketmq_py.consumer.group.queue_locks import QueueLock
+from rocketmq_py.consumer.group.statistics import PullState, TopicCounters
+from rocketmq_py.consumer.group.subscriptions import original_topic
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, flow_of
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.queue_puller import Pulled, QueuePuller
@@ -67,8 +66,8 @@ class PullLoop:
         deliver: Callable[[ProcessQueue], None],
         invalidate_route: Callable[[], None],
         retry_log: RetryLog,
-        lock: Lock | None = None,
-        counts: TopicCounts | None = None,
+        lock: QueueLock | None = None,
+        counts: TopicCounters | None = None,
         on_set_back: Callable[[], None] = lambda: None,
         on_dropped: Callable[[ProcessQueue], None] | None = None,
     ) -> None:
@@ -94,7 +93,7 @@ class PullLoop:
             is_quiet=self._is_retry,  # brokers create a group's retry topic when they first hear of the group
         )
         self._paused = False
-        self._counts = counts or TopicCounts()
+        self._counts = counts or TopicCounters()
         self._begin_at: int | None = None
         self.asked_at: float = -math.inf
         self._scope = trio.CancelScope()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocketmq_py.client.client import Client
-from rocketmq_py.consumer.group.counters import epoch_ms
+from rocketmq_py.consumer.group.statistics import epoch_ms
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.message import MessageQueue
@@ -48,7 +48,7 @@ class QueueInfos:
             transaction_msg_max_offset=uncommitted[-1].queue_offset if uncommitted else 0,
             transaction_msg_count=len(uncommitted),
             locked=lock is not None and lock.is_held,
-            last_lock_timestamp=0 if lock is None else self._ms(lock.got_at),
+            last_lock_timestamp=0 if lock is None else self._ms(lock.locked_at),
             dropped=process_queue.dropped,
             last_pull_timestamp=self._ms(loop.asked_at),
             last_consume_timestamp=self._ms(self._queues.consumed_at(loop)),

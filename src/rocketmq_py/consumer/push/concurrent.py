@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 import trio
 
 from rocketmq_py.client.user_calls import raise_without_failures
+from rocketmq_py.consumer.group.handler_results import ConsumeLater, check_result
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
-from rocketmq_py.consumer.group.results import ConsumeLater, check_result
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
 from rocketmq_py.consumer.push.handler_failures import (

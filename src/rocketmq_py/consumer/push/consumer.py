@@ -13,7 +13,7 @@ from rocketmq_py.arguments import check_instance, check_instances, check_integer
 from rocketmq_py.callables import check_methods
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.consumer.config import HALF_AN_HOUR_MS, PushConsumerConfig, PushConsumerOptions
+from rocketmq_py.consumer.config import DEFAULT_TIMESTAMP_AGE_MS, PushConsumerConfig, PushConsumerOptions
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.push.invoker import Handler, check_handler
@@ -129,7 +129,7 @@ class PushConsumer(GroupConsumer):
         if self._session is not None:
             raise ConfigurationError("this PushConsumer runs already")
         check_handler(handle, in_lists=self.config.batch_size is not None)
-        if self._subscriptions.wanted in ([], [retry_topic(self.config.group)]):
+        if self._subscriptions.topics in ([], [retry_topic(self.config.group)]):
             logger.warning(
                 "group %s runs with nothing subscribed: no message comes until subscribe() is called",
                 self.config.group,
@@ -140,7 +140,7 @@ class PushConsumer(GroupConsumer):
             return
         timestamp_ms = self.config.consume_timestamp_ms
         if timestamp_ms is None:
-            timestamp_ms = self._made_ms - HALF_AN_HOUR_MS
+            timestamp_ms = self._made_ms - DEFAULT_TIMESTAMP_AGE_MS
         session = Session(
             self.client, self.config, self._subscriptions, timestamp_ms, handle,
             hooks=self._hooks, statistics=self._statistics, listener=self._assignment_listener,
@@ -197,7 +197,7 @@ class PushConsumer(GroupConsumer):
         check_instance(queue, "queue", MessageQueue)
         return await self._running().committed(queue)
 
-    def _consumed(self) -> Session | None:
+    def _consumer_queues(self) -> Session | None:
         return self._session
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import trio
 
 from rocketmq_py.consumer.config import PushConsumerConfig
-from rocketmq_py.consumer.group.results import (
+from rocketmq_py.consumer.group.handler_results import (
     CommitOffset,
     ConsumeLater,
     ConsumeResult,

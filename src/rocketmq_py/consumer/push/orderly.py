@@ -12,8 +12,8 @@ import trio
 
 from rocketmq_py.client.user_calls import raise_without_failures
 from rocketmq_py.consumer.config import DEFAULT_RECONSUME_TIMES
+from rocketmq_py.consumer.group.handler_results import CommitOffset, RollbackOffset, Suspend, check_result
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
-from rocketmq_py.consumer.group.results import CommitOffset, RollbackOffset, Suspend, check_result
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
 from rocketmq_py.consumer.push.handler_failures import (
@@ -116,7 +116,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
                 if self._closed:
                     self._look_whether_all_is_done()
                 if not self._invoker.abandoned:  # else it may be making use of the lock still
-                    lock.free()
+                    lock.mark_idle()
             if is_timed:
                 is_timed = False
                 buffer.counts.calls += 1
@@ -131,7 +131,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         """Have what follows in a queue handed out, after ``pause`` seconds if there is to be a pause."""
         if buffer.dropped:
             assert buffer.lock is not None
-            buffer.lock.on_held()  # if the queue is consumed anew here, that has waited for this call
+            buffer.lock.on_acquired()  # if the queue is consumed anew here, that has waited for this call
         elif pause is not None:
             self._nursery.start_soon(self._rest, buffer, pause)
         elif buffer.waiting and not self._closed:

@@ -10,7 +10,7 @@ from typing import Final
 from rocketmq_py import properties as names
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLogs
-from rocketmq_py.consumer.group.results import DEAD_LETTER, FIRST_DELAY_LEVEL
+from rocketmq_py.consumer.group.handler_results import DEAD_LETTER, FIRST_DELAY_LEVEL
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MAX_DELAY_LEVEL, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.names import retry_topic

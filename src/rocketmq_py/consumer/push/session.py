@@ -12,18 +12,16 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import PushConsumerConfig
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
+from rocketmq_py.consumer.group.broker_queries import query_lag
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
-from rocketmq_py.consumer.group.counters import Statistics
+from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
-from rocketmq_py.consumer.group.lag import ask_lag
-from rocketmq_py.consumer.group.local_offset_store import LocalOffsetStore, default_folder, offsets_path
+from rocketmq_py.consumer.group.local_offset_commits import LocalOffsetStore, default_folder, offsets_path
 from rocketmq_py.consumer.group.membership import DRAIN_SHARE, Membership
-from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore, starting_offset
-from rocketmq_py.consumer.group.pop_retry_topics import retries_of
+from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, starting_offset
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
-from rocketmq_py.consumer.group.results import DEAD_LETTER
-from rocketmq_py.consumer.group.statistics import QueueStatistics
-from rocketmq_py.consumer.group.subscriptions import Subscriptions
+from rocketmq_py.consumer.group.statistics import ConsumerCounters, QueueStatistics
+from rocketmq_py.consumer.group.subscriptions import Subscriptions, pop_retry_topic_of
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.push_queues import PoppedQueues
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
@@ -68,7 +66,7 @@ class Session:
         handle: Handler,
         *,
         hooks: ConsumerHooks,
-        statistics: Statistics,
+        statistics: ConsumerCounters,
         listener: AssignmentListener | None,
     ) -> None:
         self._client = client
@@ -121,9 +119,9 @@ class Session:
         shielded from the cancellation and takes part of ``close_timeout`` at the most.
         """
         try:
-            self._membership.check_free()
+            self._membership.check_sole_member()
             with self._checking:
-                await self._subscriptions.check()
+                await self._subscriptions.check_filters()
             await self._offsets.open()
             try:
                 await self._be_member()
@@ -156,7 +154,7 @@ class Session:
     def subscription_changed(self, topic: str) -> None:
         """Have brokers told, and the topic pulled anew: something else of it is wanted, or nothing."""
         if topic not in self._subscriptions:
-            self._subscriptions.remove(retries_of(topic, self._config.group, self._client.namespace))
+            self._subscriptions.remove(pop_retry_topic_of(topic, self._config.group, self._client.namespace))
         self._queues.pull_anew(topic)
         self.rebalancer.announce()
 
@@ -171,7 +169,7 @@ class Session:
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return where the group goes on in a queue, as it was last written."""
-        return await self._offsets.committed(queue)
+        return await self._offsets.query_committed(queue)
 
     def statistics(self) -> dict[MessageQueue, QueueStatistics]:
         """Return how far this member is in each queue."""
@@ -180,7 +178,7 @@ class Session:
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Ask the brokers how far the group is behind in each of this member's queues."""
         queues = {*self._pulled(), *await self._popped.read_queues()}
-        return await ask_lag(self._client, queues, self._offsets.committed)
+        return await query_lag(self._client, queues, self._offsets.query_committed)
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from ``offset`` in a queue that this member has."""
@@ -204,8 +202,8 @@ class Session:
                 self._queues.open(background, dispatch.offer)
                 self._popped.open(background, handlers, dispatch.offer)
                 background.start_soon(self.rebalancer.run)
-                background.start_soon(self._membership.keep_checking)
-                background.start_soon(self._subscriptions.keep_checked)
+                background.start_soon(self._membership.keep_comparing_subscriptions)
+                background.start_soon(self._subscriptions.keep_checking_filters)
                 background.start_soon(self._commit_now_and_then)
                 background.start_soon(self._queues.look_for_progress)
                 infos = QueueInfos(self._client, self._queues)
@@ -222,7 +220,7 @@ class Session:
                     reset=self._queues.go_on_from,
                     consume=partial(consume_directly, invoker, config),
                 )
-                with broker_requests.answers():
+                with broker_requests.serve():
                     await self._stopping.wait()
                 background.cancel_scope.cancel()
             with trio.move_on_after(close_timeout * DRAIN_SHARE):
@@ -265,7 +263,7 @@ class Session:
     def _assign_popped(self, topic: str, queues: Collection[MessageQueue]) -> None:
         """Pop from these queues; without any, pull what was popped before and comes again."""
         if not topic.startswith(RETRY_PREFIX):
-            retries = retries_of(topic, self._config.group, self._client.namespace)
+            retries = pop_retry_topic_of(topic, self._config.group, self._client.namespace)
             if queues:
                 self._subscriptions.remove(retries)
             elif topic in self._subscriptions and retries not in self._subscriptions:
@@ -288,7 +286,7 @@ class Session:
         while True:
             await trio.sleep(pause)
             self._queues.note_offsets()
-            await self._offsets.write()
+            await self._offsets.commit()
             pause = self._config.commit_interval
 
 

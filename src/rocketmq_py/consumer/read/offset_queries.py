@@ -10,7 +10,7 @@ from rocketmq_py.arguments import check_instance, check_integer, wrong_type
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.routes import Route
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.consumer.group.map_over_brokers import map_over_brokers
+from rocketmq_py.consumer.group.broker_queries import map_over_brokers
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller
 from rocketmq_py.consumer.read.range import Bounds, QueueRange, first_at
 from rocketmq_py.consumer.read.stream import READER_GROUP, TIMEOUT_SECONDS

@@ -19,7 +19,7 @@ from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.member import Member
-from rocketmq_py.client.users_topics import users_topics
+from rocketmq_py.client.namespace import users_topics
 from rocketmq_py.consumer.group.subscriptions import subscription_of
 from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS, find_by_key, find_by_unique_id, view
 from rocketmq_py.consumer.read.offset_queries import check_offsets, commit, committed, offsets_at, offsets_of

@@ -15,7 +15,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.client.routes import Route
-from rocketmq_py.consumer.group.map_over_brokers import map_over_brokers
+from rocketmq_py.consumer.group.broker_queries import map_over_brokers
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
 from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller

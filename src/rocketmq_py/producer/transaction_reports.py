@@ -1,4 +1,4 @@
-"""Telling brokers what became of transactions."""
+"""Reports the outcomes of transactions to brokers (END_TRANSACTION)."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _ON_WIRE = {
 }
 
 
-class TransactionEnder:
-    """Tells brokers the ends of one producer's transactions. Java: ``DefaultMQProducerImpl.endTransaction``.
+class TransactionReporter:
+    """Reports the outcomes of a producer's transactions. Java: ``DefaultMQProducerImpl.endTransaction``.
 
     Args:
-        client: routes and connections.
+        client: provides routes and connections.
         config: the producer's settings.
-        hooks: what is called around each.
+        hooks: called before and after each report.
 
     Attributes:
-        told: how often a broker was told which state.
-        failed: how often one could not be told.
+        reported: the number of reports that were written, by state.
+        failed: the number of reports that could not be written.
     """
 
     def __init__(self, client: Client, config: ProducerConfig, hooks: Hooks) -> None:
@@ -45,13 +45,14 @@ class TransactionEnder:
         self._config = config
         self._hooks = hooks
         self._retry_logs = RetryLogs(logger, "transaction outcome report", "broker", group=config.group)
-        self.told: Counter[TransactionState] = Counter()
+        self.reported: Counter[TransactionState] = Counter()
         self.failed: int = 0
 
-    async def tell(self, half: HalfMessage, state: TransactionState) -> RocketMQError | None:
-        """Tell the broker, which does not answer. What is wrong is logged and returned: it will ask.
+    async def report(self, half: HalfMessage, state: TransactionState) -> RocketMQError | None:
+        """Report an outcome. The broker does not answer.
 
-        When cancelled, the broker may not have been told.
+        An error is logged and returned. The broker will check back. If cancelled, the report may not have
+        been sent.
         """
         context = self._context(half, state)
         await self._hooks.before_end_transaction(context)
@@ -61,14 +62,13 @@ class TransactionEnder:
         except RocketMQError as failure:
             error = context.error = failure
             self.failed += 1
-            # The broker will check back.
             self._retry_logs.failed(
                 half.broker_name, failure,
                 topic=half.message.topic, transaction=half.message_id, outcome=state.value,
             )  # fmt: skip
         else:
             self._retry_logs.succeeded(half.broker_name)
-            self.told[state] += 1
+            self.reported[state] += 1
         await self._hooks.after_end_transaction(context)
         return error
 
@@ -81,15 +81,15 @@ class TransactionEnder:
             commit_or_rollback=_ON_WIRE[state],
             msg_id=half.message_id,
             transaction_id=half.transaction_id,
-            from_transaction_check=half.asked_over is not None,
+            from_transaction_check=half.checked_over is not None,
             broker_name=half.broker_name or None,
         )
         fields = self._client.namespace.wrap(header).to_fields()
         timeout = self._config.send_timeout
-        with trio.move_on_after(timeout) as waiting:
-            connection = half.asked_over or await self._connect(half.broker_name)
+        with trio.move_on_after(timeout) as scope:
+            connection = half.checked_over or await self._connect(half.broker_name)
             await connection.oneway(header.code, fields)
-        if waiting.cancelled_caught:
+        if scope.cancelled_caught:
             raise RequestTimeoutError(self._address(half), timeout, Delivery.NOT_SENT)
 
     async def _connect(self, broker_name: str) -> Connection:
@@ -98,8 +98,8 @@ class TransactionEnder:
         return await self._client.connections.get(self._client.routes.broker_address(broker_name))
 
     def _address(self, half: HalfMessage) -> str:
-        if half.asked_over is not None:
-            return half.asked_over.address
+        if half.checked_over is not None:
+            return half.checked_over.address
         return self._client.routes.master_address_nowait(half.broker_name) or ""
 
     def _context(self, half: HalfMessage, state: TransactionState) -> EndTransactionContext:
@@ -110,7 +110,7 @@ class TransactionEnder:
             message_id=half.message_id,
             transaction_id=half.transaction_id,
             state=state.value,
-            from_check=half.asked_over is not None,
+            from_check=half.checked_over is not None,
             broker_address=self._address(half),
             message=half.message,
         )

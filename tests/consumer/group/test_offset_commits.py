@@ -1,3 +1,5 @@
+"""RemoteOffsetStore commits offsets to brokers, and starting_offset looks up where a group starts."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
@@ -11,7 +13,7 @@ import trio.testing
 from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.config import ConsumeFrom
-from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore, starting_offset
+from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, starting_offset
 from rocketmq_py.errors import BrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
@@ -22,23 +24,32 @@ QUEUE = MessageQueue("T", "broker-a", 1)
 OTHER = MessageQueue("T", "broker-a", 2)
 RETRIES = MessageQueue("%RETRY%g", "broker-a", 0)
 
-# What the scripted broker says of every queue.
-LAST, AT_TIME = 100, 40
+# The offsets that the scripted broker reports for every queue.
+MAX_OFFSET, OFFSET_AT_TIME = 100, 40
 
 
 @attrs.define
-class Offsets:
-    """Answers what consumers ask about offsets; keeps what they commit."""
+class Broker:
+    """A broker that answers offset queries, and records commits.
+
+    Attributes:
+        committed: the offset of all queues. None if the group is unknown.
+        refuse: whether all requests get an error response.
+        hold_commits: whether commits are answered only by :meth:`release`.
+        held: the commits to be answered.
+        commits: topic, queue number and offset of each commit, and whether it was oneway.
+        requests: all requests.
+    """
 
     committed: int | None = None
     refuse: bool = False
     hold_commits: bool = False
     held: list[tuple[Connection, Command]] = attrs.field(factory=list)
     commits: list[tuple[str, str, int, bool]] = attrs.field(factory=list)
-    asked: list[Command] = attrs.field(factory=list)
+    requests: list[Command] = attrs.field(factory=list)
 
     def __call__(self, connection: Connection, request: Command) -> None:
-        self.asked.append(request)
+        self.requests.append(request)
         fields = request.fields
         if self.refuse:
             connection.respond(request, ResponseCode.SYSTEM_ERROR, remark="scripted")
@@ -54,13 +65,13 @@ class Offsets:
         else:
             offset = {
                 RequestCode.QUERY_CONSUMER_OFFSET: self.committed,
-                RequestCode.GET_MAX_OFFSET: LAST,
-                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: AT_TIME,
+                RequestCode.GET_MAX_OFFSET: MAX_OFFSET,
+                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: OFFSET_AT_TIME,
             }[RequestCode(request.code)]
             connection.respond(request, ResponseCode.SUCCESS, {"offset": str(offset)})
 
     def release(self) -> None:
-        """Answer the commits that are held."""
+        """Answer the held commits."""
         held, self.held = self.held, []
         for connection, request in held:
             connection.respond(request, ResponseCode.SUCCESS)
@@ -68,7 +79,7 @@ class Offsets:
 
 @asynccontextmanager
 async def offsets_of(
-    broker: Offsets,
+    broker: Broker,
 ) -> AsyncIterator[tuple[RemoteOffsetStore, Client, ScriptedCluster]]:
     async with scripted_cluster(broker) as cluster, Client(cluster.address) as client:
         await client.routes.get("T")
@@ -78,138 +89,144 @@ async def offsets_of(
 @pytest.mark.parametrize(
     ("consume_from", "queue", "expected"),
     [
-        # As Java's RebalancePushImpl computes it.
-        (ConsumeFrom.LAST, QUEUE, LAST),
+        # The results of Java's RebalancePushImpl.
+        (ConsumeFrom.LAST, QUEUE, MAX_OFFSET),
         (ConsumeFrom.LAST, RETRIES, 0),
         (ConsumeFrom.FIRST, QUEUE, 0),
         (ConsumeFrom.FIRST, RETRIES, 0),
-        (ConsumeFrom.TIMESTAMP, QUEUE, AT_TIME),
-        (ConsumeFrom.TIMESTAMP, RETRIES, LAST),
+        (ConsumeFrom.TIMESTAMP, QUEUE, OFFSET_AT_TIME),
+        (ConsumeFrom.TIMESTAMP, RETRIES, MAX_OFFSET),
     ],
 )
-async def test_where_a_group_begins(consume_from: ConsumeFrom, queue: MessageQueue, expected: int) -> None:
-    broker = Offsets()
+async def test_a_new_group_starts_as_in_java(
+    consume_from: ConsumeFrom, queue: MessageQueue, expected: int
+) -> None:
+    broker = Broker()
     async with offsets_of(broker) as (offsets, client, _):
         assert await starting_offset(client, offsets, queue, consume_from, 1234) == expected
         broker.committed = 7
         assert await starting_offset(client, offsets, queue, consume_from, 1234) == 7
-    searches = [request for request in broker.asked if request.code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP]
+    searches = [
+        request for request in broker.requests if request.code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    ]
     assert {request.fields["timestamp"] for request in searches} <= {"1234"}
 
 
-async def test_a_commit_after_one_that_failed_is_sent_and_has_its_own_outcome(
+async def test_an_offset_is_committed_again_after_a_failed_commit(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """The offset that was confirmed before the failure: nobody knows what the broker has now."""
-    broker = Offsets(committed=5)
+    """After the failure it is unknown which offset the broker has, even if it was confirmed before."""
+    broker = Broker(committed=5)
     async with offsets_of(broker) as (offsets, _, _):
         await offsets.read(QUEUE)
         broker.refuse = True
         offsets.update(QUEUE, 7)
-        assert list(await offsets.confirm([QUEUE])) == [QUEUE]
+        assert list(await offsets.commit_and_wait([QUEUE])) == [QUEUE]
         broker.refuse = False
         offsets.update(QUEUE, 5)
-        assert await offsets.confirm([QUEUE]) == {}
+        assert await offsets.commit_and_wait([QUEUE]) == {}
         assert [offset for *_, offset, _ in broker.commits] == [5]
-        assert await offsets.confirm([QUEUE]) == {}
+        assert await offsets.commit_and_wait([QUEUE]) == {}
         assert len(broker.commits) == 1
 
 
 @pytest.mark.parametrize("consume_from", ConsumeFrom)
-async def test_a_broker_may_choose_the_beginning_unless_a_time_was_given(consume_from: ConsumeFrom) -> None:
-    broker = Offsets(committed=0)
+async def test_brokers_may_answer_zero_to_new_groups_unless_a_time_is_given(
+    consume_from: ConsumeFrom,
+) -> None:
+    broker = Broker(committed=0)
     async with offsets_of(broker) as (offsets, client, _):
         await starting_offset(client, offsets, QUEUE, consume_from, 1234)
-    wished = broker.asked[0].fields.get("setZeroIfNotFound")
-    assert wished == ("false" if consume_from is ConsumeFrom.TIMESTAMP else None)
+    requested = broker.requests[0].fields.get("setZeroIfNotFound")
+    assert requested == ("false" if consume_from is ConsumeFrom.TIMESTAMP else None)
 
 
-async def test_where_to_begin_cannot_be_asked() -> None:
-    async with offsets_of(Offsets(refuse=True)) as (offsets, client, _):
+async def test_starting_offset_raises_the_error_of_the_broker() -> None:
+    async with offsets_of(Broker(refuse=True)) as (offsets, client, _):
         with pytest.raises(BrokerError, match="scripted"):
             await starting_offset(client, offsets, QUEUE, ConsumeFrom.LAST, 0)
 
 
-async def drained(client: Client) -> None:
-    """Return when the broker has worked off what it was sent before."""
+async def wait_for_broker(client: Client) -> None:
+    """Wait until the broker has processed all earlier requests."""
     await client.brokers.max_offset(QUEUE)
 
 
-async def test_only_what_has_changed_is_written_and_without_an_answer() -> None:
-    broker = Offsets(committed=5)
+async def test_commit_sends_changed_offsets_oneway() -> None:
+    broker = Broker(committed=5)
     async with offsets_of(broker) as (offsets, client, _):
         await offsets.read(QUEUE)
         offsets.update(QUEUE, 5)
-        await offsets.write()
+        await offsets.commit()
         assert broker.commits == []
         offsets.update(QUEUE, 8)
         offsets.update(OTHER, 3)
         for _ in range(2):
-            await offsets.write()
-        await drained(client)
+            await offsets.commit()
+        await wait_for_broker(client)
         assert broker.commits == [("T", "1", 8, True), ("T", "2", 3, True)]
-        offsets.update(QUEUE, 6)  # an offset may go back: the broker has lost messages
+        offsets.update(QUEUE, 6)  # an offset can decrease after the broker has lost messages
         offsets.update(OTHER, 4)
-        await offsets.write([QUEUE])
-        await drained(client)
+        await offsets.commit([QUEUE])
+        await wait_for_broker(client)
         assert broker.commits[2:] == [("T", "1", 6, True)]
 
 
-async def test_at_the_end_everything_that_no_broker_has_confirmed_is_written_again() -> None:
-    broker = Offsets(committed=5)
+async def test_commit_and_wait_commits_all_unconfirmed_offsets() -> None:
+    broker = Broker(committed=5)
     async with offsets_of(broker) as (offsets, _, _):
         await offsets.read(QUEUE)
         offsets.update(QUEUE, 5)
         offsets.update(OTHER, 3)
-        await offsets.write()
-        await offsets.confirm()
+        await offsets.commit()
+        await offsets.commit_and_wait()
         assert broker.commits == [("T", "2", 3, True), ("T", "2", 3, False)]
-        await offsets.confirm()
+        await offsets.commit_and_wait()
         assert len(broker.commits) == 2
 
 
-async def test_offsets_are_written_every_minute_although_they_have_not_changed(
+async def test_unchanged_offsets_are_committed_every_minute(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    """A broker that was killed has lost the last ones, and says nothing of it."""
-    broker = Offsets(committed=5)
+    """A killed broker has lost its last commits, and does not report this."""
+    broker = Broker(committed=5)
     async with offsets_of(broker) as (offsets, client, _):
         await offsets.open()
         await offsets.read(QUEUE)
         offsets.update(QUEUE, 5)
         for _ in range(25):
-            await offsets.write()
-            await offsets.confirm()
+            await offsets.commit()
+            await offsets.commit_and_wait()
             await trio.sleep(5)
-        await drained(client)
+        await wait_for_broker(client)
         assert broker.commits == [("T", "1", 5, True)] * 2
 
 
-async def test_the_first_commits_of_a_group_are_made_one_after_the_other() -> None:
-    """A broker that gets several at the same time keeps one."""
-    broker = Offsets()
+async def test_the_first_commit_for_a_topic_awaits_its_response() -> None:
+    """A broker that receives several first commits at once keeps only one of them."""
+    broker = Broker()
     queues = [MessageQueue("T", "broker-a", number) for number in range(4)]
     async with offsets_of(broker) as (offsets, client, _):
         for queue in queues:
-            assert not offsets.has_entry(queue)
+            assert not offsets.may_commit_by_pull(queue)
             offsets.update(queue, 9)
-        await offsets.write()
-        await drained(client)
+        await offsets.commit()
+        await wait_for_broker(client)
         assert broker.commits == [("T", "0", 9, False)] + [
             ("T", str(number), 9, True) for number in (1, 2, 3)
         ]
-        assert all(offsets.has_entry(queue) for queue in queues)
-        assert not offsets.has_entry(RETRIES)
+        assert all(offsets.may_commit_by_pull(queue) for queue in queues)
+        assert not offsets.may_commit_by_pull(RETRIES)
 
 
-async def test_the_first_commits_at_the_end() -> None:
-    broker = Offsets()
+async def test_commit_and_wait_sends_the_first_commit_alone() -> None:
+    broker = Broker()
     async with offsets_of(broker) as (offsets, _, _):
         for number in range(4):
             offsets.update(MessageQueue("T", "broker-a", number), 9)
         broker.hold_commits = True
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(offsets.confirm)
+            nursery.start_soon(offsets.commit_and_wait)
             await trio.testing.wait_all_tasks_blocked(0.05)
             assert len(broker.held) == 1
             broker.release()
@@ -219,9 +236,9 @@ async def test_the_first_commits_at_the_end() -> None:
     assert sorted(broker.commits) == [("T", str(number), 9, False) for number in range(4)]
 
 
-async def test_the_first_commits_of_queues_that_are_given_up_at_the_same_time() -> None:
-    """Each by itself, as queues are that are consumed in order; and the commits of every few seconds."""
-    broker = Offsets()
+async def test_concurrent_commits_send_the_first_commit_alone() -> None:
+    """Orderly consumers commit each revoked queue by itself, at the same time as the periodic commits."""
+    broker = Broker()
     queues = [MessageQueue("T", "broker-a", number) for number in range(3)]
     async with offsets_of(broker) as (offsets, _, _):
         for queue in queues:
@@ -229,89 +246,89 @@ async def test_the_first_commits_of_queues_that_are_given_up_at_the_same_time() 
         broker.hold_commits = True
         async with trio.open_nursery() as nursery:
             for queue in queues:
-                nursery.start_soon(offsets.confirm, [queue])
-            for waiting in (1, 2):  # the first makes the entry; then the others may go together
+                nursery.start_soon(offsets.commit_and_wait, [queue])
+            for waiting in (1, 2):  # the first creates the entry, then the others go together
                 await trio.testing.wait_all_tasks_blocked(0.05)
                 assert len(broker.held) == waiting
                 broker.release()
     assert sorted(broker.commits) == [("T", str(number), 9, False) for number in range(3)]
 
 
-async def test_who_stands_in_for_a_broker_is_told_everything_and_first_of_all_once() -> None:
-    """A master that is killed may not have told its replica of the group; and it must be told in its turn."""
-    master, replica = Offsets(), Offsets()
+async def test_offsets_are_committed_again_after_a_failover() -> None:
+    """A killed master may not have replicated the group's entry. The same holds when it returns."""
+    master, replica = Broker(), Broker()
     async with scripted_cluster(master, replica) as cluster, Client(cluster.address) as client:
         first, second = cluster.brokers.values()
         offsets = RemoteOffsetStore(client, "g")
         await client.routes.get("T")
         for number in range(3):
             offsets.update(MessageQueue("T", "broker-a", number), 9)
-        await offsets.write()
-        await drained(client)
+        await offsets.commit()
+        await wait_for_broker(client)
         del master.commits[:]
-        for now, broker, answered in ((second, replica, True), (first, master, False)):
-            cluster.brokers = {"broker-a": now}
+        for server, broker, is_new in ((second, replica, True), (first, master, False)):
+            cluster.brokers = {"broker-a": server}
             await client.routes.refresh("T")
-            assert offsets.has_entry(QUEUE) != answered
+            assert offsets.may_commit_by_pull(QUEUE) != is_new
             for _ in range(2):
-                await offsets.write()
-            await drained(client)
+                await offsets.commit()
+            await wait_for_broker(client)
             assert broker.commits == [
-                ("T", str(number), 9, not (answered and number == 0)) for number in range(3)
+                ("T", str(number), 9, not (is_new and number == 0)) for number in range(3)
             ]
 
 
-async def test_offsets_of_a_broker_that_nobody_stands_in_for(
+async def test_offsets_of_a_missing_broker_are_committed_only_if_they_change(
     caplog: pytest.LogCaptureFixture, jumping_clock: trio.testing.MockClock
 ) -> None:
-    """What it was told, it was told: only what is new is to be said."""
-    broker = Offsets()
+    """Offsets that the broker has confirmed need no commit, so they cause no failure."""
+    broker = Broker()
     async with offsets_of(broker) as (offsets, _, cluster):
         offsets.update(QUEUE, 9)
-        await offsets.confirm()
+        await offsets.commit_and_wait()
         cluster.brokers = {"broker-b": cluster.brokers["broker-a"]}
-        await trio.sleep(65)  # two rounds, until the route has forgotten it
-        assert not offsets.has_entry(QUEUE)
-        await offsets.write()
-        await offsets.confirm()
+        await trio.sleep(65)  # two route refreshes, after which the broker is gone
+        assert not offsets.may_commit_by_pull(QUEUE)
+        await offsets.commit()
+        await offsets.commit_and_wait()
         assert not caplog.records
         offsets.update(QUEUE, 10)
-        await offsets.write()
-        await offsets.confirm()
+        await offsets.commit()
+        await offsets.commit_and_wait()
     (record,) = caplog.records
-    assert record.message.endswith("error=no address is known for the master of broker 'broker-a'")
+    assert record.message.endswith("error=the address of the master of broker 'broker-a' is unknown")
 
 
-@pytest.mark.parametrize(("committed", "has_entry"), [(None, False), (0, False), (1, True)])
-async def test_what_a_broker_says_shows_whether_it_knows_the_group(
-    committed: int | None, has_entry: bool
+@pytest.mark.parametrize(("committed", "may_commit_by_pull"), [(None, False), (0, False), (1, True)])
+async def test_a_positive_offset_shows_that_the_broker_has_an_entry(
+    committed: int | None, may_commit_by_pull: bool
 ) -> None:
-    async with offsets_of(Offsets(committed=committed)) as (offsets, _, _):
+    async with offsets_of(Broker(committed=committed)) as (offsets, _, _):
         await offsets.read(QUEUE)
-        assert offsets.has_entry(OTHER) == has_entry
+        assert offsets.may_commit_by_pull(OTHER) == may_commit_by_pull
 
 
-async def test_a_queue_may_be_forgotten_while_others_are_written() -> None:
-    broker = Offsets(hold_commits=True)
+async def test_a_queue_can_be_forgotten_during_a_commit() -> None:
+    broker = Broker(hold_commits=True)
     async with offsets_of(broker) as (offsets, client, _):
         offsets.update(QUEUE, 5)
         offsets.update(OTHER, 6)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(offsets.write)
+            nursery.start_soon(offsets.commit)
             await trio.testing.wait_all_tasks_blocked(0.05)
             offsets.forget(OTHER)
             broker.release()
-        await drained(client)
+        await wait_for_broker(client)
     assert broker.commits == [("T", "1", 5, False)]
 
 
-async def test_a_queue_may_be_forgotten_while_the_first_commit_of_another_is_confirmed() -> None:
-    broker = Offsets(hold_commits=True)
+async def test_a_queue_can_be_forgotten_during_the_first_commit() -> None:
+    broker = Broker(hold_commits=True)
     async with offsets_of(broker) as (offsets, _, _):
         offsets.update(QUEUE, 5)
         offsets.update(OTHER, 6)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(offsets.confirm)
+            nursery.start_soon(offsets.commit_and_wait)
             await trio.testing.wait_all_tasks_blocked(0.05)
             (first,) = broker.commits
             offsets.forget(OTHER if first[1] == "1" else QUEUE)
@@ -319,41 +336,41 @@ async def test_a_queue_may_be_forgotten_while_the_first_commit_of_another_is_con
     assert broker.commits == [first]
 
 
-async def test_a_queue_that_was_forgotten_is_not_written_any_more() -> None:
-    broker = Offsets()
+async def test_a_forgotten_queue_is_not_committed() -> None:
+    broker = Broker()
     async with offsets_of(broker) as (offsets, _, _):
         offsets.update(QUEUE, 5)
         offsets.forget(QUEUE)
         offsets.forget(OTHER)
-        await offsets.write()
-        await offsets.write([QUEUE])
-        await offsets.confirm()
+        await offsets.commit()
+        await offsets.commit([QUEUE])
+        await offsets.commit_and_wait()
     assert broker.commits == []
 
 
-async def test_a_broker_that_is_gone_is_one_line_for_all_its_queues(
+async def test_an_unreachable_broker_is_logged_once_for_all_its_queues(
     caplog: pytest.LogCaptureFixture, jumping_clock: trio.testing.MockClock
 ) -> None:
-    broker = Offsets()
+    broker = Broker()
     async with offsets_of(broker) as (offsets, _, cluster):
         cluster.brokers["broker-a"].stop()
         await trio.testing.wait_all_tasks_blocked()
         offsets.update(QUEUE, 5)
         offsets.update(OTHER, 6)
-        await offsets.write()
+        await offsets.commit()
     [record] = caplog.records
     assert record.message.startswith(
         "offset commit failed, retrying: group=g broker=broker-a queues=2 error=cannot"
     )
 
 
-async def test_what_is_refused_counts_as_changed_still(caplog: pytest.LogCaptureFixture) -> None:
-    broker = Offsets(refuse=True)
+async def test_a_refused_offset_is_committed_again(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(refuse=True)
     async with offsets_of(broker) as (offsets, _, _):
         offsets.update(QUEUE, 5)
-        await offsets.confirm()
+        await offsets.commit_and_wait()
         assert "offset commit failed, retrying: group=g broker=broker-a topic=T queue=1" in caplog.text
         assert "scripted" in caplog.text
         broker.refuse = False
-        await offsets.confirm()
+        await offsets.commit_and_wait()
     assert broker.commits == [("T", "1", 5, False)]

@@ -1,4 +1,4 @@
-"""Sending lists of messages: in as few requests as they fit in, one after the other."""
+"""Sends the lists of ``Producer.send_batch`` in as few requests as possible, one after the other."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Sequence
 from rocketmq_py.client.client import Client
 from rocketmq_py.errors import BatchError, RocketMQError
 from rocketmq_py.message import Message, SendResult
-from rocketmq_py.producer.batch import BatchResults, split_batch
+from rocketmq_py.producer.batch import BatchResults, EncodedBatch, split_batch
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.first_attempt import BatchAttempt, OnAnswer
 from rocketmq_py.producer.hooks import SendContext
 from rocketmq_py.producer.request_builder import RequestBuilder
-from rocketmq_py.producer.selectors import selector_of_list
+from rocketmq_py.producer.selectors import selector_of_batch
 from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.sender import Sender
 
 
-class Lists:
-    """Sends one producer's lists of messages.
+class BatchSender:
+    """Sends lists of messages for a producer.
 
     Args:
-        client: makes the ids of messages.
-        config: how large a request may be, and how often it is tried.
-        builder: makes the requests.
-        sender: brings them to brokers.
+        client: provides the ids of messages.
+        config: the producer's settings.
+        builder: builds the requests.
+        sender: sends the requests.
     """
 
     def __init__(
@@ -42,12 +42,10 @@ class Lists:
         timeout: float | None,
         context: SendContext | None = None,
     ) -> Sequence[SendResult]:
-        """Send a list and return each message's result; see :meth:`Producer.send_batch`."""
-        batches = split_batch(
-            messages, max_size=self._config.max_message_size, new_unique_ids=self._client.unique_ids.take
-        )
+        """Send a list and return the result of each message; see :meth:`Producer.send_batch`."""
+        batches = self._split(messages)
         if queue is None:
-            queue = selector_of_list(messages)
+            queue = selector_of_batch(messages)
         results: Sequence[SendResult] = ()
         for batch in batches:
             request = self._builder.build_batch(batch, queue, timeout, self._config.retries, context)
@@ -67,13 +65,16 @@ class Lists:
         queue: Destination | None,
         timeout: float | None,
     ) -> BatchAttempt | None:
-        """Start :meth:`send` without a task. Returns None for several requests. Raises as that does."""
-        first, *others = split_batch(
-            messages, max_size=self._config.max_message_size, new_unique_ids=self._client.unique_ids.take
-        )
+        """Start :meth:`send` without a task. Return None if it takes several requests. Raises as it does."""
+        first, *others = self._split(messages)
         if others:
             return None
         if queue is None:
-            queue = selector_of_list(messages)
+            queue = selector_of_batch(messages)
         request = self._builder.build_batch(first, queue, timeout, self._config.retries)
         return BatchAttempt(self._sender, request, on_answer, first.unique_ids)
+
+    def _split(self, messages: Sequence[Message]) -> list[EncodedBatch]:
+        return split_batch(
+            messages, max_size=self._config.max_message_size, new_unique_ids=self._client.unique_ids.take
+        )

@@ -1,3 +1,5 @@
+"""LocalOffsetStore commits the offsets of a broadcasting consumer to a file, which OffsetFile writes."""
+
 from __future__ import annotations
 
 import errno
@@ -14,7 +16,7 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client
-from rocketmq_py.consumer.group.local_offset_store import (
+from rocketmq_py.consumer.group.local_offset_commits import (
     LocalOffsetStore,
     OffsetFile,
     default_folder,
@@ -40,7 +42,7 @@ JAVA = b"""{
 \t}:1099511627776
 \t}
 }"""
-"""What Java's client writes."""
+"""A file written by a Java client."""
 
 
 @pytest.fixture
@@ -53,10 +55,10 @@ def write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-# The file
+# OffsetFile
 
 
-def test_what_is_written_is_read_by_the_next(path: Path) -> None:
+def test_written_offsets_are_read_by_the_next_process(path: Path) -> None:
     file = OffsetFile(path)
     assert file.read() == {}
     file.write(OLD, 1)
@@ -65,7 +67,7 @@ def test_what_is_written_is_read_by_the_next(path: Path) -> None:
     assert sorted(entry.name for entry in path.parent.iterdir()) == ["offsets.json", "offsets.json.bak"]
 
 
-def test_it_is_the_file_of_javas_clients(path: Path) -> None:
+def test_the_format_is_that_of_java_clients(path: Path) -> None:
     write(path, JAVA)
     file = OffsetFile(path)
     assert file.read() == {QUEUE: 5, OTHER: 1 << 40}
@@ -73,7 +75,7 @@ def test_it_is_the_file_of_javas_clients(path: Path) -> None:
     assert path.read_bytes() == b'{"offsetTable":{{"topic":"T","brokerName":"broker-a","queueId":0}:5}}'
 
 
-def test_the_number_decides_which_of_two_writes_is_the_newer(path: Path) -> None:
+def test_a_write_with_a_lower_number_is_ignored(path: Path) -> None:
     file = OffsetFile(path)
     file.write(NEW, 2)
     file.write(OLD, 1)
@@ -81,29 +83,29 @@ def test_the_number_decides_which_of_two_writes_is_the_newer(path: Path) -> None
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"offsetTable":{"a":1}}', b"\xff" * 10, b"[]"])
-def test_a_damaged_file_is_replaced_by_its_backup(
+def test_the_backup_is_read_if_the_file_is_damaged(
     path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = OffsetFile(path)
     file.write(OLD, 1)
     file.write(NEW, 2)
     path.write_bytes(damage)
-    again = OffsetFile(path)
-    assert again.read() == OLD
+    reopened = OffsetFile(path)
+    assert reopened.read() == OLD
     assert "offsets.json.bak" in caplog.text
-    again.write(NEW, 1)
+    reopened.write(NEW, 1)
     assert OffsetFile(path).read() == NEW
     path.unlink()
-    assert OffsetFile(path).read() == OLD, "the good backup was not replaced by the damaged file"
+    assert OffsetFile(path).read() == OLD, "the damaged file must not replace the good backup"
 
 
-def test_a_crash_between_the_two_names_leaves_the_backup(path: Path) -> None:
+def test_the_backup_is_read_after_a_crash_between_the_two_renames(path: Path) -> None:
     OffsetFile(path).write(OLD, 1)
     path.rename(path.with_name("offsets.json.bak"))
     assert OffsetFile(path).read() == OLD
 
 
-def test_if_both_are_damaged_the_error_says_what_to_do(path: Path) -> None:
+def test_the_error_names_both_damaged_files(path: Path) -> None:
     write(path, b"{")
     write(path.with_name("offsets.json.bak"), b"}")
     with pytest.raises(LocalOffsetsError) as caught:
@@ -114,8 +116,8 @@ def test_if_both_are_damaged_the_error_says_what_to_do(path: Path) -> None:
     assert "repair or remove these files" in text
 
 
-def test_a_file_that_may_not_be_read_is_not_taken_for_none(path: Path) -> None:
-    path.mkdir(parents=True)  # a folder of that name: even root cannot read it as a file
+def test_an_unreadable_file_does_not_count_as_missing(path: Path) -> None:
+    path.mkdir(parents=True)  # root could read a file whatever its mode, but not a folder
     with pytest.raises(LocalOffsetsError, match="Is a directory"):
         OffsetFile(path).read()
 
@@ -129,7 +131,7 @@ STEPS: list[tuple[object, str]] = [(Path, "open"), (os, "fsync"), (os, "replace"
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize(("module", "name"), STEPS, ids=[name for _, name in STEPS])
-def test_wherever_a_write_is_cut_off_the_old_or_the_new_offsets_are_there(
+def test_a_failed_write_leaves_the_old_or_the_new_offsets(
     path: Path, module: object, name: str, nth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = OffsetFile(path)
@@ -138,11 +140,11 @@ def test_wherever_a_write_is_cut_off_the_old_or_the_new_offsets_are_there(
     original: Callable[..., Any] = getattr(module, name)
     calls = itertools.count(1)
 
-    def fail_at_the_nth(*arguments: Any, **options: Any) -> Any:
+    def fail_nth_call(*arguments: Any, **options: Any) -> Any:
         return no_space() if next(calls) == nth else original(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, name, fail_at_the_nth)
+        patch.setattr(module, name, fail_nth_call)
         try:
             file.write(NEW, 3)
             expected = [NEW]
@@ -154,18 +156,18 @@ def test_wherever_a_write_is_cut_off_the_old_or_the_new_offsets_are_there(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_a_full_disk(path: Path) -> None:
+def test_a_full_disk_leaves_the_old_offsets(path: Path) -> None:
     file = OffsetFile(path)
     file.write(OLD, 1)
-    new = path.with_name("offsets.json.tmp")
-    new.symlink_to("/dev/full")
+    temporary = path.with_name("offsets.json.tmp")
+    temporary.symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left"):
         file.write(NEW, 2)
-    assert not new.is_symlink(), "nothing is left of it"
+    assert not temporary.is_symlink(), "the partial file is removed"
     assert OffsetFile(path).read() == OLD
 
 
-# The store
+# LocalOffsetStore
 
 
 @pytest.fixture
@@ -180,17 +182,17 @@ def offsets(client: Client, path: Path) -> Iterator[LocalOffsetStore]:
     offsets.close()
 
 
-async def test_where_the_file_is() -> None:
+async def test_the_path_of_the_file_depends_on_address_instance_unit_and_namespace() -> None:
     folder = Path("/x")
 
-    def of(**options: Any) -> str:
+    def path_of(**options: Any) -> str:
         client = Client("127.0.0.1:9876", **options)
         return str(offsets_path(folder, client, "g"))
 
-    assert of() == "/x/127.0.0.1@DEFAULT/g/offsets.json"
-    assert of(instance_name="one") == "/x/127.0.0.1@one/g/offsets.json"
-    assert of(unit_name="u") == "/x/127.0.0.1@DEFAULT@u/g/offsets.json"
-    assert of(namespace="ns") == "/x/127.0.0.1@DEFAULT/ns%g/offsets.json"
+    assert path_of() == "/x/127.0.0.1@DEFAULT/g/offsets.json"
+    assert path_of(instance_name="one") == "/x/127.0.0.1@one/g/offsets.json"
+    assert path_of(unit_name="u") == "/x/127.0.0.1@DEFAULT@u/g/offsets.json"
+    assert path_of(namespace="ns") == "/x/127.0.0.1@DEFAULT/ns%g/offsets.json"
     assert default_folder() == Path.home() / ".rocketmq_offsets"
 
 
@@ -208,7 +210,7 @@ async def test_where_the_file_is() -> None:
         ("10.0.0.1", "one", "a|b", ("10.0.0.1@one", "a=7Cb")),
     ],
 )
-async def test_folder_names_hold_nothing_that_windows_refuses(
+async def test_characters_that_windows_refuses_are_escaped(
     host: str, instance_name: str, group: str, names: tuple[str, str]
 ) -> None:
     client = Client("127.0.0.1:9876", instance_name=instance_name)
@@ -216,30 +218,30 @@ async def test_folder_names_hold_nothing_that_windows_refuses(
     assert offsets_path(Path("/x"), client, group) == Path("/x", *names, "offsets.json")
 
 
-async def test_the_consumer_goes_on_where_it_was(
+async def test_a_reopened_store_has_the_committed_offsets(
     offsets: LocalOffsetStore, client: Client, path: Path
 ) -> None:
     await offsets.open()
     assert await offsets.read(QUEUE) is None
     offsets.update(QUEUE, 7)
-    await offsets.write()
+    await offsets.commit()
     offsets.forget(QUEUE)
     offsets.update(OTHER, 1)
-    await offsets.confirm([OTHER])
+    await offsets.commit_and_wait([OTHER])
     offsets.close()
-    again = LocalOffsetStore(client, "g", path, interval=5)
-    await again.open()
-    assert (await again.read(QUEUE), await again.read(OTHER)) == (7, 1)
-    assert not again.has_entry(QUEUE)
-    again.close()
+    reopened = LocalOffsetStore(client, "g", path, interval=5)
+    await reopened.open()
+    assert (await reopened.read(QUEUE), await reopened.read(OTHER)) == (7, 1)
+    assert not reopened.may_commit_by_pull(QUEUE)
+    reopened.close()
 
 
-async def test_names_in_the_file_are_those_on_the_wire(path: Path) -> None:
+async def test_topics_in_the_file_have_their_namespace(path: Path) -> None:
     client = Client("127.0.0.1:9876", namespace="ns")
     offsets = LocalOffsetStore(client, "g", path, interval=5)
     await offsets.open()
     offsets.update(QUEUE, 7)
-    await offsets.write()
+    await offsets.commit()
     offsets.close()
     assert b'"topic":"ns%T"' in path.read_bytes()
     await offsets.open()
@@ -247,29 +249,31 @@ async def test_names_in_the_file_are_those_on_the_wire(path: Path) -> None:
     offsets.close()
 
 
-async def test_what_has_not_changed_is_not_written(offsets: LocalOffsetStore, path: Path) -> None:
+async def test_unchanged_offsets_are_not_written(offsets: LocalOffsetStore, path: Path) -> None:
     await offsets.open()
-    await offsets.write()
+    await offsets.commit()
     assert not path.exists()
     offsets.update(QUEUE, 7)
-    await offsets.write()
+    await offsets.commit()
     path.unlink()
     offsets.update(QUEUE, 7)
-    await offsets.write()
+    await offsets.commit()
     assert not path.exists()
 
 
-async def test_one_consumer_a_file(offsets: LocalOffsetStore, client: Client, path: Path) -> None:
+async def test_two_open_stores_cannot_share_a_file(
+    offsets: LocalOffsetStore, client: Client, path: Path
+) -> None:
     await offsets.open()
     second = LocalOffsetStore(client, "g", path, interval=5)
-    with pytest.raises(ConfigurationError, match="give each client an instance_name"):
+    with pytest.raises(ConfigurationError, match="Give each client its own instance_name"):
         await second.open()
     offsets.close()
     await second.open()
     second.close()
 
 
-async def test_a_file_that_cannot_be_read_can_be_tried_again(offsets: LocalOffsetStore, path: Path) -> None:
+async def test_open_can_be_retried_after_an_unreadable_file(offsets: LocalOffsetStore, path: Path) -> None:
     write(path, b"{")
     with pytest.raises(LocalOffsetsError):
         await offsets.open()
@@ -277,7 +281,7 @@ async def test_a_file_that_cannot_be_read_can_be_tried_again(offsets: LocalOffse
     await offsets.open()
 
 
-async def test_a_full_disk_is_said_once_and_made_up_for(
+async def test_a_full_disk_is_logged_once_and_repaired_by_a_later_commit(
     offsets: LocalOffsetStore,
     path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -286,67 +290,67 @@ async def test_a_full_disk_is_said_once_and_made_up_for(
     caplog.set_level(logging.INFO)
     await offsets.open()
     offsets.update(QUEUE, 5)
-    await offsets.write()
+    await offsets.commit()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", no_space)
         for offset in (6, 7):
             offsets.update(QUEUE, offset)
-            await offsets.write()
+            await offsets.commit()
     assert OffsetFile(path).read() == {QUEUE: 5}
-    await offsets.write()
+    await offsets.commit()
     assert OffsetFile(path).read() == {QUEUE: 7}
-    where = f"group=g path={path}"
+    fields = f"group=g path={path}"
     assert [record.message for record in caplog.records] == [
-        f"local offset write failed, retrying: {where} retry_in=5 error=[Errno 28] No space left on device",
-        f"local offset write succeeded again: {where} failures=2 seconds=0",
+        f"local offset commit failed, retrying: {fields} retry_in=5 error=[Errno 28] No space left on device",
+        f"local offset commit succeeded again: {fields} failures=2 seconds=0",
     ]
 
 
-async def test_a_disk_that_hangs_does_not_hold_up_the_end(
+async def test_a_commit_to_a_hanging_disk_can_be_cancelled(
     offsets: LocalOffsetStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await offsets.open()
-    go, hangs, sync = threading.Event(), threading.Event(), os.fsync
+    resume, is_hanging, sync = threading.Event(), threading.Event(), os.fsync
 
     def hang(descriptor: int) -> None:
-        hangs.set()
-        go.wait()
+        is_hanging.set()
+        resume.wait()
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", hang)
     offsets.update(QUEUE, 5)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(offsets.write)
-        while not hangs.is_set():
+        nursery.start_soon(offsets.commit)
+        while not is_hanging.is_set():
             await trio.sleep(0.001)
         nursery.cancel_scope.cancel()
-    # The next one waits for it, and comes after it.
+    # The next commit waits for the abandoned write and replaces it.
     offsets.update(QUEUE, 6)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(offsets.write)
+        nursery.start_soon(offsets.commit)
         await trio.sleep(0.01)
-        go.set()
+        resume.set()
     assert OffsetFile(path).read() == {QUEUE: 6}
 
 
-async def test_a_write_that_outlasts_its_consumer_does_not_replace_what_the_next_one_writes(
+async def test_an_abandoned_write_does_not_overwrite_the_file_of_the_next_store(
     offsets: LocalOffsetStore, client: Client, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await offsets.open()
-    go, hangs, sync = threading.Event(), threading.Event(), os.fsync
+    resume, is_hanging, sync = threading.Event(), threading.Event(), os.fsync
 
     def hang(descriptor: int) -> None:
-        hangs.set()
-        go.wait()
+        is_hanging.set()
+        resume.wait()
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", hang)
     offsets.update(QUEUE, 5)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(offsets.write)
-        while not hangs.is_set():
+        nursery.start_soon(offsets.commit)
+        while not is_hanging.is_set():
             await trio.sleep(0.001)
-        nursery.start_soon(offsets.write)  # waits for the first
+        nursery.start_soon(offsets.commit)  # waits for the first one
         await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
     offsets.close()
@@ -354,15 +358,15 @@ async def test_a_write_that_outlasts_its_consumer_does_not_replace_what_the_next
     async with trio.open_nursery() as nursery:
         nursery.start_soon(second.open)
         await trio.sleep(0.01)
-        go.set()
+        resume.set()
     second.update(OTHER, 9)
-    await second.write()
+    await second.commit()
     second.close()
     assert OffsetFile(path).read()[OTHER] == 9
     assert await second.read(QUEUE) in (5, None)
 
 
-def test_who_had_it_open_before_writes_no_more(path: Path) -> None:
+def test_only_the_last_file_that_opened_a_path_can_write_it(path: Path) -> None:
     first, second = OffsetFile(path), OffsetFile(path)
     first.open()
     first.write(OLD, 1)
@@ -373,7 +377,7 @@ def test_who_had_it_open_before_writes_no_more(path: Path) -> None:
     assert OffsetFile(path).read() == NEW
 
 
-async def test_cancelled_at_any_of_its_awaits(client: Client, path: Path) -> None:
+async def test_open_and_commit_can_be_cancelled_at_each_await(client: Client, path: Path) -> None:
     numbers = itertools.count(1)
 
     async def open_and_write() -> None:
@@ -381,12 +385,12 @@ async def test_cancelled_at_any_of_its_awaits(client: Client, path: Path) -> Non
         await offsets.open()
         try:
             offsets.update(QUEUE, next(numbers))
-            await offsets.write()
+            await offsets.commit()
         finally:
             offsets.close()
 
     async def check() -> None:
-        # A write that was abandoned may be under way still.
+        # An abandoned write may still be running.
         with trio.fail_after(10):
             while path.with_name("offsets.json.tmp").exists():
                 await trio.sleep(0.001)

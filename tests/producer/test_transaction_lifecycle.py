@@ -39,7 +39,7 @@ from tests.producer.transacting import (
 from tests.scripted import scripted_cluster, store
 
 
-async def test_hooks_see_the_half_message_and_the_end() -> None:
+async def test_hooks_see_the_half_message_and_the_report() -> None:
     calls: list[tuple[str, object]] = []
 
     class Hook(ProducerHook):
@@ -58,7 +58,7 @@ async def test_hooks_see_the_half_message_and_the_end() -> None:
             calls.append(("after_end", context))
 
     async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
-        producer.add_hook(ProducerHook())  # what one does not override does nothing
+        producer.add_hook(ProducerHook())  # methods that are not overridden do nothing
         remove = producer.add_hook(Hook())
 
         async def work(message: Message, _: str) -> TransactionState:
@@ -79,7 +79,7 @@ async def test_hooks_see_the_half_message_and_the_end() -> None:
         assert before.message.body == b"another"
 
 
-async def test_a_hook_cannot_make_it_a_delayed_one_and_can_forbid_it() -> None:
+async def test_a_hook_cannot_delay_the_half_message_but_can_forbid_it() -> None:
     class Delay(ProducerHook):
         def before_send(self, context: SendContext) -> None:
             context.messages[0] = Message("T", b"x", delay_level=3)
@@ -90,7 +90,7 @@ async def test_a_hook_cannot_make_it_a_delayed_one_and_can_forbid_it() -> None:
 
     async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
         producer.add_hook(Delay())
-        with pytest.raises(InvalidMessageError, match="it is delayed"):
+        with pytest.raises(InvalidMessageError, match="cannot be delayed"):
             await producer.send_in_transaction(MESSAGE, not_called)
         producer.add_hook(Forbid())
         with pytest.raises(SendForbiddenError, match="not on Sundays"):
@@ -98,7 +98,7 @@ async def test_a_hook_cannot_make_it_a_delayed_one_and_can_forbid_it() -> None:
         assert not cluster.brokers["broker-a"].asked(SENDS)
 
 
-async def test_a_hook_sees_why_the_broker_could_not_be_told(jumping_clock: trio.testing.MockClock) -> None:
+async def test_a_hook_sees_the_error_of_a_failed_report(jumping_clock: trio.testing.MockClock) -> None:
     ends: list[EndTransactionContext] = []
 
     class Hook(ProducerHook):
@@ -115,7 +115,7 @@ async def test_a_hook_sees_why_the_broker_could_not_be_told(jumping_clock: trio.
 
 
 @pytest.mark.parametrize("way", [in_an_async_call, in_a_block])
-async def test_cancelled_at_any_point_nothing_is_left_and_nothing_is_committed_for_nothing(
+async def test_a_transaction_cancelled_at_any_await_leaves_nothing_behind(
     way: Callable[[TransactionProducer, TransactionState], Awaitable[TransactionSendResult]],
 ) -> None:
     finished = 0
@@ -129,7 +129,7 @@ async def test_cancelled_at_any_point_nothing_is_left_and_nothing_is_committed_f
                 finished += 1
 
             async def check() -> None:
-                assert producer.transaction_statistics.under_way == 0
+                assert producer.transaction_statistics.in_progress == 0
                 await trio.testing.wait_all_tasks_blocked(0.02)
                 assert not any(one.pending for one in producer.client.connections.open_connections())
 
@@ -137,7 +137,7 @@ async def test_cancelled_at_any_point_nothing_is_left_and_nothing_is_committed_f
         assert told(cluster.brokers["broker-a"]) == ["8"] * finished
 
 
-async def test_cancelled_local_work_tells_the_broker_nothing() -> None:
+async def test_cancelled_local_work_reports_nothing() -> None:
     async with scripted_cluster(store) as cluster:
         async with producer_of(cluster.address, on_error=ROLLBACK) as producer:
 
@@ -153,17 +153,17 @@ async def test_cancelled_local_work_tells_the_broker_nothing() -> None:
                 async with producer.transaction(MESSAGE):
                     await work(MESSAGE, "")
             assert scope.cancelled_caught
-            # An error that comes together with the cancellation says nothing either.
+            # An error together with the cancellation is not reported either.
             with pytest.raises(BaseExceptionGroup) as caught:
                 async with producer.transaction(MESSAGE):
                     raise BaseExceptionGroup("", [ValueError("as it is cancelled"), KeyboardInterrupt()])
             assert caught.group_contains(ValueError)
-            assert producer.transaction_statistics.under_way == 0
+            assert producer.transaction_statistics.in_progress == 0
         broker = cluster.brokers["broker-a"]
         assert (len(broker.asked(SENDS)), told(broker)) == (3, [])
 
 
-async def test_work_that_is_done_is_told_though_its_task_is_cancelled() -> None:
+async def test_finished_local_work_is_reported_although_its_task_is_cancelled() -> None:
     async with scripted_cluster(store) as cluster:
         async with producer_of(cluster.address) as producer:
 
@@ -183,7 +183,7 @@ async def test_work_that_is_done_is_told_though_its_task_is_cancelled() -> None:
         assert told(cluster.brokers["broker-a"]) == ["8", "12"]
 
 
-async def test_leaving_waits_for_transactions_under_way_and_begins_no_more(
+async def test_closing_waits_for_transactions_in_progress_and_starts_no_more(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     may_end = trio.Event()
@@ -199,19 +199,21 @@ async def test_leaving_waits_for_transactions_under_way_and_begins_no_more(
             for _ in range(2):
                 nursery.start_soon(producer.send_in_transaction, MESSAGE, work)
             await trio.testing.wait_all_tasks_blocked(0.05)
-            assert producer.transaction_statistics.under_way == 2
+            assert producer.transaction_statistics.in_progress == 2
             nursery.start_soon(producer.aclose)
             await trio.testing.wait_all_tasks_blocked(0.05)
             with pytest.raises(ClosedError):
                 await producer.send_in_transaction(MESSAGE, not_called)
             ended = trio.current_time()
             may_end.set()
-        assert trio.current_time() - ended < 1000, "it goes on when they have ended, not when its time is up"
+        assert trio.current_time() - ended < 1000, (
+            "closing continues when they have ended, before its timeout"
+        )
         assert told(cluster.brokers["broker-a"]) == ["8", "8"]
 
 
 @pytest.mark.parametrize("is_send_stuck", [False, True])
-async def test_what_does_not_end_before_the_closing_does_remains_unknown(
+async def test_a_transaction_that_does_not_end_before_closing_remains_unknown(
     jumping_clock: trio.testing.MockClock, is_send_stuck: bool
 ) -> None:
     may_end = trio.Event()
@@ -246,12 +248,12 @@ async def test_what_does_not_end_before_the_closing_does_remains_unknown(
         assert bool(broker.asked(RequestCode.UNREGISTER_CLIENT)) is not is_send_stuck, "if there is time left"
 
 
-async def test_it_is_used_inside_its_async_with() -> None:
+async def test_a_producer_must_be_open() -> None:
     with pytest.raises(ClosedError, match="async with TransactionProducer"):
         await producer_of("127.0.0.1:1").send_in_transaction(MESSAGE, not_called)
 
 
-async def test_brokers_hear_of_it_before_it_sends_anything(jumping_clock: trio.testing.MockClock) -> None:
+async def test_brokers_get_a_heartbeat_before_the_first_send(jumping_clock: trio.testing.MockClock) -> None:
     async with scripted_cluster(store, topics=["T", "TBW102"]) as cluster:
         broker = cluster.brokers["broker-a"]
         for options in ({}, {"topics": ["T"]}):
@@ -261,7 +263,7 @@ async def test_brokers_hear_of_it_before_it_sends_anything(jumping_clock: trio.t
         assert len(broker.asked(RequestCode.HEART_BEAT)) == 2
 
 
-async def test_topics_that_do_not_exist_yet_are_looked_for_again(
+async def test_routes_of_missing_topics_are_looked_up_again(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store, topics=["T"]) as cluster:

@@ -1,4 +1,4 @@
-"""Requests that wait for replies, and replies to them. Java: ``RequestFutureHolder``, ``MessageUtil``."""
+"""Requests that wait for replies, and replies. Java: ``RequestFutureHolder``, ``MessageUtil``."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import Delivery, InvalidMessageError, ReplyTimeoutError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.names import reply_topic
+from rocketmq_py.producer.outcome import Outcome, send_result
 from rocketmq_py.producer.pending import PendingReply
 from rocketmq_py.producer.pipeline import Pipeline
-from rocketmq_py.producer.send_request import Outcome, SendRequest, send_result
+from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PushReplyMessageRequest
 from rocketmq_py.protocol.reply import reply_message
 from rocketmq_py.remoting import Connection, Deadlines
 
-_LONGEST_TTL = (2**31 - 1) / 1000
-"""Seconds that a request says to wait where there is no end: what fits 32 bits of milliseconds."""
+_MAX_TTL = (2**31 - 1) / 1000
+"""Seconds. The TTL of a request is a number of milliseconds in 32 bits."""
 
 
 class _Waiting:
-    """A request that waits for its reply until its deadline."""
+    """A request that waits for its reply. ``tick`` and ``expire`` are for Deadlines."""
 
     __slots__ = ("expire", "pending", "request", "tick")
 
@@ -40,16 +41,16 @@ class _Waiting:
         self.tick = 0
 
 
-class Requests:
-    """The requests of one producer that wait for their replies.
+class PendingReplies:
+    """The requests of a producer that wait for their replies, by correlation id.
 
     Args:
-        client: gets the replies from the brokers.
-        sender: brings the requests to the brokers.
-        pipeline: bounds how many wait at the same time.
+        client: receives the replies from the brokers.
+        sender: sends the requests.
+        pipeline: bounds the number of waiting requests.
 
     Attributes:
-        late: replies that came when nobody waited for them any more: too late, or once more.
+        late: the number of replies that arrived after their request had timed out, or twice.
     """
 
     def __init__(self, client: Client, sender: Sender, pipeline: Pipeline) -> None:
@@ -58,23 +59,23 @@ class Requests:
         self._pipeline = pipeline
         self._deadlines = Deadlines()
         self._waiting: dict[str, _Waiting] = {}
-        # Tells the replies to this producer from those to others of the same client, late ones too.
-        self._token = f"{client.rng.getrandbits(96):024x}-"
+        # The prefix of all correlation ids of this producer. Other producers may share the client.
+        self._prefix = f"{client.rng.getrandbits(96):024x}-"
         self._count = 0
-        self._greeted: frozenset[str] = frozenset()
-        self._greeting = trio.Lock()
+        self._known_to: frozenset[str] = frozenset()  # addresses of the brokers that got a heartbeat
+        self._heartbeat_lock = trio.Lock()
         self._nursery: trio.Nursery | None = None
         self._stop_serving: Callable[[], None] | None = None
         self.late: int = 0
 
     def open(self, nursery: trio.Nursery) -> None:
-        """Begin to take replies."""
+        """Start to accept replies."""
         self._nursery = nursery
         nursery.start_soon(self._deadlines.run)
-        self._stop_serving = self._client.serve(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take)
+        self._stop_serving = self._client.serve(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._accept)
 
     def close(self) -> None:
-        """Take no replies any more. The pending ones are the affair of the pipeline."""
+        """Stop accepting replies. The pipeline fails the waiting requests."""
         self._nursery = None
         if self._stop_serving is not None:
             self._stop_serving()
@@ -82,16 +83,16 @@ class Requests:
         self._waiting.clear()
 
     def new_pending(self) -> PendingReply:
-        """Return what will have the reply to a new request."""
+        """Return a handle for the reply to a new request."""
         self._count += 1
-        return PendingReply(f"{self._token}{self._count:x}")
+        return PendingReply(f"{self._prefix}{self._count:x}")
 
     def properties(self, pending: PendingReply, timeout: float) -> dict[str, str]:
-        """Return the properties that make a message a request."""
+        """Return the system properties of a request."""
         return {
             names.CORRELATION_ID: pending.correlation_id,
             names.REPLY_TO_CLIENT: self._client.client_id,
-            names.TTL: str(round(min(timeout, _LONGEST_TTL) * 1000)),
+            names.TTL: str(round(min(timeout, _MAX_TTL) * 1000)),
         }
 
     async def submit(
@@ -100,13 +101,18 @@ class Requests:
         pending: PendingReply,
         on_sent: Callable[[SendRequest, Outcome], None] | None = None,
     ) -> None:
-        """Send a request; ``pending`` gets the reply, or what failed. ``on_sent`` gets the send's outcome.
+        """Send a request.
 
-        Raises as :meth:`Sender.submit`. When cancelled, nothing is sent, and nobody waits.
+        Args:
+            request: the request.
+            pending: receives the reply or the error.
+            on_sent: receives the outcome of sending the request.
+
+        Raises as :meth:`Sender.submit`. If cancelled, the request is not sent.
         """
         request.pending = pending
         await self._pipeline.enter(request)
-        request.begin_try(trio.current_time())
+        request.start_attempt(trio.current_time())
         waiting = _Waiting(pending, request, partial(self._expire, pending, request))
         self._waiting[pending.correlation_id] = waiting
         self._deadlines.add(waiting, request.send_deadline)
@@ -116,51 +122,52 @@ class Requests:
         try:
             if request.may_be_compressed:
                 await self._sender.compress(request)
-            if self._client.routes.get_nowait(request.topic) and self._brokers() <= self._greeted:
+            if self._client.routes.get_nowait(request.topic) and self._broker_addresses() <= self._known_to:
                 waiting_for = self._sender.submit(request)
                 if waiting_for is not None:
                     await waiting_for
             else:
-                start_soon(self._nursery, self._greet_and_submit, request)
+                start_soon(self._nursery, self._introduce_and_submit, request)
         except BaseException:
             self.forget(pending)
             raise
 
     def forget(self, pending: PendingReply) -> None:
-        """Stop waiting for a reply; one that still comes is late."""
+        """Stop waiting for a reply. If it still arrives, it counts as late."""
         waiting = self._waiting.pop(pending.correlation_id, None)
         if waiting is not None:
             self._deadlines.remove(waiting)
             self._pipeline.leave(waiting.request)
 
-    def _brokers(self) -> frozenset[str]:
+    def _broker_addresses(self) -> frozenset[str]:
         brokers = self._client.routes.brokers().values()
         return frozenset([address for by_id in brokers for address in by_id.values()])
 
-    async def _greet_and_submit(self, request: SendRequest) -> None:
+    async def _introduce_and_submit(self, request: SendRequest) -> None:
         request.in_background = True
         try:
-            await self._greet_brokers(request)
+            await self._introduce(request)
             waiting_for = self._sender.submit(request)
             if waiting_for is not None:
                 await waiting_for
         except RocketMQError as error:
             request.on_done(request, error)
 
-    async def _greet_brokers(self, request: SendRequest) -> None:
-        """Have all brokers in use know this client: who replies chooses which of them brings the reply.
+    async def _introduce(self, request: SendRequest) -> None:
+        """Send a heartbeat to all brokers, because any of them may have to deliver the reply.
 
-        One that cannot be reached costs half of the request's time at most, and only the first time.
+        The replying consumer chooses the broker. An unreachable broker costs at most half of the request's
+        time, and only once.
         """
         with trio.move_on_after(request.remaining / 2), suppress(RocketMQError):
             await self._client.routes.get(request.topic, for_sending=True)
-            async with self._greeting:
-                brokers = self._brokers()
-                if not brokers <= self._greeted:
+            async with self._heartbeat_lock:
+                addresses = self._broker_addresses()
+                if not addresses <= self._known_to:
                     try:
                         await self._client.heartbeats.send()
                     finally:
-                        self._greeted = brokers
+                        self._known_to = addresses
 
     def _sent(
         self,
@@ -189,11 +196,11 @@ class Requests:
         pending.resolve(outcome, self._pipeline.failures)
         return True
 
-    def _take(self, connection: Connection, command: Command) -> bool:
+    def _accept(self, connection: Connection, command: Command) -> bool:
         header = PushReplyMessageRequest.from_fields(command.fields)
         reply = reply_message(header, command.body, self._client.now_ms())
         correlation_id = reply.properties.get(names.CORRELATION_ID, "")
-        if not correlation_id.startswith(self._token):
+        if not correlation_id.startswith(self._prefix):
             return False
         connection.respond(command, ResponseCode.SUCCESS)
         waiting = self._waiting.get(correlation_id)
@@ -205,18 +212,18 @@ class Requests:
 
 
 def reply_to(request: ReceivedMessage, body: bytes) -> tuple[Message, dict[str, str], MessageQueue]:
-    """Return the reply to a request, its system properties, and the queue that it goes to.
+    """Return the reply to a request, its system properties, and its queue.
 
-    It goes through the broker that the request came from, which is in contact with who asked.
-    Raises InvalidMessageError if the message is no request.
+    The reply goes to the broker of the request, because that broker knows the requesting client. Raises
+    InvalidMessageError if the message is not a request.
     """
     properties = request.properties
     wanted = (names.CLUSTER, names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
     missing = [name for name in wanted if not properties.get(name)]
     if missing:
         raise InvalidMessageError(
-            f"message {request.message_id} of topic {request.topic!r} is no request that can be replied to: "
-            f"it has no {', '.join(missing)}"
+            f"cannot reply to message {request.message_id} of topic {request.topic!r}; it is not a request, "
+            f"because it lacks the properties {', '.join(missing)}"
         )
     topic = reply_topic(properties[names.CLUSTER])
     system_properties = {name: properties[name] for name in wanted[1:]}

@@ -1,4 +1,4 @@
-"""Push consumers that leave it to the broker who has which queues; brokers of 4.x leave it to them."""
+"""Push consumers with AllocateByBroker. With brokers of 4.x the members allocate the queues themselves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHARES: Mapping[AllocateStrategy, list[list[int]]] = {
     BY_BROKER: [[0, 1], [2, 3]],
     BY_CIRCLE: [[0, 2], [1, 3]],
 }
-"""The queues of two members."""
+"""The queue numbers of two members."""
 
 
 @asynccontextmanager
@@ -58,8 +58,8 @@ def queues_of(consumer: PushConsumer, topic: str) -> list[int]:
     return [queue.queue_id for queue in consumer.queues if queue.topic == topic]
 
 
-async def until_shared(topic: str, *members: PushConsumer) -> None:
-    """Wait until each of the four queues has one owner, and the group's retry queue too."""
+async def wait_for_assignment(topic: str, *members: PushConsumer) -> None:
+    """Wait until each of the four queues and the retry queue has exactly one owner."""
     with trio.fail_after(PATIENCE):
         while True:
             queues = [queue for member in members for queue in member.queues]
@@ -73,7 +73,7 @@ async def until_shared(topic: str, *members: PushConsumer) -> None:
     [BY_BROKER, BY_CIRCLE, AllocateConsistentHash()],
     ids=["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"],
 )
-async def test_members_share_the_queues(
+async def test_members_share_the_queues_as_their_strategy_allocates_them(
     cluster: ClusterUnderTest,
     client: Client,
     topic: str,
@@ -83,21 +83,21 @@ async def test_members_share_the_queues(
     handled: list[bytes] = []
     bodies = [b"%d" % number for number in range(40)]
     async with member(cluster.address, topic, allocate, handled) as one:
-        await until_shared(topic, one)
+        await wait_for_assignment(topic, one)
         async with member(cluster.address, topic, allocate, handled) as other:
             with trio.fail_after(PATIENCE):
                 while allocate in SHARES and len(queues_of(other, topic)) != 2:
                     await trio.sleep(0.1)
-            await until_shared(topic, one, other)
+            await wait_for_assignment(topic, one, other)
             if allocate in SHARES:
-                found = [queues_of(member, topic) for member in (one, other)]
-                assert sorted(found) == SHARES[allocate]
+                assigned = [queues_of(member, topic) for member in (one, other)]
+                assert sorted(assigned) == SHARES[allocate]
             async with client.producer("senders") as producer:
                 for body in bodies:
                     await producer.send(Message(topic, body))
             with trio.fail_after(PATIENCE):
                 while set(handled) != set(bodies):
                     await trio.sleep(0.1)
-        await until_shared(topic, one)
-    said = "shares out no queues" in caplog.text
-    assert said == (allocate in SHARES and cluster.name.startswith("4."))
+        await wait_for_assignment(topic, one)
+    is_logged = "broker does not assign queues" in caplog.text
+    assert is_logged == (allocate in SHARES and cluster.name.startswith("4."))

@@ -1,4 +1,4 @@
-"""Offsets that users ask for and set, and those that operators ask for by way of a broker."""
+"""Push consumers: users query and seek offsets, and operators query them through a broker."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from tests.behaviours.reading import until_committed
 pytestmark = pytest.mark.doors
 
 PATIENCE = 60
-"""Seconds after which a test that still waits has failed."""
+"""Seconds after which a waiting test fails."""
 
 
-class Kept:
-    """A handler that counts the offsets that it gets."""
+class CountingHandler:
+    """A handler that counts its calls by offset."""
 
     def __init__(self) -> None:
-        self.got: Counter[int] = Counter()
-        self._more = trio.lowlevel.ParkingLot()
+        self.calls: Counter[int] = Counter()
+        self._called = trio.lowlevel.ParkingLot()
 
     async def __call__(self, message: ReceivedMessage) -> None:
-        self.got[message.queue_offset] += 1
-        self._more.unpark_all()
+        self.calls[message.queue_offset] += 1
+        self._called.unpark_all()
 
-    async def until(self, expected: Counter[int]) -> None:
+    async def wait_for(self, expected: Counter[int]) -> None:
         with trio.fail_after(PATIENCE):
-            while self.got != expected:
-                await self._more.park()
+            while self.calls != expected:
+                await self._called.park()
 
 
 async def fill(client: Client, topic: str, count: int) -> MessageQueue:
-    """Send messages to a topic of one queue, and return that."""
+    """Send messages to a topic with one queue, and return the queue."""
     async with client.producer("fillers") as producer:
         for _ in range(count):
             queue = (await producer.send(Message(topic, b"x"))).queue
@@ -49,45 +49,47 @@ async def fill(client: Client, topic: str, count: int) -> MessageQueue:
 
 
 @asynccontextmanager
-async def running(consumer: PushConsumer, topic: str, kept: Kept) -> AsyncIterator[PushConsumer]:
+async def running(
+    consumer: PushConsumer, topic: str, handler: CountingHandler
+) -> AsyncIterator[PushConsumer]:
     async with consumer, trio.open_nursery() as nursery:
         consumer.subscribe(topic)
-        nursery.start_soon(consumer.run, kept)
+        nursery.start_soon(consumer.run, handler)
         yield consumer
         nursery.cancel_scope.cancel()
 
 
-async def test_a_user_goes_back_and_forward(client: Client, unique: str) -> None:
+async def test_seek_continues_a_queue_at_an_offset(client: Client, unique: str) -> None:
     await create_topic(client, unique, queues=1)
     queue = await fill(client, unique, 20)
-    kept = Kept()
+    handler = CountingHandler()
     group = f"group-{unique}"
     consumer = client.push_consumer(group, consume_from=ConsumeFrom.FIRST, commit_interval=0.2)
-    async with running(consumer, unique, kept):
-        await kept.until(Counter(range(20)))
+    async with running(consumer, unique, handler):
+        await handler.wait_for(Counter(range(20)))
         await consumer.seek(queue, 15)
-        await kept.until(Counter(range(20)) + Counter(range(15, 20)))
+        await handler.wait_for(Counter(range(20)) + Counter(range(15, 20)))
         with trio.fail_after(PATIENCE):
             while await consumer.committed(queue) != 20:
                 await trio.sleep(0.05)
-        # Beyond the end: the broker corrects it, to the end that there is then.
+        # The broker corrects an offset beyond the end to the end.
         await consumer.seek(queue, 1000)
         await until_committed(client, group, {queue: 20})
         await fill(client, unique, 1)
         with trio.fail_after(PATIENCE):
-            while not kept.got[20]:
+            while not handler.calls[20]:
                 await trio.sleep(0.05)
         await until_committed(client, group, {queue: 21})
 
 
-@pytest.mark.doors("trio")  # it asks for a client by its id, and reads at once what a handler's end has moved
-async def test_an_operator_asks_how_far_each_member_is(client: Client, unique: str) -> None:
+@pytest.mark.doors("trio")  # the query names the client id, and directly follows the last handler call
+async def test_an_operator_queries_the_offsets_of_each_member(client: Client, unique: str) -> None:
     await create_topic(client, unique, queues=1)
     queue = await fill(client, unique, 20)
-    kept = Kept()
+    handler = CountingHandler()
     group = f"group-{unique}"
-    async with running(client.push_consumer(group, consume_from=ConsumeFrom.FIRST), unique, kept):
-        await kept.until(Counter(range(20)))
+    async with running(client.push_consumer(group, consume_from=ConsumeFrom.FIRST), unique, handler):
+        await handler.wait_for(Counter(range(20)))
         answer = await client.connections.request(
             client.routes.broker_address(queue.broker_name),
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,

@@ -1,3 +1,5 @@
+"""The allocation strategies divide queues among members as Java's strategies do."""
+
 from __future__ import annotations
 
 import hashlib
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.consumer import (
+    AllocateByBroker,
     AllocateByConfig,
     AllocateByMachineRoom,
     AllocateConsistentHash,
@@ -25,8 +28,8 @@ from rocketmq_py.consumer import (
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 
-GOLDEN = Path(__file__).parents[2] / "data" / "allocations.jsonl"
-"""What Java's classes, of 4.9.8 and 5.5.0 alike, give the members: by integration/java/src/Allocate.java."""
+GOLDEN = Path(__file__).parents[1] / "data" / "allocations.jsonl"
+"""The results of Java's classes in 4.9.8 and 5.5.0, written by integration/java/src/Allocate.java."""
 
 
 def room_of_client(client_id: str) -> str:
@@ -48,7 +51,7 @@ STRATEGIES: Mapping[str, AllocateStrategy] = {
         room_of_queue, room_of_client, AllocateConsistentHash()
     ),
 }
-GIVE_ALL = [name for name in STRATEGIES if name != "MACHINE_ROOM"]
+ALLOCATE_ALL = [name for name in STRATEGIES if name != "MACHINE_ROOM"]
 
 
 @attrs.frozen
@@ -77,12 +80,61 @@ def shares(
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_members_in_java_agree(name: str) -> None:
+def test_strategies_give_the_results_of_java(name: str) -> None:
     cases = list(golden())
     assert len(cases) == 80
     for case in cases:
-        expected = [[case.queues[place] for place in places] for places in case.expected[name]]
+        expected = [[case.queues[index] for index in indexes] for indexes in case.expected[name]]
         assert shares(STRATEGIES[name], case.queues, case.members) == expected
+
+
+def averagely(queues: int, members: int) -> list[list[int]]:
+    """Return the queue numbers that allocate_averagely gives to each member."""
+    allocated = shares(
+        allocate_averagely,
+        [MessageQueue("T", "broker-a", number) for number in range(queues)],
+        [f"client-{number:03}" for number in range(members)],
+    )
+    return [[queue.queue_id for queue in share] for share in allocated]
+
+
+@pytest.mark.parametrize(
+    ("queues", "members", "expected"),
+    [
+        (4, 1, [[0, 1, 2, 3]]),
+        (4, 2, [[0, 1], [2, 3]]),
+        (5, 2, [[0, 1, 2], [3, 4]]),
+        (6, 4, [[0, 1], [2, 3], [4], [5]]),
+        (10, 3, [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]),
+        (11, 3, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]),
+        (3, 5, [[0], [1], [2], [], []]),
+        (1, 2, [[0], []]),
+    ],
+)
+def test_averagely_gives_the_first_members_one_queue_more(
+    queues: int, members: int, expected: list[list[int]]
+) -> None:
+    assert averagely(queues, members) == expected
+
+
+def java_averagely(queues: int, members: int, index: int) -> range:
+    """Return the queue numbers of a member, computed like Java's AllocateMessageQueueAveragely does."""
+    remainder = queues % members
+    if queues <= members:
+        average = 1
+    elif remainder > 0 and index < remainder:
+        average = queues // members + 1
+    else:
+        average = queues // members
+    start = index * average if remainder > 0 and index < remainder else index * average + remainder
+    return range(start, start + min(average, queues - start))
+
+
+@given(queues=st.integers(1, 60), members=st.integers(1, 30))
+def test_averagely_agrees_with_the_arithmetic_of_java(queues: int, members: int) -> None:
+    assert averagely(queues, members) == [
+        list(java_averagely(queues, members, index)) for index in range(members)
+    ]
 
 
 rooms = st.sampled_from(["hz", "sh", "bj"])
@@ -100,29 +152,33 @@ topics = st.lists(
 ).map(sorted)
 
 
-@pytest.mark.parametrize("name", GIVE_ALL)
+@pytest.mark.parametrize("name", ALLOCATE_ALL)
 @given(queues=topics, members=groups)
-def test_every_queue_has_one_owner(name: str, queues: list[MessageQueue], members: list[str]) -> None:
-    found = shares(STRATEGIES[name], queues, members)
-    assert sorted(itertools.chain(*found)) == queues
+def test_every_queue_is_allocated_to_exactly_one_member(
+    name: str, queues: list[MessageQueue], members: list[str]
+) -> None:
+    allocated = shares(STRATEGIES[name], queues, members)
+    assert sorted(itertools.chain(*allocated)) == queues
 
 
 @given(queues=topics, members=groups)
-def test_only_queues_in_the_rooms_have_an_owner(queues: list[MessageQueue], members: list[str]) -> None:
-    found = shares(STRATEGIES["MACHINE_ROOM"], queues, members)
-    assert sorted(itertools.chain(*found)) == [each for each in queues if room_of_queue(each) != "sh"]
-    counts = [len(share) for share in found]
+def test_machine_room_allocates_only_queues_in_the_configured_rooms(
+    queues: list[MessageQueue], members: list[str]
+) -> None:
+    allocated = shares(STRATEGIES["MACHINE_ROOM"], queues, members)
+    assert sorted(itertools.chain(*allocated)) == [each for each in queues if room_of_queue(each) != "sh"]
+    counts = [len(share) for share in allocated]
     assert max(counts) - min(counts) <= 1
 
 
 @given(queues=topics, members=groups)
-def test_nobody_is_given_queues_of_another_room_where_somebody_is(
+def test_nearby_does_not_allocate_queues_of_other_rooms_that_have_members(
     queues: list[MessageQueue], members: list[str]
 ) -> None:
-    taken = {room_of_client(member) for member in members}
-    found = shares(STRATEGIES["MACHINE_ROOM_NEARBY-AVG"], queues, members)
-    for member, share in zip(members, found, strict=True):
-        assert {room_of_queue(queue) for queue in share} & taken <= {room_of_client(member)}
+    occupied = {room_of_client(member) for member in members}
+    allocated = shares(STRATEGIES["MACHINE_ROOM_NEARBY-AVG"], queues, members)
+    for member, share in zip(members, allocated, strict=True):
+        assert {room_of_queue(queue) for queue in share} & occupied <= {room_of_client(member)}
 
 
 @given(queues=topics, members=groups, data=st.data())
@@ -138,20 +194,20 @@ def test_consistent_hash_moves_only_the_queues_of_the_member_that_left(
 
 
 def hash_of(text: str) -> int:
-    """Spread texts over more bits than Java's hash, so that no two are at one point of the ring."""
+    """Return a hash of more bits than Java's, so that no two strings share a point of the ring."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")
 
 
-def test_consistent_hash_does_not_depend_on_the_order_of_what_it_is_given() -> None:
+def test_consistent_hash_does_not_depend_on_the_order_of_its_arguments() -> None:
     case = next(golden())
     strategy = AllocateConsistentHash()
     for member in case.members:
-        there = strategy("g", member, case.queues, case.members)
-        back = strategy("g", member, case.queues[::-1], case.members[::-1])
-        assert list(back) == list(there)[::-1]
+        ascending = strategy("g", member, case.queues, case.members)
+        descending = strategy("g", member, case.queues[::-1], case.members[::-1])
+        assert list(descending) == list(ascending)[::-1]
 
 
-def test_consistent_hash_takes_the_names_on_the_wire() -> None:
+def test_consistent_hash_includes_the_namespace_in_topic_names() -> None:
     members = [f"m{number}" for number in range(5)]
     short = [MessageQueue("T", "b", number) for number in range(20)]
     on_wire = [attrs.evolve(queue, topic=Namespace("tenant").wrap_topic("T")) for queue in short]
@@ -163,14 +219,14 @@ def test_consistent_hash_takes_the_names_on_the_wire() -> None:
     assert shares(AllocateConsistentHash(), short, members) != here
 
 
-def test_by_config_each_member_has_what_is_named() -> None:
+def test_by_config_allocates_the_configured_queues() -> None:
     queues = [MessageQueue("T", "b", number) for number in range(4)]
     strategy = AllocateByConfig([queues[0], queues[3], MessageQueue("T", "gone", 0)])
     assert strategy("g", "a", queues, ["a", "b"]) == [queues[0], queues[3]]
     assert strategy("g", "a", [MessageQueue("U", "b", 0)], ["a", "b"]) == []
 
 
-def test_by_config_a_retry_topic_that_is_not_named_is_shared_out() -> None:
+def test_by_config_allocates_an_unconfigured_retry_topic_averagely() -> None:
     retries = [MessageQueue("%RETRY%g", "b", number) for number in range(2)]
     queue = MessageQueue("T", "b", 0)
     assert AllocateByConfig([queue])("g", "b", retries, ["a", "b"]) == [retries[1]]
@@ -178,12 +234,12 @@ def test_by_config_a_retry_topic_that_is_not_named_is_shared_out() -> None:
 
 
 @pytest.mark.parametrize("rooms", ["hz", [], [1]])
-def test_rooms_have_names(rooms: Any) -> None:
+def test_machine_room_refuses_invalid_room_names(rooms: Any) -> None:
     with pytest.raises(ConfigurationError, match="machine rooms"):
         AllocateByMachineRoom(rooms)
 
 
-def test_what_cannot_be_shared_out_by() -> None:
+def test_strategies_refuse_invalid_arguments() -> None:
     with pytest.raises(ConfigurationError, match="virtual_nodes"):
         AllocateConsistentHash(0)
     with pytest.raises(ConfigurationError, match="must be a MessageQueue, not str"):
@@ -191,3 +247,9 @@ def test_what_cannot_be_shared_out_by() -> None:
     nowhere = AllocateMachineRoomNearby(lambda queue: "", room_of_client)
     with pytest.raises(ConfigurationError, match="it must have a name"):
         nowhere("g", "hz@1", [MessageQueue("T", "b", 0)], ["hz@1"])
+
+
+def test_by_broker_refuses_strategies_that_brokers_do_not_support() -> None:
+    assert AllocateByBroker(allocate_averagely).strategy_name == "AVG"
+    with pytest.raises(ConfigurationError, match="brokers only support allocate_averagely"):
+        AllocateByBroker(AllocateConsistentHash())

@@ -50,7 +50,7 @@ def push(properties: dict[str, str], body: bytes, system_flag: int = 0) -> PushR
 
 @attrs.define(eq=False)
 class Replier:
-    """A broker behind which somebody replies to each request, ``times`` times."""
+    """A broker with a consumer that replies to each request, ``times`` times."""
 
     times: int = 1
     before_the_answer: bool = False
@@ -103,7 +103,7 @@ async def test_the_reply_is_returned_and_never_the_request(replier: Replier) -> 
     assert replier.heartbeats_before[0] >= 1, "a broker pushes replies only to clients that it knows"
 
 
-async def test_many_are_in_flight_and_each_gets_its_own(autojump_clock: object) -> None:
+async def test_each_of_many_requests_gets_its_own_reply(autojump_clock: object) -> None:
     async with (
         scripted_cluster(Replier().answer, Replier().answer) as cluster,
         Client(cluster.address) as client,
@@ -132,7 +132,7 @@ async def test_repeated_replies_are_dropped_and_counted() -> None:
         assert producer.statistics.late_replies == 2
 
 
-async def test_without_a_reply_the_error_says_where_the_request_is(
+async def test_the_error_without_a_reply_has_the_result_of_the_request(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
@@ -176,7 +176,7 @@ async def test_a_request_that_cannot_be_sent_fails_with_the_reason(
             await producer.request(MESSAGE)
 
 
-async def test_closing_ends_the_waiting(jumping_clock: trio.testing.MockClock) -> None:
+async def test_closing_fails_waiting_requests(jumping_clock: trio.testing.MockClock) -> None:
     async with scripted_cluster(store) as cluster:
         async with Producer(cluster.address) as producer:
             pending = await producer.submit_request(MESSAGE, timeout=1000)
@@ -190,12 +190,12 @@ async def test_a_cancelled_request_leaves_nothing_behind() -> None:
         async def check() -> None:
             await trio.testing.wait_all_tasks_blocked(0.01)
             assert producer.in_flight == 0
-            assert producer._requests._waiting == {}
+            assert producer._replies._waiting == {}
 
         assert await cancel_at_each_await(lambda: producer.request(MESSAGE), check) >= 2
 
 
-async def test_who_flushes_does_not_wait_for_a_request_that_was_cancelled(autojump_clock: object) -> None:
+async def test_flush_does_not_wait_for_a_cancelled_request(autojump_clock: object) -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address, group="g") as producer:
         await producer.send(MESSAGE)
         async with trio.open_nursery() as nursery:
@@ -215,7 +215,7 @@ async def test_who_flushes_does_not_wait_for_a_request_that_was_cancelled(autoju
                     await trio.sleep(0.1)
 
 
-async def test_a_reply_of_somebody_else_is_not_taken() -> None:
+async def test_a_reply_to_another_producer_is_not_accepted() -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
         await producer.send(MESSAGE)
         (connection,) = cluster.brokers["broker-a"].connections
@@ -242,7 +242,7 @@ ASKED = {"CLUSTER": "c", "CORRELATION_ID": "id-1", "REPLY_TO_CLIENT": "client-1"
         ({"request_form": "V1"}, RequestCode.SEND_REPLY_MESSAGE, "topic"),
     ],
 )
-async def test_a_reply_goes_through_the_broker_that_the_request_came_from(
+async def test_a_reply_goes_to_the_broker_of_the_request(
     options: dict[str, str], code: int, name: str
 ) -> None:
     def answer(connection: Connection, request: Command) -> None:
@@ -258,7 +258,7 @@ async def test_a_reply_goes_through_the_broker_that_the_request_came_from(
         assert {name: properties[name] for name in wanted} == wanted
 
 
-async def test_the_topic_for_replies_is_its_clusters_whatever_the_namespace() -> None:
+async def test_the_reply_topic_has_no_namespace() -> None:
     def answer(connection: Connection, request: Command) -> None:
         connection.respond(request, 0, {"msgId": "0", "queueId": "0", "queueOffset": "0"})
 
@@ -270,16 +270,16 @@ async def test_the_topic_for_replies_is_its_clusters_whatever_the_namespace() ->
         assert request.fields["b"] == "c_REPLY_TOPIC"
 
 
-async def test_what_is_no_request_cannot_be_replied_to() -> None:
+async def test_a_message_that_is_not_a_request_cannot_be_replied_to() -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
         for missing in ASKED:
             message = received({name: value for name, value in ASKED.items() if name != missing})
-            with pytest.raises(InvalidMessageError, match=f"it has no {missing}"):
+            with pytest.raises(InvalidMessageError, match=f"lacks the properties {missing}"):
                 await producer.reply(message, b"answer")
 
 
 @pytest.mark.parametrize("hooks", ["none", "around sends", "around requests"])
-async def test_a_request_whose_first_try_fails_is_sent_again(hooks: str) -> None:
+async def test_a_request_whose_first_attempt_fails_is_retried(hooks: str) -> None:
     replier, answers = Replier(), [refuse(ResponseCode.SYSTEM_ERROR)]
     question = Message("T", b"question" * 1000)  # it is compressed
 
@@ -306,7 +306,7 @@ async def test_a_request_whose_first_try_fails_is_sent_again(hooks: str) -> None
     assert len(seen) == (2 if hooks == "around sends" else 0)
 
 
-async def test_a_request_whose_selector_raises_waits_for_no_reply() -> None:
+async def test_a_request_whose_selector_raises_does_not_wait_for_a_reply() -> None:
     def broken(queues: object, message: Message) -> MessageQueue:
         raise LookupError("no such shard")
 
@@ -320,7 +320,7 @@ async def test_a_request_whose_selector_raises_waits_for_no_reply() -> None:
 @pytest.mark.parametrize(
     "host", ["::1:4321", "0:0:0:0:0:0:0:1:4321", "[::1]:4321", "/[0:0:0:0:0:0:0:1]:4321", "host/::1:4321"]
 )
-async def test_a_reply_says_where_it_was_born_over_ipv6(host: str) -> None:
+async def test_a_reply_has_an_ipv6_born_host(host: str) -> None:
     header = msgspec.structs.replace(push({}, b""), born_host=host, store_host="::1:10911")
     reply = reply_message(header, b"answer", 1)
     assert (reply.born_host, reply.store_host) == ("[::1]:4321", "[::1]:10911")

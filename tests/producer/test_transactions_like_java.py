@@ -1,4 +1,4 @@
-"""What is said about transactions is what Java's clients say, as captured by ``integration/capture.py``."""
+"""Transaction requests equal those of Java clients, as captured by ``integration/capture.py``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rocketmq_py.producer import (
     TransactionProducer,
 )
 from rocketmq_py.producer.config import ProducerConfig
-from rocketmq_py.producer.end_transaction import TransactionEnder
 from rocketmq_py.producer.hooks import Hooks
+from rocketmq_py.producer.transaction_reports import TransactionReporter
 from rocketmq_py.producer.transaction_values import HalfMessage
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.frames import FrameDecoder
@@ -31,34 +31,34 @@ FRAMES = Path(__file__).parents[1] / "data" / "frames"
 
 
 def captured(client: str) -> list[Command]:
-    """Return the ends and the questions that were captured between a client of Java's and a real broker."""
+    """Return the reports and checks that were captured between a Java client and a real broker."""
     lines = [json.loads(line) for line in (FRAMES / f"java-{client}.jsonl").read_text().splitlines()]
     frames = [bytes.fromhex(line["hex"]) for line in lines if line["code"] in (ASKS, ENDS)]
     return [command for frame in frames for command in FrameDecoder().feed(frame)]
 
 
 @pytest.mark.parametrize("client", ["4.9.8-json", "4.9.8-rocketmq", "5.5.0-json", "5.5.0-rocketmq"])
-async def test_the_end_says_what_javas_says(client: str) -> None:
+async def test_the_report_equals_javas(client: str) -> None:
     states = {wire: state for state, wire in ON_WIRE.items()}
     javas = [command for command in captured(client) if command.fields.get("fromTransactionCheck") == "false"]
     assert javas
     async with asked_by_broker(always(COMMIT)) as (producer, broker):
         config = ProducerConfig(group="capture-transactions")
-        ends = TransactionEnder(producer.client, config, Hooks())
+        ends = TransactionReporter(producer.client, config, Hooks())
         for number, java in enumerate(javas):
             fields = java.fields
             half = HalfMessage(
                 Message("CaptureTopic", b"x"), fields["msgId"], fields.get("transactionId"), fields["bname"],
                 int(fields["tranStateTableOffset"]), int(fields["commitLogOffset"]),
             )  # fmt: skip
-            assert await ends.tell(half, states[fields["commitOrRollback"]]) is None
+            assert await ends.report(half, states[fields["commitOrRollback"]]) is None
             *_, end = await broker.ends(number + 1)
-            assert end.fields == {**fields, "topic": "CaptureTopic"}, "Java 4 does not tell the topic"
+            assert end.fields == {**fields, "topic": "CaptureTopic"}, "Java 4 does not send the topic"
             assert end.is_oneway is java.is_oneway is True
 
 
 @pytest.mark.parametrize("client", ["4.9.8-json", "4.9.8-rocketmq"])
-async def test_a_question_is_answered_as_by_java(client: str) -> None:
+async def test_a_check_is_answered_like_javas(client: str) -> None:
     commands = captured(client)
     (question,) = [command for command in commands if command.code == ASKS]
     (java,) = [command for command in commands if command.fields.get("fromTransactionCheck") == "true"]

@@ -1,1 +1,0 @@
-"""How the members of a group share out a topic's queues: Java's strategies."""

@@ -1,0 +1,73 @@
+"""Queries about many queues at once, and the consumer lag that they give."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+from rocketmq_py.client.client import Client
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.remoting.running import open_nursery
+
+MAX_CONCURRENT_QUERIES = 256
+"""Queries in flight at once. Their answers may contain messages, which take memory."""
+
+_Key = TypeVar("_Key")
+_Answer = TypeVar("_Answer")
+
+
+async def map_over_brokers(
+    keys: Iterable[_Key], query: Callable[[_Key], Awaitable[_Answer]]
+) -> dict[_Key, _Answer]:
+    """Run a query for each key, many concurrently. Return the answers in the order of the keys.
+
+    Raises the RocketMQError of the query that failed first. Queries in flight are finished, and no other is
+    started.
+    """
+    keys = list(keys)
+    answers: dict[_Key, _Answer] = {}
+    errors: list[RocketMQError] = []
+    remaining = iter(keys)
+
+    async def worker(first: _Key) -> None:
+        key: _Key | None = first
+        while key is not None and not errors:
+            try:
+                answers[key] = await query(key)
+            except RocketMQError as error:
+                errors.append(error)
+            key = next(remaining, None)
+
+    async with open_nursery() as nursery:
+        for _, key in zip(range(MAX_CONCURRENT_QUERIES), remaining, strict=False):
+            nursery.start_soon(worker, key)
+    if errors:
+        raise errors[0]
+    return {key: answers[key] for key in keys}
+
+
+async def query_lag(
+    client: Client,
+    queues: Iterable[MessageQueue],
+    committed: Callable[[MessageQueue], Awaitable[int | None]],
+) -> Mapping[MessageQueue, int]:
+    """Ask the brokers how many messages of each queue lie beyond the committed offset.
+
+    Args:
+        client: sends the requests.
+        queues: the queues.
+        committed: returns the committed offset of a queue. If it returns None, the lag counts from the oldest
+            message.
+
+    Raises:
+        RocketMQError: the query that failed first.
+    """
+
+    async def query(queue: MessageQueue) -> int:
+        start = await committed(queue)
+        if start is None:
+            start = await client.brokers.min_offset(queue)
+        return max(await client.brokers.max_offset(queue) - start, 0)
+
+    return await map_over_brokers(sorted(set(queues)), query)

@@ -1,0 +1,106 @@
+"""The results that a message handler may return."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+
+from rocketmq_py.arguments import not_negative
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.message import MAX_DELAY_LEVEL
+
+FIRST_DELAY_LEVEL = 3
+"""The default delay level after the first failure of a message. Each further failure adds 1."""
+DEAD_LETTER = -1
+"""The delay level that moves a message to the group's dead letter topic without further retries."""
+
+
+def _delay_level(_: object, attribute: attrs.Attribute[Any], value: int) -> None:
+    if not DEAD_LETTER <= value <= MAX_DELAY_LEVEL:
+        raise ConfigurationError(
+            f"{attribute.name} is {value!r}; it must be from {DEAD_LETTER} to {MAX_DELAY_LEVEL}"
+        )
+
+
+@attrs.frozen
+class ConsumeResult:
+    """Base class of the results that a handler may return. Returning None acknowledges the messages.
+
+    Any other value ends the consumer's run with a ConfigurationError, and the messages are redelivered.
+    """
+
+
+@attrs.frozen
+class ConsumeLater(ConsumeResult):
+    """Redeliver the message later. Java: ``ConsumeConcurrentlyStatus.RECONSUME_LATER``.
+
+    Args:
+        delay_level: the delay before the redelivery. 1 to 18 name a level of the broker (by default 1s, 5s,
+            10s, 30s, 1m … 2h), 0 lets the broker choose by the number of failures, and -1 moves the message
+            to the group's dead letter topic (delayLevelWhenNextConsume).
+        done: for a list of messages, how many of the first ones to acknowledge. Only the others are
+            redelivered (ackIndex, which is one less).
+
+    Raises:
+        ConfigurationError: a number is out of range.
+    """
+
+    delay_level: int = attrs.field(default=0, validator=_delay_level)
+    done: int = attrs.field(default=0, validator=not_negative)
+
+
+def _seconds(_: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
+    if value is not None and not 0 <= value < math.inf:
+        raise ConfigurationError(f"{attribute.name} is {value!r}; it must be a finite number, 0 or more")
+
+
+@attrs.frozen
+class Suspend(ConsumeResult):
+    """Suspend the queue, then deliver the same messages again. For orderly consumers.
+
+    Java: ``ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT``.
+
+    Args:
+        seconds: the pause. None uses the consumer's ``suspend_current_queue``
+            (suspendCurrentQueueTimeMillis).
+
+    Raises:
+        ConfigurationError: ``seconds`` is negative or infinite.
+    """
+
+    seconds: float | None = attrs.field(default=None, validator=_seconds)
+
+
+@attrs.frozen
+class CommitOffset(ConsumeResult):
+    """Commit all messages of the queue that were delivered so far. Java: ``ConsumeOrderlyStatus.COMMIT``.
+
+    For orderly consumers with ``auto_commit=False``. With ``auto_commit=True`` it is the same as None.
+    """
+
+
+@attrs.frozen
+class RollbackOffset(ConsumeResult):
+    """Suspend the queue, then deliver again all messages since its last CommitOffset.
+
+    For orderly consumers with ``auto_commit=False``. Java: ``ConsumeOrderlyStatus.ROLLBACK``.
+
+    Args:
+        seconds: the pause. None uses the consumer's ``suspend_current_queue``.
+
+    Raises:
+        ConfigurationError: ``seconds`` is negative or infinite.
+    """
+
+    seconds: float | None = attrs.field(default=None, validator=_seconds)
+
+
+def check_result(result: object) -> None:
+    """Raise ConfigurationError unless a handler's return value is None or a ConsumeResult."""
+    if result is not None and not isinstance(result, ConsumeResult):
+        raise ConfigurationError(
+            f"the handler returned {result!r}; its messages will be redelivered. Return None to acknowledge "
+            "messages, return a ConsumeResult such as ConsumeLater() to retry them, or raise an exception"
+        )

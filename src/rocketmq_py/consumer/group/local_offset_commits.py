@@ -1,0 +1,257 @@
+"""Commit the offsets of a broadcasting consumer to a local file."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLog
+from rocketmq_py.errors import ConfigurationError, LocalOffsetsError, ProtocolError, RocketMQError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import ResetOffsets
+
+logger: Final = logging.getLogger("rocketmq_py.consumer")
+
+DEFAULT_INSTANCE = "DEFAULT"
+"""The instance name of a client without ``instance_name``. Java: ``ClientConfig.instanceName``."""
+
+# "=" introduces an escape, so it is escaped as well: different names give different paths.
+_REFUSED_BY_WINDOWS: Final = re.compile(r'[<>:"/\\|?*=]|[. ]$')
+
+
+def default_folder() -> Path:
+    """Return the default folder of local offsets, which Java clients use too (localOffsetStoreDir)."""
+    return Path.home() / ".rocketmq_offsets"
+
+
+def offsets_path(folder: Path, client: Client, group: str) -> Path:
+    """Return the path of a group's offset file: ``folder/address@instance/group/offsets.json``.
+
+    The path does not depend on the process, so that a restarted process finds the file again. Characters
+    that Windows refuses in names, such as the colons of an IPv6 address, are escaped as ``=`` and two hex
+    digits.
+    """
+    config = client.config
+    unit = f"@{config.unit_name}" if config.unit_name else ""
+    owner = f"{client.host}@{config.instance_name or DEFAULT_INSTANCE}{unit}"
+    return folder / _escaped(owner) / _escaped(client.namespace.wrap_group(group)) / "offsets.json"
+
+
+def _escaped(name: str) -> str:
+    return _REFUSED_BY_WINDOWS.sub(lambda match: f"={ord(match[0]):02X}", name)
+
+
+@attrs.define(eq=False)
+class _Ownership:
+    """The OffsetFile that may write to a path.
+
+    A cancelled consumer abandons the thread that writes its file. The ownership keeps such a late write from
+    overwriting the file of the next consumer.
+    """
+
+    lock: threading.Lock = attrs.field(factory=threading.Lock)
+    owner: OffsetFile | None = None
+
+
+_ownerships: dict[Path, _Ownership] = {}
+
+
+class OffsetFile:
+    """A JSON file of offsets, in the format of Java's ``LocalFileOffsetStore``.
+
+    A write is atomic. It syncs the offsets to a temporary file and then renames that file, so that a crash
+    leaves either the previous or the new offsets. The previous file becomes the backup. The methods block,
+    and are thread-safe.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._backup = path.with_name(f"{path.name}.bak")
+        self._temporary = path.with_name(f"{path.name}.tmp")
+        self._ownership = _ownerships.setdefault(path, _Ownership())
+        self._last_write = 0
+        self._is_readable = True
+
+    def open(self) -> dict[MessageQueue, int]:
+        """Become the only writer of the path, and read the offsets as :meth:`read` does."""
+        with self._ownership.lock:
+            self._ownership.owner = self
+            return self.read()
+
+    def read(self) -> dict[MessageQueue, int]:
+        """Return the offsets in the file, or in its backup. Empty if there is no file.
+
+        Raises:
+            LocalOffsetsError: neither the file nor its backup can be read.
+        """
+        reasons = []
+        for path in (self.path, self._backup):
+            try:
+                offsets = ResetOffsets.decode(path.read_bytes()).offset_table
+            except FileNotFoundError:
+                continue
+            except (OSError, ProtocolError) as error:
+                reasons.append(f"{path}: {error}")
+                self._is_readable = False
+            else:
+                if reasons:
+                    logger.warning("could not read local offsets (%s); using the backup %s", reasons[0], path)
+                return dict(offsets)
+        if reasons:
+            raise LocalOffsetsError("; ".join(reasons))
+        return {}
+
+    def write(self, offsets: Mapping[MessageQueue, int], number: int) -> None:
+        """Replace the offsets in the file.
+
+        Does nothing if a write with a higher ``number`` came first, or if another OffsetFile has opened the
+        path. Raises OSError, and then the previous offsets are still readable.
+        """
+        data = ResetOffsets(offsets).encode()
+        with self._ownership.lock:
+            if number <= self._last_write or self._ownership.owner not in (self, None):
+                return
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with self._temporary.open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError:
+                with suppress(OSError):
+                    self._temporary.unlink()  # a partial file could use the last free disk space
+                raise
+            if self._is_readable:  # an unreadable file must not replace a good backup
+                with suppress(FileNotFoundError):
+                    os.replace(self.path, self._backup)
+            os.replace(self._temporary, self.path)
+            self._is_readable = True
+            _sync_folder(self.path.parent)
+            self._last_write = number
+
+
+def _sync_folder(folder: Path) -> None:
+    """Sync a folder to the disk so that renames in it survive a crash. Not supported on Windows."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+_open_paths: set[Path] = set()
+"""The offset files of the open consumers of this process."""
+
+
+class LocalOffsetStore:
+    """Commits the offsets of a broadcasting consumer to a file. Java: ``LocalFileOffsetStore``.
+
+    The file is read and written in worker threads. A failed commit is logged, and the next one repairs it.
+
+    Args:
+        client: provides the namespace of the topic names in the file.
+        group: the consumer group.
+        path: the offset file.
+        interval: seconds between two commits, for log lines.
+    """
+
+    def __init__(self, client: Client, group: str, path: Path, *, interval: float) -> None:
+        self._interval = interval
+        self._namespace = client.namespace
+        self._group = group
+        self._file = OffsetFile(path)
+        self._offsets: dict[MessageQueue, int] = {}
+        self._committed: dict[MessageQueue, int] = {}
+        self._commits = 0
+        self._retry_log = RetryLog(logger, "local offset commit", group=group, path=path)
+
+    async def open(self) -> None:
+        """Read the file.
+
+        Raises:
+            ConfigurationError: another open consumer of this process uses the file.
+            LocalOffsetsError: neither the file nor its backup can be read.
+        """
+        path = self._file.path
+        if path in _open_paths:
+            raise ConfigurationError(
+                f"offset file {path} is used by another consumer of group {self._group!r} in this process. "
+                "Give each client its own instance_name, and keep it across restarts"
+            )
+        _open_paths.add(path)
+        try:
+            table = await trio.to_thread.run_sync(self._file.open, abandon_on_cancel=True)
+        except BaseException:
+            self.close()
+            raise
+        unwrap = self._namespace.unwrap_topic
+        offsets = {attrs.evolve(queue, topic=unwrap(queue.topic)): offset for queue, offset in table.items()}
+        self._offsets, self._committed = offsets, dict(offsets)
+
+    def close(self) -> None:
+        """Allow another consumer to open the file."""
+        _open_paths.discard(self._file.path)
+
+    async def read(self, queue: MessageQueue, *, zero_if_new: bool = True) -> int | None:
+        """Return the offset to start from. None if the consumer has never consumed the queue."""
+        return self._offsets.get(queue)
+
+    async def query_committed(self, queue: MessageQueue) -> int | None:
+        """Return the offset in the file. None if there is none."""
+        return self.last_committed(queue)
+
+    def last_committed(self, queue: MessageQueue) -> int | None:
+        """Return the offset in the file. None if there is none."""
+        return self._committed.get(queue)
+
+    def update(self, queue: MessageQueue, offset: int) -> None:
+        """Set the offset that the next commit writes."""
+        self._offsets[queue] = offset
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Do nothing: no other member takes over the queues of a broadcasting consumer."""
+
+    def may_commit_by_pull(self, queue: MessageQueue) -> bool:
+        """Return False: brokers do not store the offsets of broadcasting consumers."""
+        return False
+
+    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Write the offsets of all queues, including those not in ``queues``, if any has changed.
+
+        Failures are logged.
+        """
+        if self._offsets == self._committed:
+            return
+        offsets = dict(self._offsets)
+        wrap = self._namespace.wrap_topic
+        table = {attrs.evolve(queue, topic=wrap(queue.topic)): offset for queue, offset in offsets.items()}
+        self._commits += 1
+        try:
+            # A cancelled commit leaves the thread running. OffsetFile makes the next write wait for it.
+            await trio.to_thread.run_sync(
+                partial(self._file.write, table, self._commits), abandon_on_cancel=True
+            )
+        except OSError as error:
+            self._retry_log.failed(error, retry_in=self._interval)
+        else:
+            self._committed = offsets
+            self._retry_log.succeeded()
+
+    async def commit_and_wait(
+        self, queues: Iterable[MessageQueue] | None = None
+    ) -> Mapping[MessageQueue, RocketMQError]:
+        """Write the offsets as :meth:`commit` does. Failures are logged, so the result is empty."""
+        await self.commit(queues)
+        return {}

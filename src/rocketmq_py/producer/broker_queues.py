@@ -1,0 +1,114 @@
+"""Pipelined requests that wait, in order, for the connection to their broker."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from rocketmq_py.client.lifespan import start_soon
+from rocketmq_py.client.routes import Routes
+from rocketmq_py.errors import Delivery, RequestTimeoutError, RocketMQError
+from rocketmq_py.producer.request_router import RequestRouter, nothing_sent
+from rocketmq_py.producer.send_request import SendRequest
+from rocketmq_py.remoting import Connection
+
+
+class BrokerQueues:
+    """A FIFO queue of requests for each broker that cannot take requests at the moment.
+
+    A request waits for a dial, for a heartbeat, or for space in the connection's buffer. If its attempt times
+    out meanwhile, it leaves the queue.
+
+    Args:
+        router: finds the connections.
+        routes: provides the addresses in errors.
+        write: passes a request to a connection. Returns an awaitable if there are RPC hooks.
+        on_failure: called with a request whose attempt failed, and the error.
+
+    Attributes:
+        by_broker: the queues, by broker name. Requests for these brokers must be queued.
+    """
+
+    def __init__(
+        self,
+        router: RequestRouter,
+        routes: Callable[[], Routes],
+        *,
+        write: Callable[[SendRequest, Connection], Awaitable[None] | None],
+        on_failure: Callable[[SendRequest, RocketMQError], object],
+    ) -> None:
+        self._router = router
+        self._routes = routes
+        self._write = write
+        self._on_failure = on_failure
+        self.by_broker: dict[str, BrokerQueue] = {}
+
+    def add(self, request: SendRequest, nursery: trio.Nursery | None) -> None:
+        """Queue a request behind all others for its broker. A task in ``nursery`` writes them."""
+        assert request.queue is not None
+        broker_name = request.queue.broker_name
+        queue = self.by_broker.get(broker_name)
+        if queue is None:
+            queue = self.by_broker[broker_name] = BrokerQueue()
+            start_soon(nursery, self._write_queued, broker_name, queue)
+        queue.add(request)
+
+    async def _write_queued(self, broker_name: str, queue: BrokerQueue) -> None:
+        while queue.requests:
+            request = queue.requests[0]
+            connection = self._router.connection_nowait(request)
+            if connection is None or not connection.has_space:
+                await self._wait_for_connection(broker_name, queue)
+                continue
+            queue.requests.popleft()
+            try:
+                hooked = self._write(request, connection)
+                if hooked is not None:
+                    await hooked
+            except RocketMQError as error:
+                self._on_failure(request, error)
+        del self.by_broker[broker_name]
+
+    async def _wait_for_connection(self, broker_name: str, queue: BrokerQueue) -> None:
+        """Wait until the first request can be written, or until requests of the queue have failed."""
+        request = queue.requests[0]
+        with queue.scope_until_next_deadline():
+            try:
+                connection = await self._router.connect(request)
+                with nothing_sent():
+                    await connection.wait_for_space()
+            except RocketMQError as error:
+                queue.requests.popleft()
+                self._on_failure(request, error)
+        for expired in queue.take_expired(trio.current_time()):
+            address = self._routes().master_address_nowait(broker_name) or broker_name
+            seconds = expired.deadline - expired.started
+            self._on_failure(expired, RequestTimeoutError(address, seconds, Delivery.NOT_SENT))
+
+
+class BrokerQueue:
+    """The queued requests for one broker."""
+
+    def __init__(self) -> None:
+        self.requests: deque[SendRequest] = deque()
+        self._scope = trio.CancelScope()
+
+    def add(self, request: SendRequest) -> None:
+        """Append a request. Its deadline may end the current :meth:`scope_until_next_deadline` earlier."""
+        self.requests.append(request)
+        if request.deadline < self._scope.deadline:
+            self._scope.deadline = request.deadline
+
+    def scope_until_next_deadline(self) -> trio.CancelScope:
+        """Return a scope that is cancelled at the earliest deadline of a queued request."""
+        self._scope = trio.CancelScope(deadline=min([request.deadline for request in self.requests]))
+        return self._scope
+
+    def take_expired(self, now: float) -> list[SendRequest]:
+        """Remove and return the requests whose deadline has passed."""
+        expired = [request for request in self.requests if request.deadline <= now]
+        if expired:
+            self.requests = deque([request for request in self.requests if request.deadline > now])
+        return expired

@@ -1,0 +1,100 @@
+"""Outcomes of sends: the broker's acknowledgement or an error, and a log of unretrieved errors."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TypeAlias
+
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.message import MessageQueue, SendResult, SendStatus
+from rocketmq_py.protocol.trace import DEFAULT_REGION
+from rocketmq_py.protocol.typed_sends import SendAnswerFields
+
+logger: Final = logging.getLogger("rocketmq_py.producer")
+
+REPORT_INTERVAL = 10.0
+"""Seconds between two lines of a FailureLog."""
+
+# Fast path: a SendResult is created from this when it is accessed, saves 7 % of pipelined.
+Stored: TypeAlias = tuple[SendStatus, str, str, MessageQueue, int, Mapping[str, str] | SendAnswerFields]
+"""A broker's acknowledgement, as :func:`send_result` takes it."""
+
+Outcome: TypeAlias = Stored | SendResult | RocketMQError
+
+
+def send_result(outcome: Stored | SendResult) -> SendResult:
+    """Return the result of a send that succeeded."""
+    if isinstance(outcome, SendResult):
+        return outcome
+    status, message_id, offset_message_id, queue, offset, fields = outcome
+    if type(fields) is SendAnswerFields:
+        return SendResult(
+            status,
+            message_id,
+            offset_message_id,
+            queue,
+            offset,
+            fields.transaction_id,
+            fields.recall_handle,
+            fields.region or DEFAULT_REGION,
+            fields.trace_on != "false",
+        )
+    assert not isinstance(fields, SendAnswerFields)
+    return SendResult(
+        status,
+        message_id,
+        offset_message_id,
+        queue,
+        offset,
+        fields.get("transactionId"),
+        fields.get("recallHandle"),
+        fields.get("MSG_REGION") or DEFAULT_REGION,
+        fields.get("TRACE_ON") != "false",
+    )
+
+
+class Outstanding(Protocol):
+    """A send in flight that receives its outcome: a Pending, or its counterpart in another API."""
+
+    def settle(self, outcome: Any) -> None:
+        """Set the result. ``outcome`` is a Stored or a SendResult."""
+
+    def resolve(self, outcome: RocketMQError, log: FailureLog | None) -> None:
+        """Set the error. Report it to ``log`` if it is never retrieved."""
+
+
+class FailureLog:
+    """Logs errors of sends that were never retrieved: the first at once, later ones together.
+
+    Args:
+        now: the clock, in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._count = 0
+        self._last_error: RocketMQError | None = None
+        self._next_report = -math.inf
+
+    def add(self, error: RocketMQError) -> None:
+        """Count an error. It is logged now, or with later ones after REPORT_INTERVAL."""
+        self._count += 1
+        self._last_error = error
+        if self._now() >= self._next_report:
+            self.report()
+
+    def report(self) -> None:
+        """Log the errors that were not logged yet."""
+        if self._count:
+            self._next_report = self._now() + REPORT_INTERVAL
+            logger.error(
+                "pipelined sends failed, and their results were never awaited: count=%d last_error=%s",
+                self._count,
+                self._last_error,
+            )
+            self._count = 0
+
+    __del__ = report
