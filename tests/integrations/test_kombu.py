@@ -6,11 +6,13 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from queue import Empty
+from typing import Any
 
 import pytest
 from kombu import Connection, Exchange, Producer, Queue
 from kombu.asynchronous import Hub
 from kombu.exceptions import ChannelError
+from kombu.transport import virtual
 
 from rocketmq_py.blocking import Reader
 from rocketmq_py.errors import MessageTooLargeError
@@ -255,6 +257,41 @@ def test_prefetch_count_limits_unacknowledged_messages(connection: Connection, u
         if not message.acknowledged:
             message.ack()
     assert sorted(receiver.wait_for(12)) == sorted([*range(4)] * 3)
+
+
+@pytest.mark.parametrize("late", ["append", "ack"])
+def test_a_prefetch_count_of_one_neither_stalls_nor_is_exceeded(
+    connection: Connection, unique: str, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    """Where the thread that receives always runs before kombu has counted a message."""
+    count = getattr(virtual.QoS, late)
+
+    def count_late(*arguments: Any) -> None:
+        threading.Event().wait(0.05)
+        count(*arguments)
+
+    monkeypatch.setattr(virtual.QoS, late, count_late)
+    queue = job_queue(unique)
+    publish(connection, queue, *range(5))
+    waiting: list[int] = []
+
+    def act(message: Any) -> None:
+        waiting.append(len(connection.transport.inbox(unique)))
+        message.ack()
+
+    receiver = Receiver(connection, queue, act=act, prefetch=1)
+    assert sorted(receiver.wait_for(5)) == [0, 1, 2, 3, 4]
+    assert waiting == [0] * 5
+
+
+def test_recovering_requeues_and_receives_again(connection: Connection, unique: str) -> None:
+    queue = job_queue(unique)
+    publish(connection, queue, 1, 2)
+    receiver = Receiver(connection, queue, act=keep, prefetch=2)
+    receiver.wait_for(2)
+    receiver.act = lambda message: message.ack()
+    receiver.channel.basic_recover(requeue=True)
+    assert sorted(receiver.wait_for(4)) == [1, 1, 2, 2]
 
 
 def test_a_cancelled_consumer_leaves_messages_to_others(

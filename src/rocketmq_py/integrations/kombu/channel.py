@@ -32,17 +32,24 @@ class QoS(virtual.QoS):
 
     def ack(self, delivery_tag: str) -> None:
         """Acknowledge a message. Raises as ``PopConsumer.ack`` does; the message then comes again."""
-        try:
-            self.channel.settle(delivery_tag, requeue=False)
-        finally:
-            super().ack(delivery_tag)
+        self._settle(delivery_tag, requeue=False)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         """Requeue a message, or drop it as AMQP does without a dead-letter exchange."""
+        self._settle(delivery_tag, requeue=requeue)
+
+    def restore_unacked(self) -> list[Any]:
+        """Requeue all unacknowledged messages."""
+        errors: list[Any] = super().restore_unacked()
+        self.channel.wake()
+        return errors
+
+    def _settle(self, delivery_tag: str, *, requeue: bool) -> None:
         try:
             self.channel.settle(delivery_tag, requeue=requeue)
         finally:
             super().ack(delivery_tag)
+            self.channel.wake()  # now that the message counts no more
 
 
 class Channel(virtual.Channel):
@@ -57,6 +64,7 @@ class Channel(virtual.Channel):
         super().__init__(connection, **kwargs)
         self._unsettled: dict[str, Delivery] = {}
         self._no_ack: set[str] = set()
+        self._is_delivering = False  # a message that is neither in an inbox nor counted by the QoS yet
         self._poller: Poller | None = None
         self._qos = self.QoS(self)  # here, as the poller's thread asks it
 
@@ -138,6 +146,7 @@ class Channel(virtual.Channel):
             inbox = transport.inbox(queue)
             dropped = list(inbox)
             inbox.clear()
+        transport.wake()
         for delivery in dropped:
             delivery.acknowledge()
         if queue in transport.private_queues:
@@ -227,6 +236,7 @@ class Channel(virtual.Channel):
         else:
             self._unsettled[message.delivery_tag] = delivery
             self.qos.append(message, message.delivery_tag)
+        self.wake()
         return message
 
     def _next_delivery(self, queue: str) -> Delivery:
@@ -257,7 +267,7 @@ class Channel(virtual.Channel):
             return 0
         waiting = sum(len(self.connection.inbox(queue)) for queue in set(self._active_queues))
         allowed = self.qos.can_consume_max_estimate()
-        return (MAX_RECEIVED if allowed is None else allowed) - waiting
+        return (MAX_RECEIVED if allowed is None else allowed) - waiting - self._is_delivering
 
     def take(self) -> tuple[str, Delivery] | None:
         """Remove and return a message that may be delivered now (the transport's ``activity`` is held)."""
@@ -267,28 +277,34 @@ class Channel(virtual.Channel):
             self._active_queues.append(queue := self._active_queues.pop(0))  # in turn
             inbox: deque[Delivery] = self.connection.inbox(queue)
             if inbox and (queue in self._no_ack or self.qos.can_consume()):
+                self._is_delivering = True
                 return queue, inbox.popleft()
         return None
 
     def deliver(self, queue: str, delivery: Delivery) -> None:
-        """Call the consumer of a queue with a message."""
-        if queue in self._no_ack:
-            delivery.acknowledge()
-        else:
-            self._unsettled[delivery.payload["properties"]["delivery_tag"]] = delivery
-        self.connection.deliver(delivery.payload, queue)
+        """Call the consumer of a queue with a message that :meth:`take` returned."""
+        try:
+            if queue in self._no_ack:
+                delivery.acknowledge()
+            else:
+                self._unsettled[delivery.payload["properties"]["delivery_tag"]] = delivery
+            self.connection.deliver(delivery.payload, queue)
+        finally:
+            self._is_delivering = False
+            self.wake()
 
     # Settling
 
     def settle(self, delivery_tag: str, *, requeue: bool) -> None:
         """Acknowledge or requeue a message. Nothing happens if that was done before."""
         delivery = self._unsettled.pop(delivery_tag, None)
-        try:
-            if delivery is not None:
-                (delivery.requeue if requeue else delivery.acknowledge)()
-        finally:
-            if self.connection is not None:
-                self.connection.wake()
+        if delivery is not None:
+            (delivery.requeue if requeue else delivery.acknowledge)()
+
+    def wake(self) -> None:
+        """Make the poller look for work, unless the channel is closed."""
+        if self.connection is not None:
+            self.connection.wake()
 
     def _restore(self, message: virtual.Message) -> None:
         """Requeue a message when the channel is closed. If that fails, it comes again later."""
