@@ -8,9 +8,9 @@ PIPELINE ?= --plot build/pipeline.png
 BENCH ?= --json build/benchmark.json --plot build/benchmark.png
 SPARK_BENCH ?= --queues 1000
 
-# What is not kept is compiled, and has its assertions rewritten, in each of hundreds of processes: it is kept.
+# Cached bytecode saves compiling, and pytest's rewriting of assertions, in each of hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
-# What is imported is compiled then; most of what is installed never is.
+# Python compiles modules when they are imported. Most of the installed ones never are.
 PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
@@ -28,21 +28,21 @@ help:  ## List the commands
 	touch $@
 
 java: .venv/installed
-	@$(BIN)/python -m integration.java_home > /dev/null || true  # gets one for Spark, or says what to install
+	@$(BIN)/python -m integration.java_home > /dev/null || true  # gets Java for Spark, or prints what to install
 
 demo: java  ## Messages on the embedded broker; then a Spark pipeline that is stopped and killed
 	$(BIN)/python examples/demo.py
 	$(BIN)/python -m examples.spark_pipeline $(PIPELINE)
 
-test: java  ## All tests, on real brokers too wherever they can be had
-	@# What real brokers are needed for mostly waits. What computes has the machine meanwhile, whenever it is free.
-	@# Five and six at a time took no less.
+test: java  ## All tests, also on real brokers where they are available
+	@# Tests on real brokers mostly wait, so the computing ones run at the same time, with lower priority.
+	@# Five or six jobs were not faster.
 	$(MAKE) --jobs=4 --keep-going computed $(REAL_PARTS)
 
 check: .venv/installed  ## Lint, types, unit and embedded-broker tests: a minute on two cores
 	$(MAKE) --jobs=3 lint types unit
 
-# What check, check-long and check-spark try, with nothing run twice, the doors in development mode, other Pythons, and
+# The tests of check, check-long and check-spark without repetitions, the APIs in development mode, other Pythons, and
 # containers.
 COMPUTED = lint types uncovered long coverage dev-mode check-spark other-pythons in-containers
 
@@ -57,17 +57,15 @@ lint: .venv/installed
 types: .venv/installed
 	$(BIN)/mypy
 
-# What takes half of the time, and seldom breaks alone: examples, processes that are killed or that end in the
-# middle, simulations but for small ones, and what tries very much at random. `make check-long` runs it,
-# and besides what `make check` has in part: behaviours through the doors for asyncio and threads, where that has
-# trio's, tests/aio and tests/blocking; tests/aio on uvloop's loops, where that has asyncio's own; what is marked
-# `long`; and property tests, of whose examples that tries a tenth. Where coverage is looked at, all tests run for
-# that, these among them.
+# Tests that take half of the time and rarely fail alone: examples, killed processes, large simulations and random
+# workloads. `make check-long` runs them, and everything that `make check` runs only in part: behaviours through the
+# asyncio and threads APIs, uvloop, tests marked `long`, and all examples of property tests. The tests that coverage
+# measures run only there.
 LONG = tests/test_examples.py tests/aio/test_loops.py tests/blocking/test_exit.py tests/blocking/test_fork.py \
 	tests/behaviours/test_command_line.py tests/behaviours/test_killed_consumer.py \
 	tests/behaviours/test_large_group.py tests/consumer/test_random_groups.py \
-	tests/handoff/test_finalizers.py tests/relay/test_relay.py tests/relay/test_store.py \
-	tests/simulation/test_workload.py tests/testing/test_simulation.py
+	tests/handoff/test_finalizers.py tests/handoff/test_interrupts.py tests/handoff/test_stress.py \
+	tests/relay/test_relay.py tests/relay/test_store.py tests/simulation/test_workload.py tests/testing/test_simulation.py
 CHECK_SPARK = tests/spark tests/behaviours/test_spark_reading.py
 PARALLEL = -q -n auto --dist worksteal
 WITHOUT_SPARK = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
@@ -92,43 +90,44 @@ SIMULATED_SEEDS ?= 100
 long: .venv/installed
 	SIMULATED_SEEDS=$(SIMULATED_SEEDS) $(BIN)/python -m pytest $(PARALLEL) $(LONG)
 
-check-long: long  ## What make check leaves out, but Spark: examples, kills, simulations, doors
+check-long: long  ## The tests that make check leaves out, except Spark: examples, kills, simulations, all APIs
 	$(BIN)/python -m pytest $(UNCOVERED) -m "hypothesis or other_door or long" tests
 	$(MAKE) coverage
 
 SEEDS ?= 1000
 
-simulate: .venv/installed  ## Random workloads on simulated clusters, on all cores: SEEDS=1000 of them, a second each
+simulate: .venv/installed  ## Random workloads on simulated clusters: SEEDS=1000, a second each
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
-check-spark: java  ## The tests of the format rocketmq of Spark, on the embedded broker
+check-spark: java  ## The tests of the Spark format, on the embedded broker
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup $(CHECK_SPARK)
 
-# What differs most from Python to Python: threads, processes, TLS, what trio makes of cancelling, and the examples.
-ON_EACH_PYTHON = tests/aio tests/blocking tests/cli tests/client tests/remoting tests/test_cancelling.py tests/test_examples.py
+# The parts that differ most between Python versions: threads, processes, TLS, cancellation, and the examples.
+ON_EACH_PYTHON = tests/aio tests/blocking tests/cli tests/client tests/handoff tests/remoting \
+	tests/test_cancelling.py tests/test_examples.py
 
-pythons: .venv/installed  ## Types and tests on each Python that is supported, as far as the machine has them
+pythons: .venv/installed  ## Types and tests on each supported Python that the machine has
 	$(BIN)/python -m integration.pythons $(WITHOUT_SPARK) tests
 
 DEV_MODE ?= tests/aio tests/blocking
 
-dev-mode: .venv/installed  ## The doors in Python's development mode and asyncio's debug mode; DEV_MODE=tests: everything
+dev-mode: .venv/installed  ## The asyncio and threads APIs in development mode; DEV_MODE=tests: everything
 	PYTHONDEVMODE=1 PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest $(WITHOUT_SPARK) $(DEV_MODE)
 
 other-pythons: .venv/installed
 	$(BIN)/python -m integration.pythons --others --tests-only $(WITHOUT_SPARK) $(ON_EACH_PYTHON)
 
 REAL = $(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS)
-# Two processes, of which each has the tests of one version: each of those starts its own clusters.
+# Two processes, one per version, each with its own clusters.
 BY_VERSION = -n 2 --dist loadgroup
 FAULTS = $(wildcard integration/test_*faults.py integration/test_*kills.py) integration/test_replicas.py
 SPARK = $(wildcard integration/test_spark_*.py)
 SPARK_KILLS = integration/test_spark_kills.py
 SPARK_COUNTS = integration/test_spark_counts.py integration/test_spark_pipeline.py
-# The longest first.
+# The slowest first.
 REAL_PARTS = spark interoperation faults spark-counts spark-kills behaviours
 
-real: java  ## The behaviours on real brokers, and what else needs them; DOORS=all: each door on each version
+real: java  ## All tests on real brokers; DOORS=all: each API on each version
 	$(MAKE) --jobs=4 --keep-going $(REAL_PARTS)
 
 spark: .venv/installed
@@ -143,35 +142,35 @@ spark-kills: .venv/installed
 faults: .venv/installed
 	$(REAL) $(filter-out $(SPARK),$(FAULTS))
 
-# Two processes, each with clusters of both versions, as one version has more tests than the other.
+# Two processes with clusters of both versions, because one version has more tests.
 behaviours: .venv/installed
 	$(REAL) -n 2 tests/behaviours tests/integrations/test_kombu.py
 
 interoperation: .venv/installed
 	$(REAL) $(BY_VERSION) $(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py))
 
-containers: .venv/installed  ## A container engine from apt, with images of RocketMQ, where root runs this
+containers: .venv/installed  ## As root: a container engine from apt, with images of RocketMQ
 	$(BIN)/python -m integration.clusters.engine up
 
-# A part of the real ones; everything, with ROCKETMQ_CLUSTERS=containers.
+# A part of the tests on real brokers. ROCKETMQ_CLUSTERS=containers runs all of them on containers.
 in-containers: .venv/installed
 	ROCKETMQ_CLUSTERS=containers $(BIN)/python -m integration.clusters.engine run \
 		$(REAL) integration/test_clusters.py tests/behaviours/test_sending.py
 
-million: java  ## A million messages through Spark and back, each once: by batch and stream, on each version
+million: java  ## A million messages through Spark and back, as batch and stream, on each version
 	SPARK_COUNT=1000000 $(REAL) integration/test_spark_counts.py
 
-relay-kills: .venv/installed  ## Kill relays a hundred times, and targets for minutes, where make test has ten and seconds
+relay-kills: .venv/installed  ## Kill relays a hundred times and targets for minutes (make test: ten times, seconds)
 	RELAY_KILLS=100 RELAY_AWAY=180 $(REAL) integration/test_relay_kills.py integration/test_relay_faults.py
 
-spark-matrix: java  ## The tests of Spark, with the older versions that work too
+spark-matrix: java  ## The tests of Spark with older supported versions
 	$(BIN)/python -m integration.spark_matrix
 
 .venv/bench: .venv/installed
 	$(PIP) -c constraints.txt --group bench
 	touch $@
 
-bench: .venv/bench java  ## Measure beside the Java, Go and official Python clients, on a real broker
+bench: .venv/bench java  ## Benchmarks with the Java, Go and official Python clients, on a real broker
 	$(BIN)/python -m integration.benchmarks.run $(BENCH)
 	$(BIN)/python -m integration.benchmarks.spark $(SPARK_BENCH)
 	$(BIN)/python -m integration.benchmarks.relay
@@ -183,6 +182,6 @@ format: .venv/installed  ## Format the code and sort the imports
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean:  ## Remove everything that the other commands made
+clean:  ## Remove everything that the other commands created
 	test ! -d build/engine || $(BIN)/python -m integration.clusters.engine down
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis integration/.cache build dist

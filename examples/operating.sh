@@ -111,7 +111,7 @@ rocketmq-py group reset billing --topic Orders --to latest --yes
 eventually lag_is 0
 
 say "Take it away"
-refused rocketmq-py topic delete Orders </dev/null # without --yes, and with nobody to ask
+refused rocketmq-py topic delete Orders </dev/null # without --yes and without a terminal
 rocketmq-py topic delete Orders --yes
 rocketmq-py group delete billing --dead-letters --yes
 refused rocketmq-py topic describe Orders

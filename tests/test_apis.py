@@ -11,7 +11,7 @@ import pytest
 
 import rocketmq_py
 from rocketmq_py import aio, blocking, client
-from rocketmq_py.admin.part import Part
+from rocketmq_py.admin.operations import Operations
 from rocketmq_py.errors import ConfigurationError, OutsideAsyncioError
 from tests.generate_apis import WRAPPERS, generate, path_of
 
@@ -90,7 +90,7 @@ def test_signatures_and_docstrings(name: str, api: Any) -> None:
 @pytest.mark.parametrize("part", sorted(PARTS))
 def test_each_part_of_an_admin_has_the_methods_of_the_trio_one(part: str, api: str) -> None:
     value = getattr(rocketmq_py.Admin(), part)
-    assert isinstance(value, Part)
+    assert isinstance(value, Operations)
     kind = type(value)
     inside = public(kind)
     outside = public(getattr(importlib.import_module(f"rocketmq_py.{api}.admin"), kind.__name__))

@@ -187,8 +187,8 @@ async def consumed_plainly(address: str, calls: Calls) -> None:
 @pytest.mark.parametrize(
     ("work", "bound"),
     [
-        (pipelined, 35.7),
-        (awaited, 58.1),
+        (pipelined, 34.7),
+        (awaited, 57.1),
         (in_lists, 1.7),
         (batching, 7.5),
         (consumed, 5.0),

@@ -1,4 +1,4 @@
-"""Every method of Admin refuses an argument of a wrong type, with one sentence and before any request."""
+"""Every method of Admin rejects an argument of a wrong type, in one sentence and before any request."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from rocketmq_py.errors import ConfigurationError
 from tests.consumer.received import QUEUE, received
 
 MESSAGE = received(0)
-PARTS = sorted(name for name, value in vars(Admin).items() if isinstance(value, cached_property))
-RIGHT: dict[str, Any] = {
+RESOURCES = sorted(name for name, value in vars(Admin).items() if isinstance(value, cached_property))
+"""The attributes of Admin that hold its operations."""
+VALID: dict[str, Any] = {
     "topic": "T",
     "group": "g",
     "source": "g",
@@ -38,11 +39,11 @@ RIGHT: dict[str, Any] = {
     "resource": "Topic:T",
     "actions": ["Pub"],
 }
-"""A right value for each required parameter."""
+"""A valid value for each required parameter."""
 
 
 def wrong_values(annotation: str) -> Iterator[Any]:
-    """Yield values that an annotation excludes."""
+    """Yield values that do not match an annotation."""
     yield object()
     if "None" not in annotation:
         yield None
@@ -61,28 +62,28 @@ def wrong_values(annotation: str) -> Iterator[Any]:
 
 
 def methods() -> Iterator[tuple[str, str]]:
-    for part in PARTS:
-        for name, value in vars(type(getattr(Admin(), part))).items():
+    for resource in RESOURCES:
+        for name, value in vars(type(getattr(Admin(), resource))).items():
             if inspect.isfunction(value) and not name.startswith("_"):
-                yield part, name
+                yield resource, name
 
 
-@pytest.mark.parametrize(("part", "method"), [*methods()])
-async def test_a_wrong_type_is_refused_before_any_request(
-    part: str, method: str, jumping_clock: object
+@pytest.mark.parametrize(("resource", "method"), [*methods()])
+async def test_methods_reject_a_wrong_type_before_any_request(
+    resource: str, method: str, jumping_clock: object
 ) -> None:
     requests: list[int] = []
     async with (
         EmbeddedBroker(on_request=lambda code, _, __: requests.append(code)) as broker,
         Admin(broker.name_server_address) as admin,
     ):
-        call = getattr(getattr(admin, part), method)
+        call = getattr(getattr(admin, resource), method)
         parameters = inspect.signature(call).parameters
-        right = {name: RIGHT[name] for name, one in parameters.items() if one.default is one.empty}
+        valid = {name: VALID[name] for name, one in parameters.items() if one.default is one.empty}
         for name, parameter in parameters.items():
             for wrong in wrong_values(parameter.annotation):
                 with pytest.raises(ConfigurationError) as caught:
-                    await call(**{**right, name: wrong})
+                    await call(**{**valid, name: wrong})
                 assert name in str(caught.value)
                 assert "\n" not in str(caught.value)
     assert not requests
@@ -92,7 +93,7 @@ Call: TypeAlias = Callable[[Any], Awaitable[object]]
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
+    ("call", "error"),
     [
         (
             lambda admin: admin.topics.alter("T", permission="x"),
@@ -123,22 +124,22 @@ Call: TypeAlias = Callable[[Any], Awaitable[object]]
         (lambda admin: admin.offsets.clone(None, "g"), "source must be a str, not None"),
     ],
 )
-async def test_the_sentence_names_the_argument_and_the_expected_type(call: Call, words: str) -> None:
+async def test_the_error_names_the_argument_and_the_expected_type(call: Call, error: str) -> None:
     async with Admin("127.0.0.1:1") as admin:
         with pytest.raises(ConfigurationError) as caught:
             await call(admin)
-    assert str(caught.value) == words
+    assert str(caught.value) == error
 
 
 @pytest.mark.parametrize(
-    ("offsets", "words"),
+    ("offsets", "error"),
     [
         ([5], "offsets must be a mapping of MessageQueue to int, not list"),
         ({"T": 5}, "a queue in offsets must be a MessageQueue, not str"),
         ({QUEUE: -1}, f"offsets[{QUEUE}] is -1; it must be 0 or more"),
     ],
 )
-def test_reset_to_refuses_offsets_of_a_wrong_type(offsets: Any, words: str) -> None:
+def test_reset_to_rejects_offsets_of_a_wrong_type(offsets: Any, error: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         ResetTo.queues(offsets)
-    assert str(caught.value) == words
+    assert str(caught.value) == error

@@ -1,4 +1,4 @@
-"""A broker that is down among three: the others' answers still come, and what failed is said per broker."""
+"""Admin with one of three brokers down: results of the others, and the error of the one that failed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GROUP, TOPIC, DEAD = "billing", "Orders", "%DLQ%billing"
 
 @attrs.frozen
 class Scene:
-    """What there is: a topic with a message on each broker, a group that lags, a producer that traces."""
+    """A topic with a message on each broker, a group with lag, and a producer that traces."""
 
     admin: Admin
     client_id: str
@@ -31,11 +31,11 @@ class Scene:
     found: ReceivedMessage
 
 
-Ask: TypeAlias = Callable[[Scene], Awaitable[Any]]
+Request: TypeAlias = Callable[[Scene], Awaitable[Any]]
 
 
-async def in_the_scene(world: World, work: Callable[[Scene], Awaitable[None]]) -> None:
-    """Set the scene, end a broker that the name server does not miss yet, and do the work."""
+async def run_in_scene(world: World, work: Callable[[Scene], Awaitable[None]]) -> None:
+    """Create the scene, crash a broker that the name server still lists, and run ``work``."""
     for topic in (TOPIC, DEAD, TRACE_TOPIC):
         world.create_topic(topic, queues=2)
     async with (
@@ -58,7 +58,7 @@ async def in_the_scene(world: World, work: Callable[[Scene], Awaitable[None]]) -
         assert found is not None
         world.partition(world.name_server_address, DOWN)
         await world.crash(DOWN)
-        await trio.sleep(1)  # its connections are known to be gone
+        await trio.sleep(1)  # the client has noticed that the connections are closed
         await work(Scene(admin, admin.client.client_id, by_broker[UP[0]], found))
 
 
@@ -66,7 +66,7 @@ def names(queues: Iterable[Any]) -> set[str]:
     return {one.queue.broker_name for one in queues}
 
 
-READS: dict[str, tuple[Ask, Callable[[Any], Any], Any]] = {
+READS: dict[str, tuple[Request, Callable[[Any], Any], Any]] = {
     "topics.list": (
         lambda s: s.admin.topics.list(),
         lambda got: {one.topic: set(one.brokers) for one in got.topics},
@@ -117,9 +117,9 @@ READS: dict[str, tuple[Ask, Callable[[Any], Any], Any]] = {
         lambda s: s.admin.access.rules("ali"), lambda got: [one.brokers for one in got.rules], [UP]
     ),
 }  # fmt: skip
-"""By method: a question, what the others answered, and what they should."""
+"""By method: the request, a function that extracts the interesting part of its result, and that part."""
 
-CHANGES: dict[str, Ask] = {
+CHANGES: dict[str, Request] = {
     "topics.create": lambda s: s.admin.topics.create("New", queues=2),
     "topics.create ordered": lambda s: s.admin.topics.create("New", queues=2, order=True),
     "topics.alter": lambda s: s.admin.topics.alter(TOPIC, queues=3),
@@ -137,31 +137,31 @@ CHANGES: dict[str, Ask] = {
     "access.put_rule": lambda s: s.admin.access.put_rule("alice", "Topic:x", ["Pub"]),
     "access.delete_rules": lambda s: s.admin.access.delete_rules("alice"),
 }
-"""By method: what has all brokers do something."""
+"""By method: a change on all brokers."""
 
 
 def in_a_simulation(work: Callable[[Scene], Awaitable[None]]) -> None:
     keys: Mapping[str, str] = {SUPER.access_key: SUPER.secret_key}
-    simulate(lambda world: in_the_scene(world, work), seed=1, brokers=3, access_keys=keys)
+    simulate(lambda world: run_in_scene(world, work), seed=1, brokers=3, access_keys=keys)
 
 
 @pytest.mark.parametrize("method", READS)
-def test_the_others_answers_still_come(method: str) -> None:
-    ask, heard, expected = READS[method]
+def test_a_read_returns_the_results_of_the_other_brokers(method: str) -> None:
+    request, extract, expected = READS[method]
 
     async def work(scene: Scene) -> None:
-        got = await ask(scene)
-        assert heard(got) == expected
-        (error,) = got.failures.values()
+        result = await request(scene)
+        assert extract(result) == expected
+        (error,) = result.failures.values()
         assert isinstance(error, ConnectError)
         info = await scene.admin.client.name_servers.cluster_info()
-        assert got.failures.keys() <= {DOWN, *info.broker_addr_table[DOWN].broker_addrs.values()}
+        assert result.failures.keys() <= {DOWN, *info.broker_addr_table[DOWN].broker_addrs.values()}
 
     in_a_simulation(work)
 
 
 @pytest.mark.parametrize("method", CHANGES)
-def test_the_others_make_a_change_and_who_did_not_is_named(method: str) -> None:
+def test_the_error_of_a_change_names_the_brokers_that_succeeded_and_failed(method: str) -> None:
     async def work(scene: Scene) -> None:
         with pytest.raises(
             SomeBrokersFailedError, match="failed on 1 of 3: broker-b: cannot connect"
@@ -173,7 +173,7 @@ def test_the_others_make_a_change_and_who_did_not_is_named(method: str) -> None:
     in_a_simulation(work)
 
 
-def test_what_the_others_did_is_done() -> None:
+def test_a_partly_failed_change_has_taken_effect_on_the_other_brokers() -> None:
     async def work(scene: Scene) -> None:
         admin = scene.admin
         for method in (
@@ -195,7 +195,7 @@ def test_what_the_others_did_is_done() -> None:
     in_a_simulation(work)
 
 
-def test_the_brokers_that_are_up_can_be_chosen() -> None:
+def test_a_change_can_be_limited_to_the_brokers_that_are_up() -> None:
     async def work(scene: Scene) -> None:
         assert await scene.admin.topics.create("New", queues=2, brokers=UP) == UP
         assert set(await scene.admin.topics.alter("New", queues=3, brokers=UP)) == set(UP)
@@ -204,7 +204,7 @@ def test_the_brokers_that_are_up_can_be_chosen() -> None:
     in_a_simulation(work)
 
 
-def test_a_deletion_that_one_broker_missed_leaves_the_route() -> None:
+def test_a_partly_failed_deletion_keeps_the_route() -> None:
     async def work(scene: Scene) -> None:
         with pytest.raises(SomeBrokersFailedError):
             await scene.admin.topics.delete(TOPIC)
@@ -213,13 +213,13 @@ def test_a_deletion_that_one_broker_missed_leaves_the_route() -> None:
     in_a_simulation(work)
 
 
-def test_a_name_server_that_is_down_is_named() -> None:
+def test_errors_name_the_name_server_that_is_down() -> None:
     async def program(world: World) -> None:
         up, down = world.name_server_address.split(";")
         async with Admin(world.name_server_address) as admin:
             await world.crash(down)
-            answers = await admin.name_servers.settings()
-            assert (set(answers.values), set(answers.failures)) == ({up}, {down})
+            results = await admin.name_servers.settings()
+            assert (set(results.values), set(results.failures)) == ({up}, {down})
             changes: list[Callable[[], Awaitable[Any]]] = [
                 lambda: admin.name_servers.alter({"orderMessageEnable": "true"}),
                 lambda: admin.brokers.wipe_write_permission(UP[0]),
@@ -233,7 +233,7 @@ def test_a_name_server_that_is_down_is_named() -> None:
     simulate(program, seed=1, brokers=2, name_servers=2)
 
 
-def test_when_all_are_down_that_is_said() -> None:
+def test_errors_when_all_brokers_are_down() -> None:
     async def program(world: World) -> None:
         world.create_topic(TOPIC)
         async with Admin(world.name_server_address) as admin:
@@ -241,13 +241,13 @@ def test_when_all_are_down_that_is_said() -> None:
                 world.partition(world.name_server_address, name)
             await world.crash()
             assert set((await admin.topics.list()).failures) == set(world.broker_names)
-            for ask in (
+            for request in (
                 lambda: admin.topics.describe(TOPIC),
                 lambda: admin.groups.describe(GROUP),
                 lambda: admin.groups.create(GROUP),
                 lambda: admin.offsets.skip(GROUP),
             ):
                 with pytest.raises(RocketMQError, match="failed on 2 of 2"):
-                    await ask()
+                    await request()
 
     simulate(program, seed=1, brokers=2)

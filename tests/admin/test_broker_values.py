@@ -1,11 +1,11 @@
-"""What 4.9.7 and 5.5.0 tell of themselves."""
+"""The status of brokers 4.9.7 and 5.5.0 from their figures."""
 
 from __future__ import annotations
 
 from rocketmq_py.admin import BrokerStatus
 
 
-def test_a_broker_of_5() -> None:
+def test_status_of_a_5_x_replica() -> None:
     status = BrokerStatus.of(
         "broker-a",
         "DefaultCluster",
@@ -33,7 +33,7 @@ def test_a_broker_of_5() -> None:
     assert (status.pull_queue, status.pull_wait_ms) == (1, 2)
 
 
-def test_a_broker_of_4_that_has_just_started() -> None:
+def test_status_of_a_4_x_broker_that_has_just_started() -> None:
     details = {"brokerVersionDesc": "V4_9_7", "putTps": "  ", "getTransferedTps": "1.0 ", "putTps2": "x"}
     status = BrokerStatus.of("b", "c", 0, "a:1", {**details, "commitLogDiskRatio": "-1.0"})
     assert (status.version, status.put_rate, status.get_rate) == ("4.9.7", 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Three brokers with a thousand topics, a hundred groups: asked side by side, within a bound."""
+"""Number and concurrency of requests on a cluster of 3 brokers with 1,000 topics and 100 groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from rocketmq_py import Admin, Message, MessageQueue, Producer
-from rocketmq_py.admin.asking import AT_ONCE
+from rocketmq_py.admin.fan_out import MAX_CONCURRENT
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.protocol.bodies import SubscriptionGroupConfig
 from rocketmq_py.protocol.headers import PutSubscriptionGroupRequest
@@ -60,7 +60,7 @@ CASES: dict[str, tuple[Callable[[Admin], Awaitable[None]], dict[str, int]]] = {
             "GET_CONSUMER_CONNECTION_LIST": (GROUPS + OWN_GROUPS) * BROKERS,
         },
     ),
-    "what groups did with a message": (
+    "tracks of a message": (
         list_tracks,
         {
             "QUERY_TOPIC_CONSUME_BY_WHO": BROKERS,
@@ -74,33 +74,33 @@ CASES: dict[str, tuple[Callable[[Admin], Awaitable[None]], dict[str, int]]] = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("table", CASES)
-def test_how_often_brokers_are_asked_and_how_many_questions_are_under_way(table: str) -> None:
-    ask, expected = CASES[table]
+def test_number_and_concurrency_of_requests(table: str) -> None:
+    query, expected = CASES[table]
 
     async def program(world: World) -> tuple[dict[str, int], int, float]:
         async with Admin(world.name_server_address) as admin:
             await add_groups(world, admin)
-            if ask is list_tracks:
-                await have_all_consume(admin)
-            began_ms, began = max(request.time_ms for request in world.requests()), trio.current_time()
+            if query is list_tracks:
+                await commit_for_all_groups(admin)
+            start_ms, start = max(request.time_ms for request in world.requests()), trio.current_time()
             with world.delay(None, ANSWER_SECONDS):
-                await ask(admin)
-            requests = [one for one in world.requests() if one.time_ms > began_ms]
-            of_brokers = [one for one in requests if RequestCode(one.code).name in expected]
-            assert len(requests) - len(of_brokers) <= 6, "what name servers are asked, and for a message"
-            counts = Counter(RequestCode(one.code).name for one in of_brokers)
+                await query(admin)
+            requests = [one for one in world.requests() if one.time_ms > start_ms]
+            counted = [one for one in requests if RequestCode(one.code).name in expected]
+            assert len(requests) - len(counted) <= 6, "requests to name servers, and for the message"
+            counts = Counter(RequestCode(one.code).name for one in counted)
             return (
                 dict(counts),
-                most_at_once([one.time_ms for one in of_brokers]),
-                trio.current_time() - began,
+                max_concurrent([one.time_ms for one in counted]),
+                trio.current_time() - start,
             )
 
     topics = {f"Topic{number}": 4 for number in range(TOPICS)}
-    counts, at_once, seconds = simulate(program, seed=1, brokers=BROKERS, topics=topics).value
+    counts, concurrent, seconds = simulate(program, seed=1, brokers=BROKERS, topics=topics).value
     assert counts == expected
-    assert at_once <= AT_ONCE
-    # In virtual time: one after the other they would take as many seconds as there are questions.
-    assert seconds < sum(expected.values()) * ANSWER_SECONDS / min(AT_ONCE, BROKERS) * 1.2 + 5
+    assert concurrent <= MAX_CONCURRENT
+    # Virtual time. Sequential requests would take a second each.
+    assert seconds < sum(expected.values()) * ANSWER_SECONDS / min(MAX_CONCURRENT, BROKERS) * 1.2 + 5
 
 
 async def add_groups(world: World, admin: Admin) -> None:
@@ -110,8 +110,8 @@ async def add_groups(world: World, admin: Admin) -> None:
             await admin.client.brokers.call(address, PutSubscriptionGroupRequest(), body)
 
 
-async def have_all_consume(admin: Admin) -> None:
-    """Put a message into a queue, where each group has come."""
+async def commit_for_all_groups(admin: Admin) -> None:
+    """Send a message and commit an offset in its queue for every group."""
     queue = MessageQueue("Topic0", "broker-a", 0)
     async with Producer(admin.client, group="senders") as producer:
         await producer.send(Message("Topic0", b"x"), queue=queue)
@@ -119,8 +119,8 @@ async def have_all_consume(admin: Admin) -> None:
         await admin.client.brokers.commit_offset(f"group-{number}", queue, 0)
 
 
-def most_at_once(times_ms: list[int]) -> int:
-    """Return how many of the questions were not answered yet, at the most: each is after the same time."""
+def max_concurrent(times_ms: list[int]) -> int:
+    """Return the maximum number of requests in flight, as each is answered after the same time."""
     times_ms = sorted(times_ms)
     return max(
         sum(time_ms - ANSWER_SECONDS * 1000 < other <= time_ms for other in times_ms) for time_ms in times_ms

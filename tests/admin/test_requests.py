@@ -1,4 +1,4 @@
-"""All that ``Admin`` sends has an answer in the embedded broker, or in its name server."""
+"""The embedded broker, or its name server, supports every request of ``Admin``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rocketmq_py.protocol.headers.base import Request
 from tests.broker.offline import OfflineBroker
 
 NOT_IN_5 = {RequestCode.GET_BROKER_CLUSTER_ACL_INFO}
-"""What 5.5.0 does not know either: ACL 1.0 has gone from it, with its file of accounts."""
+"""Requests that 5.5.0 does not support: it no longer has ACL 1.0."""
 
 
 def requests_of_admin() -> dict[int, type[Request]]:
@@ -27,7 +27,7 @@ def requests_of_admin() -> dict[int, type[Request]]:
 
 
 @pytest.mark.parametrize("code", sorted(requests_of_admin()))
-async def test_the_embedded_broker_or_its_name_server_answers(code: int) -> None:
+async def test_the_embedded_broker_or_its_name_server_supports_the_request(code: int) -> None:
     broker = OfflineBroker(BrokerConfig())
     client = broker.connect()
     client.send_request(code, {}, b"")

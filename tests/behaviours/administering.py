@@ -1,4 +1,4 @@
-"""What tests of administration share."""
+"""Helpers of the administration tests."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from tests.behaviours.conftest import ClusterUnderTest
 
 
 def is_4(cluster: ClusterUnderTest) -> bool:
-    """Tell whether a cluster's brokers are of 4.x."""
+    """Return whether a cluster has brokers of 4.x."""
     return cluster.name.startswith("4")

@@ -21,7 +21,7 @@ from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.relay import wait_in
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, read_all
-from tests.behaviours.test_admin_messages import when
+from tests.behaviours.test_admin_messages import poll_until
 from tests.behaviours.test_relaying import relay_of
 from tests.behaviours.ways import WAYS, serves
 
@@ -106,8 +106,8 @@ class OverIPv6:
             sent = await producer.send(Message(topic, b"x", keys="order-1"))
         async with client.reader() as reader, client.admin() as admin:
             found = [
-                await when(lambda: reader.message(sent.offset_message_id), bool),
-                await when(lambda: reader.find_message(topic, sent.message_id), bool),
+                await poll_until(lambda: reader.message(sent.offset_message_id), bool),
+                await poll_until(lambda: reader.find_message(topic, sent.message_id), bool),
                 await admin.messages.get(sent.offset_message_id),
                 await admin.messages.get(sent.message_id, topic=topic),
                 *(await admin.messages.find(topic, "order-1")).messages,
@@ -178,13 +178,13 @@ class OverIPv6:
             with trio.fail_after(PATIENCE):
                 await handled.wait()
             # In its first second 4.9.7 cannot tell its state.
-            listed_brokers = await when(admin.brokers.list, lambda listing: not listing.failures)
+            listed_brokers = await poll_until(admin.brokers.list, lambda listing: not listing.failures)
             assert [one.address for one in listed_brokers.brokers] == [broker]
             for name in ("broker-a", broker, broker.replace("[", "").replace("]", "")):
                 assert (await admin.brokers.settings(name))["brokerIP1"] == HOST
                 assert (await admin.brokers.describe(name)).address == broker
             assert (await admin.topics.describe(topic)).addresses == {"broker-a": broker}
-            listing = await when(
+            listing = await poll_until(
                 admin.clients.list,
                 lambda some: any(
                     one.client_id == client.client_id and one.producer_groups and one.consumer_groups
@@ -205,9 +205,9 @@ class OverIPv6:
         async with client.producer(f"senders-{topic}", trace=True) as producer:
             sent = await producer.send(Message(topic, b"x"))
         # 4.9.7 makes that topic with the first trace, and tells the name server a moment later.
-        await when(client.name_servers.topics, lambda topics: TRACE_TOPIC in topics)
+        await poll_until(client.name_servers.topics, lambda topics: TRACE_TOPIC in topics)
         async with client.admin() as admin:
-            listing = await when(
+            listing = await poll_until(
                 lambda: admin.messages.trace(sent.message_id), lambda listing: bool(listing.events)
             )
         (event,) = listing.events

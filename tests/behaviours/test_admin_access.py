@@ -1,4 +1,4 @@
-"""Users and what they may do, on brokers that check who asks: ACL 2.0 of 5.x."""
+"""Users and ACL rules on brokers with access control: ACL 2.0 of 5.x."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rocketmq_py import Admin, Credentials
-from rocketmq_py.admin import Rule
+from rocketmq_py.admin import AclRule
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.errors import (
     AccessDeniedError,
@@ -24,11 +24,11 @@ SUPER = Credentials("the-admin", "admin-secret-Grüße")
 
 @pytest.fixture
 def real_guarded(cluster_name: str, request: pytest.FixtureRequest) -> str | None:
-    """The address of a real cluster of 5.x that checks access; None in place of the embedded broker."""
+    """The address of a real 5.x cluster with access control. None for the embedded broker."""
     if cluster_name == "embedded":
         return None
     if cluster_name.startswith("4"):
-        pytest.skip("brokers of 4.x have a file of accounts, and no users")
+        pytest.skip("brokers of 4.x have ACL files instead of users")
     from integration.access import SETTINGS_OF_5
 
     address: str = request.getfixturevalue("own_cluster")(cluster_name, settings=SETTINGS_OF_5).name_servers
@@ -44,7 +44,7 @@ async def address(real_guarded: str | None) -> AsyncIterator[str]:
         yield broker.name_server_address
 
 
-async def test_users_and_what_they_may_do(address: str) -> None:
+async def test_users_and_rules_are_created_changed_and_deleted(address: str) -> None:
     async with Admin(address, credentials=SUPER) as admin:
         assert [user.name for user in (await admin.access.users("the-a")).users] == ["the-admin"]
         brokers = await admin.access.create_user("alice", "alice-secret")
@@ -64,10 +64,10 @@ async def test_users_and_what_they_may_do(address: str) -> None:
         await admin.access.put_rule("alice", "Topic:Orders", ["pub", "SUB"], source_ips=["127.0.0.0/8"])
         await admin.access.put_rule("alice", "Group:bill*", ["Sub"], is_allowed=False)
         await admin.access.put_rule("alice", "*", ["List"])
-        await admin.access.put_rule("alice", "Topic:Orders", ["Pub"])  # in the place of what was said of it
+        await admin.access.put_rule("alice", "Topic:Orders", ["Pub"])  # replaces the rule
         rules = {rule.resource: rule for rule in (await admin.access.rules("alice")).rules}
         assert rules == {
-            resource: Rule(
+            resource: AclRule(
                 user="alice", resource=resource, actions=(action,), is_allowed=allowed, brokers=brokers
             )
             for resource, action, allowed in (
@@ -92,14 +92,14 @@ async def test_users_and_what_they_may_do(address: str) -> None:
 
         await admin.access.put_rule("alice", "*", ["All"])
         await admin.access.delete_user("alice")
-        await admin.access.delete_user("alice")  # brokers do not say that there is none
+        await admin.access.delete_user("alice")  # brokers do not report that the user does not exist
         assert (await admin.access.users("alice")).users == ()
         assert (await admin.access.rules("alice")).rules == ()
 
 
-async def test_users_are_let_in_as_they_are(address: str) -> None:
+async def test_brokers_check_the_current_secret_and_state_of_a_user(address: str) -> None:
     async def ask(secret: str) -> str | None:
-        """Return what brokers say to bob, None if they let it in."""
+        """Return the error that brokers answer bob with, None if they accept the request."""
         async with Admin(address, credentials=Credentials("bob", secret)) as admin:
             try:
                 await admin.brokers.settings("broker-a")
@@ -122,7 +122,7 @@ async def test_users_are_let_in_as_they_are(address: str) -> None:
         assert "User:bob is not found" in (await ask("second-secret") or "")
 
 
-async def test_where_nobody_is_checked_there_are_no_users(cluster: ClusterUnderTest) -> None:
+async def test_clusters_without_access_control_reject_users_and_rules(cluster: ClusterUnderTest) -> None:
     async with Admin(cluster.address) as admin:
         (error,) = (await admin.access.users()).failures.values()
         assert isinstance(error, UnsupportedByBrokerError if is_4(cluster) else BrokerError)
@@ -134,13 +134,13 @@ async def test_where_nobody_is_checked_there_are_no_users(cluster: ClusterUnderT
             await admin.access.create_user("alice", "")
 
 
-async def test_the_state_of_accounts_is_for_4_to_tell(cluster: ClusterUnderTest) -> None:
+async def test_only_4_x_brokers_return_acl_config_versions(cluster: ClusterUnderTest) -> None:
     async with Admin(cluster.address) as admin:
-        answers = await admin.access.accounts_versions()
+        answers = await admin.access.acl_config_versions()
     if is_4(cluster) and not answers.failures:
         assert answers.values.keys() == {"broker-a"}
         return
     (error,) = answers.failures.values()
     if not is_4(cluster):
         assert isinstance(error, UnsupportedByBrokerError)
-        assert "does not know GET_BROKER_CLUSTER_ACL_INFO" in str(error)
+        assert "does not support GET_BROKER_CLUSTER_ACL_INFO" in str(error)

@@ -1,4 +1,4 @@
-"""Brokers and name servers say how they are doing, and take other settings."""
+"""Status and settings of brokers and name servers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from rocketmq_py import Admin, Client
-from rocketmq_py.errors import ConfigurationError, RetriableBrokerError
+from rocketmq_py.errors import ConfigurationError, RetriableBrokerError, UnsupportedByBrokerError
 from tests.behaviours.administering import is_4
 from tests.behaviours.conftest import ClusterUnderTest
 
@@ -21,13 +21,15 @@ async def admin(client: Client) -> AsyncIterator[Admin]:
         yield admin
 
 
-async def test_how_a_broker_is_doing(cluster: ClusterUnderTest, client: Client, admin: Admin) -> None:
+async def test_describe_returns_the_status_of_a_broker(
+    cluster: ClusterUnderTest, client: Client, admin: Admin
+) -> None:
     with trio.fail_after(PATIENCE):
         while True:
             try:
                 broker = await admin.brokers.describe("broker-a")
                 break
-            except RetriableBrokerError as error:  # 4.9.7 has nothing to tell in its first second
+            except RetriableBrokerError as error:  # 4.9.7 fails in its first second
                 assert "NoSuchElementException" in str(error)  # noqa: PT017
                 await trio.sleep(0.1)
     info = await client.name_servers.cluster_info()
@@ -44,7 +46,7 @@ async def test_how_a_broker_is_doing(cluster: ClusterUnderTest, client: Client, 
     assert (await admin.brokers.describe(broker.address)).name == "broker-a"
 
 
-async def test_a_brokers_settings(cluster: ClusterUnderTest, admin: Admin) -> None:
+async def test_settings_of_a_broker_are_read_and_changed(cluster: ClusterUnderTest, admin: Admin) -> None:
     settings = await admin.brokers.settings("broker-a")
     assert settings["brokerName"] == "broker-a"
     assert list(settings) == sorted(settings)
@@ -57,11 +59,13 @@ async def test_a_brokers_settings(cluster: ClusterUnderTest, admin: Admin) -> No
     assert (await admin.brokers.settings("broker-a"))["shortPollingTimeMills"] == old
 
 
-async def test_the_name_servers_settings(cluster: ClusterUnderTest, admin: Admin, unique: str) -> None:
-    answers = await admin.name_servers.settings()
-    for error in answers.failures.values():
+async def test_settings_of_name_servers_are_read_and_changed(
+    cluster: ClusterUnderTest, admin: Admin, unique: str
+) -> None:
+    results = await admin.name_servers.settings()
+    for error in results.failures.values():
         raise error
-    ((address, settings),) = answers.values.items()
+    ((address, settings),) = results.values.items()
     assert address == cluster.address
     name = "orderMessageEnable"
     assert settings[name] == "false"
@@ -85,21 +89,26 @@ async def test_write_permission_is_wiped_and_added(
     assert len((await client.routes.refresh(topic)).write_queues) == 4
 
 
-async def test_a_broker_that_is_not_there(admin: Admin) -> None:
+async def test_an_unknown_broker_raises_an_error_that_lists_the_brokers(admin: Admin) -> None:
     for ask in (
         admin.brokers.describe,
         admin.brokers.settings,
         admin.brokers.wipe_write_permission,
         admin.brokers.add_write_permission,
     ):
-        with pytest.raises(ConfigurationError, match=r"no broker 'broker-x'; there is broker-a \("):
+        with pytest.raises(
+            ConfigurationError, match=r"broker 'broker-x' does not exist; brokers: broker-a \("
+        ):
             await ask("broker-x")
 
 
-async def test_what_a_broker_of_4_does_not_know_names_its_version(
+async def test_an_unsupported_request_names_the_version_of_a_4_x_broker(
     cluster: ClusterUnderTest, admin: Admin, topic: str
 ) -> None:
     if not is_4(cluster):
-        pytest.skip("5.x knows all of it")
-    with pytest.raises(Exception, match=r"of version 4\.9\.7; a topic with a needs 5\.0 or newer"):
+        pytest.skip("5.x supports all requests")
+    with pytest.raises(
+        UnsupportedByBrokerError,
+        match=r"\(version 4\.9\.7\) does not support a topic with a: it needs 5\.0 or newer",
+    ):
         await admin.topics.alter(topic, attributes={"a": "b"})

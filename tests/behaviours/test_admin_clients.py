@@ -1,4 +1,4 @@
-"""Clients are listed, and say how they are doing."""
+"""Connected clients are listed and described."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import trio
 from rocketmq_py import Admin, Client, ConsumeFrom, Message, ReceivedMessage
 from rocketmq_py.errors import ConfigurationError
 from tests.behaviours.conftest import ClusterUnderTest
-from tests.behaviours.test_admin_messages import nursery_client, run_consumer, when
+from tests.behaviours.test_admin_messages import nursery_client, poll_until, run_consumer
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ async def admin(client: Client) -> AsyncIterator[Admin]:
         yield admin
 
 
-async def test_who_is_online_and_how_they_are_doing(
+async def test_list_and_describe_connected_clients(
     cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
 ) -> None:
     consumed = trio.Event()
@@ -34,7 +34,7 @@ async def test_who_is_online_and_how_they_are_doing(
         async with own.producer(f"p-{unique}") as producer:
             await producer.send(Message(topic, b"x", "a"))
             await consumed.wait()
-            listing = await when(
+            listing = await poll_until(
                 lambda: admin.clients.list(),
                 lambda some: any(
                     one.client_id == own.client_id and one.producer_groups and one.consumer_groups
@@ -46,7 +46,7 @@ async def test_who_is_online_and_how_they_are_doing(
             assert (found.language, found.version, found.brokers) == ("PYTHON", "5.5.0", ("broker-a",))
             assert cluster.sees_clients_at in found.address
             assert listing.failures == {}
-        described = await when(
+        described = await poll_until(
             lambda: admin.clients.describe(own.client_id),
             lambda some: len([one for one in some.members[0].queues if one.queue.topic == topic]) == 4,
         )
@@ -61,6 +61,6 @@ async def test_who_is_online_and_how_they_are_doing(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_client_that_is_not_there(admin: Admin) -> None:
-    with pytest.raises(ConfigurationError, match="there is no client 'nobody' online"):
-        await admin.clients.describe("nobody")
+async def test_describe_of_an_unknown_client_raises_an_error(admin: Admin) -> None:
+    with pytest.raises(ConfigurationError, match="client 'no-such-client' is not online; clients online: "):
+        await admin.clients.describe("no-such-client")

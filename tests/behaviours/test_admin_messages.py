@@ -1,4 +1,4 @@
-"""Single messages are found, and what groups and clients did with them; dead letters are sent again."""
+"""Messages are found, with their tracks and traces. Dead letters are listed and resent."""
 
 from __future__ import annotations
 
@@ -30,17 +30,15 @@ async def admin(client: Client) -> AsyncIterator[Admin]:
         yield admin
 
 
-async def when(ask: Callable[[], Any], good: Callable[[Any], bool]) -> Any:
-    """Return the first good answer: brokers index messages a moment after they can be consumed."""
+async def poll_until(query: Callable[[], Any], condition: Callable[[Any], bool]) -> Any:
+    """Return the first result that meets a condition. Brokers index messages with a short delay."""
     with trio.fail_after(PATIENCE):
-        while not good(answer := await ask()):
+        while not condition(result := await query()):
             await trio.sleep(0.05)
-    return answer
+    return result
 
 
-async def test_a_message_is_found_by_its_ids_its_place_and_its_keys(
-    client: Client, admin: Admin, topic: str
-) -> None:
+async def test_find_a_message_by_its_ids_offset_and_keys(client: Client, admin: Admin, topic: str) -> None:
     async with client.producer("senders") as producer:
         sent = [
             await producer.send(Message(topic, b"%d" % number, "A", ["order", f"order-{number}"]))
@@ -48,7 +46,7 @@ async def test_a_message_is_found_by_its_ids_its_place_and_its_keys(
         ]
     result = sent[1]
     for found in (
-        await when(lambda: admin.messages.get(result.message_id, topic=topic), bool),
+        await poll_until(lambda: admin.messages.get(result.message_id, topic=topic), bool),
         await admin.messages.get(result.offset_message_id),
         await admin.messages.get(result.offset_message_id, topic=topic),
         await admin.messages.at(result.queue, result.queue_offset),
@@ -64,9 +62,9 @@ async def test_a_message_is_found_by_its_ids_its_place_and_its_keys(
         assert not listing.failures
         return list(listing.messages)
 
-    (by_key,) = await when(lambda: find("order-1"), bool)
+    (by_key,) = await poll_until(lambda: find("order-1"), bool)
     assert by_key.message_id == result.message_id
-    every = await when(lambda: find("order"), lambda some: len(some) == 3)
+    every = await poll_until(lambda: find("order"), lambda some: len(some) == 3)
     assert [one.body for one in every] == [b"0", b"1", b"2"]
     assert [one.body for one in await find("order", max=2)] == [b"1", b"2"]
     later = every[-1].store_time_ms + 1
@@ -74,7 +72,7 @@ async def test_a_message_is_found_by_its_ids_its_place_and_its_keys(
     assert len(await find("order", end_ms=later)) == 3
 
 
-async def test_what_is_not_there_is_none_and_what_cannot_be_is_an_error(
+async def test_unknown_messages_return_none_and_invalid_ids_raise(
     client: Client, admin: Admin, topic: str, unique: str
 ) -> None:
     async with client.producer("senders") as producer:
@@ -97,7 +95,7 @@ async def test_what_is_not_there_is_none_and_what_cannot_be_is_an_error(
             await ask
 
 
-async def test_what_each_group_did_with_a_message(
+async def test_tracks_return_the_state_of_a_message_in_each_group(
     cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
 ) -> None:
     names = {kind: f"{kind}-{unique}" for kind in ("done", "filtered", "stuck", "gone", "pulling", "behind")}
@@ -112,7 +110,7 @@ async def test_what_each_group_did_with_a_message(
     async def handle(message: ReceivedMessage) -> None:
         pass
 
-    async def hold(message: ReceivedMessage) -> None:
+    async def hang(message: ReceivedMessage) -> None:
         stuck.set()
         await trio.sleep_forever()
 
@@ -121,7 +119,7 @@ async def test_what_each_group_did_with_a_message(
         for own, kind, tags, handler in (
             (clients[0], "done", "*", handle),
             (clients[1], "filtered", "B", handle),
-            (clients[2], "stuck", "A || B", hold),
+            (clients[2], "stuck", "A || B", hang),
         ):
             consumer = own.push_consumer(names[kind], consume_from=ConsumeFrom.FIRST, commit_interval=0.2)
             await nursery.start(run_consumer, consumer, topic, tags, handler)
@@ -135,7 +133,7 @@ async def test_what_each_group_did_with_a_message(
         await until_committed(client, names["pulling"], end)
         message = await admin.messages.get(sent.offset_message_id)
         assert message is not None
-        listing = await when(
+        listing = await poll_until(
             lambda: admin.messages.tracks(message),
             lambda some: len([one for one in some.tracks if one.group.endswith(unique)]) == len(names),
         )
@@ -157,7 +155,7 @@ async def test_what_each_group_did_with_a_message(
 
 
 async def nursery_client(nursery: trio.Nursery, cluster: ClusterUnderTest) -> Client:
-    """Return a client that is open as long as a nursery."""
+    """Return a client that stays open until a nursery is cancelled."""
 
     async def run(*, task_status: trio.TaskStatus[Client]) -> None:
         async with Client(cluster.address) as client:
@@ -187,7 +185,7 @@ async def run_lite_pull(consumer: Any, topic: str, *, task_status: trio.TaskStat
         await trio.sleep_forever()
 
 
-async def test_a_member_consumes_a_message_at_once(
+async def test_consume_directly_calls_the_handler_of_a_member(
     cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
 ) -> None:
     async with client.producer("senders") as producer:
@@ -207,14 +205,14 @@ async def test_a_member_consumes_a_message_at_once(
         own = await nursery_client(nursery, cluster)
         consumer = own.push_consumer(unique, consume_from=ConsumeFrom.FIRST)
         await nursery.start(run_consumer, consumer, topic, "*", handle)
-        await when(
+        await poll_until(
             lambda: admin.clients.list(), lambda some: own.client_id in [c.client_id for c in some.clients]
         )
         good_message = await admin.messages.get(sent.offset_message_id)
         bad_message = await admin.messages.get(bad.offset_message_id)
         assert good_message is not None
         assert bad_message is not None
-        with trio.fail_after(PATIENCE):  # else it may come by itself when it is counted
+        with trio.fail_after(PATIENCE):  # else it may come by itself poll_until it is counted
             await both.wait()
         before = handled.count(b"good")
         result = await admin.messages.consume_directly(good_message, unique, own.client_id)
@@ -224,7 +222,7 @@ async def test_a_member_consumes_a_message_at_once(
         assert (failed.result, failed.success) == ("CR_THROW_EXCEPTION", False)
         assert "not this one" in str(failed.remark)
         with pytest.raises(BrokerError, match="not online"):
-            await admin.messages.consume_directly(good_message, unique, "somebody@else")
+            await admin.messages.consume_directly(good_message, unique, "unknown-client")
         nursery.cancel_scope.cancel()
 
 
@@ -253,7 +251,7 @@ async def test_the_trace_of_a_message(
         with trio.fail_after(PATIENCE):
             await done.wait()
         nursery.cancel_scope.cancel()
-    listing: TraceListing = await when(
+    listing: TraceListing = await poll_until(
         lambda: admin.messages.trace(sent.message_id),
         lambda some: len(some.events) == 3 and all(one.success is not None for one in some.events),
     )
@@ -267,12 +265,12 @@ async def test_the_trace_of_a_message(
     assert [one.time_ms for one in events] == sorted(one.time_ms for one in events)
     assert events[0].broker is not None
     assert {kind.client.partition(":")[0] for kind in events} == {cluster.sees_clients_at}
-    assert (await admin.messages.trace("nobody-knows-this")).events == ()
+    assert (await admin.messages.trace("unknown-id")).events == ()
     assert sent.message_id != other.message_id
     assert TRACE_TOPIC in await client.name_servers.topics()
 
 
-async def test_dead_letters_are_listed_and_sent_again(
+async def test_list_and_resend_dead_letters(
     cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
 ) -> None:
     assert (await admin.dead_letters.list(unique)).letters == ()
@@ -298,7 +296,7 @@ async def test_dead_letters_are_listed_and_sent_again(
         own = await nursery_client(nursery, cluster)
         consumer = own.push_consumer(unique, consume_from=ConsumeFrom.FIRST, max_reconsume_times=0)
         await nursery.start(run_consumer, consumer, topic, "*", fail)
-        listing = await when(lambda: admin.dead_letters.list(unique), lambda some: some.total == 3)
+        listing = await poll_until(lambda: admin.dead_letters.list(unique), lambda some: some.total == 3)
         nursery.cancel_scope.cancel()
     letters: dict[bytes, DeadLetter] = {one.message.body: one for one in listing.letters}
     assert (len(listing.letters), listing.failures) == (3, {})
@@ -332,15 +330,15 @@ async def test_dead_letters_are_listed_and_sent_again(
     assert (await admin.dead_letters.list(unique)).total == 3
 
 
-async def test_a_letter_that_does_not_say_where_it_came_from_is_a_failure(
+async def test_resend_of_a_letter_without_an_original_topic_is_a_failure(
     client: Client, admin: Admin, unique: str
 ) -> None:
     dead = f"%DLQ%{unique}"
     await create_topic(client, dead, queues=1)
     async with client.producer("senders") as producer:
         await producer.send(Message(dead, b"from nowhere"))
-    listing = await when(lambda: admin.dead_letters.list(unique), lambda some: bool(some.letters))
+    listing = await poll_until(lambda: admin.dead_letters.list(unique), lambda some: bool(some.letters))
     again = await admin.dead_letters.resend(listing.letters)
     ((letter_id, error),) = again.failures.items()
     assert letter_id == listing.letters[0].message.offset_message_id
-    assert "does not say which topic it came from" in str(error)
+    assert "its properties lack the original topic" in str(error)

@@ -1,4 +1,4 @@
-"""Groups are set to other offsets, with members that run and without."""
+"""Consumer offsets are reset, skipped and cloned, with and without running members."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ async def full(client: Client, topic: str) -> str:
     return topic
 
 
-async def make_group(client: Client, group: str, topic: str) -> None:
-    """Have brokers know a group."""
+async def commit_zero(client: Client, group: str, topic: str) -> None:
+    """Commit offset 0 in every queue, so that brokers know the group."""
     queues = (await client.routes.get(topic)).read_queues
     async with client.reader() as reader:
         await reader.commit(group, dict.fromkeys(queues, 0))
@@ -53,23 +53,21 @@ async def offsets(admin: Admin, group: str, topic: str) -> list[int]:
     return [queue.consumer_offset for queue in of_topic.queues]
 
 
-async def test_a_group_that_rests_goes_where_it_is_told(
-    client: Client, admin: Admin, full: str, unique: str
-) -> None:
+async def test_reset_of_a_group_without_members(client: Client, admin: Admin, full: str, unique: str) -> None:
     group = f"group-{unique}"
-    await make_group(client, group, full)
+    await commit_zero(client, group, full)
     moves = await admin.offsets.reset(group, full, ResetTo.latest(), dry_run=True)
     assert [(move.before, move.after, move.min_offset, move.max_offset) for move in moves] == [
         (0, 10, 0, 10)
     ] * 4
-    assert await offsets(admin, group, full) == [0] * 4, "it was a dry run"
+    assert await offsets(admin, group, full) == [0] * 4, "a dry run changes nothing"
     assert await admin.offsets.reset(group, full, "latest") == moves
     assert await offsets(admin, group, full) == [10] * 4
     assert (await admin.groups.describe(group)).lag == 0
     await admin.offsets.reset(group, full, ResetTo.offset(3))
     assert await offsets(admin, group, full) == [3] * 4
     await admin.offsets.reset(group, full, ResetTo.offset(1000))
-    assert await offsets(admin, group, full) == [10] * 4, "the nearest"
+    assert await offsets(admin, group, full) == [10] * 4, "the end of the queue"
     await admin.offsets.reset(group, full, "earliest")
     assert await offsets(admin, group, full) == [0] * 4
     moves = await admin.offsets.reset(
@@ -82,11 +80,11 @@ async def test_a_group_that_rests_goes_where_it_is_told(
     assert (await admin.groups.describe(group)).lag == 0
 
 
-async def test_to_a_time(
+async def test_reset_to_a_timestamp(
     cluster: ClusterUnderTest, client: Client, admin: Admin, full: str, unique: str
 ) -> None:
     group = f"group-{unique}"
-    await make_group(client, group, full)
+    await commit_zero(client, group, full)
     messages = await read_all(client, full, count=COUNT)
     newest_ms = max(message.store_time_ms for message in messages)
     expected = []
@@ -95,17 +93,19 @@ async def test_to_a_time(
         expected.append(min((one.queue_offset for one in own if one.store_time_ms >= newest_ms), default=10))
     moves = await admin.offsets.reset(group, full, ResetTo.at(newest_ms))
     for move, offset in zip(moves, expected, strict=True):
-        # 4.x brokers name the message before that of the time.
+        # Brokers of 4.x return the message before the timestamp.
         assert move.after in ((offset - 1, offset) if is_4(cluster) else (offset,))
     oldest_ms = min(message.store_time_ms for message in messages)
     await admin.offsets.reset(group, full, ResetTo.at(oldest_ms - 1000))
     assert await offsets(admin, group, full) == [0] * 4
 
 
-async def test_a_group_is_cloned(client: Client, admin: Admin, full: str, unique: str) -> None:
+async def test_clone_copies_the_offsets_of_another_group(
+    client: Client, admin: Admin, full: str, unique: str
+) -> None:
     source, target = f"source-{unique}", f"target-{unique}"
-    await make_group(client, source, full)
-    await make_group(client, target, full)
+    await commit_zero(client, source, full)
+    await commit_zero(client, target, full)
     await admin.offsets.reset(source, full, ResetTo.offset(6))
     moves = await admin.offsets.clone(source, target)
     assert [(move.before, move.after) for move in moves] == [(0, 6)] * 4
@@ -116,7 +116,7 @@ async def test_a_group_is_cloned(client: Client, admin: Admin, full: str, unique
     assert await offsets(admin, target, full) == [10] * 4
 
 
-async def test_a_group_that_runs_gets_everything_again(
+async def test_running_members_receive_messages_again_after_a_reset(
     cluster: ClusterUnderTest, admin: Admin, full: str, unique: str
 ) -> None:
     group = f"group-{unique}"
@@ -147,12 +147,14 @@ async def test_a_group_that_runs_gets_everything_again(
         await until(2 * COUNT)
         assert sorted(seen) == sorted([b"%d" % number for number in range(COUNT)] * 2)
         if is_4(cluster):
-            with pytest.raises(UnsupportedByBrokerError, match=r"4\.9\.7, and can move group .* only while"):
+            with pytest.raises(
+                UnsupportedByBrokerError, match=r"4\.9\.7\) does not support resetting group .* members run"
+            ):
                 await admin.offsets.reset(group, full, ResetTo.offset(3))
         nursery.cancel_scope.cancel()
 
 
-async def test_a_lite_pull_consumer_that_was_set_back_commits_again(
+async def test_a_lite_pull_consumer_commits_again_after_a_reset(
     cluster: ClusterUnderTest, admin: Admin, full: str, unique: str
 ) -> None:
     group = f"group-{unique}"
@@ -172,11 +174,13 @@ async def test_a_lite_pull_consumer_that_was_set_back_commits_again(
                     await consumer.poll(timeout=0.1)
             assert sorted(int(message.body) for message in messages) == list(range(COUNT))
             if is_4(cluster):
-                break  # it asks its members to go back, and lite pull consumers, Java's too, do not
+                break  # 4.x passes the reset on to members, and lite pull consumers, Java's too, ignore it
             await admin.offsets.reset(group, full, ResetTo.earliest())
 
 
-async def test_who_is_not_there(cluster: ClusterUnderTest, admin: Admin, full: str, unique: str) -> None:
+async def test_unknown_topics_and_groups_raise_errors(
+    cluster: ClusterUnderTest, admin: Admin, full: str, unique: str
+) -> None:
     group = f"group-{unique}"
     with pytest.raises(TopicNotFoundError):
         await admin.offsets.reset(group, f"not-{unique}", ResetTo.latest())
@@ -185,12 +189,12 @@ async def test_who_is_not_there(cluster: ClusterUnderTest, admin: Admin, full: s
             await ask(group)
     with pytest.raises(GroupNotFoundError, match=group):
         await admin.offsets.clone(group, group)
-    if not is_4(cluster):  # which takes offsets of any group
+    if not is_4(cluster):  # 4.x accepts offsets of any group
         with pytest.raises(GroupNotFoundError, match=group):
             await admin.offsets.reset(group, full, ResetTo.latest())
 
 
-def test_reset_to_refuses_negative_offsets_and_times() -> None:
+def test_reset_to_rejects_negative_offsets_and_times() -> None:
     for make in (ResetTo.at, ResetTo.offset):
         with pytest.raises(ConfigurationError, match="is -1; it must be 0 or more"):
             make(-1)

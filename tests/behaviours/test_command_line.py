@@ -1,3 +1,5 @@
+"""The command line as a process: throughput, output that scripts rely on, and waiting for a topic."""
+
 from __future__ import annotations
 
 import json
@@ -8,13 +10,13 @@ from typing import Any
 import pytest
 import trio
 
-from rocketmq_py import Client
+from rocketmq_py import Client, Message
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
-from tests.behaviours.reading import until_readable
+from tests.behaviours.reading import PATIENCE, until_readable
 
 COMMAND = [sys.executable, "-m", "rocketmq_py"]
-COUNT, COUNT_HERE = 100_000, 10_000
-"""Lines, on a real broker and on the embedded one."""
+COUNT, EMBEDDED_COUNT = 100_000, 10_000
+"""Lines on a real broker and on the embedded one."""
 
 pytestmark = pytest.mark.sockets
 
@@ -25,11 +27,11 @@ async def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProces
     )
 
 
-async def test_many_lines_go_out_and_come_back_each_once(
+async def test_tail_prints_every_line_of_send_once(
     cluster: ClusterUnderTest, client: Client, unique: str
 ) -> None:
     await create_topic(client, unique, queues=4)
-    count = COUNT_HERE if cluster.name == "embedded" else COUNT
+    count = EMBEDDED_COUNT if cluster.name == "embedded" else COUNT
     lines = b"".join(b"%d\n" % number for number in range(1, count + 1))
     sent = await run("send", "-n", cluster.address, "-t", unique, stdin=lines)
     assert sent.returncode == 0, sent.stderr
@@ -40,32 +42,63 @@ async def test_many_lines_go_out_and_come_back_each_once(
     assert sorted(map(int, tailed.stdout.split())) == list(range(1, count + 1))
 
 
-async def test_the_words_that_scripts_rely_on(cluster: ClusterUnderTest, client: Client, unique: str) -> None:
+@pytest.mark.parametrize("group", [False, True], ids=["reader", "group"])
+async def test_tail_at_the_end_waits_for_a_topic_and_prints_its_first_message(
+    cluster: ClusterUnderTest, client: Client, unique: str, group: bool
+) -> None:
+    arguments = ["tail", "-n", cluster.address, "-t", unique, "-o", "end", "--wait", "-c", "1"]
+    arguments += ["-G", f"group-{unique}"] if group else []
+    process = await trio.lowlevel.open_process(
+        [*COMMAND, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        with trio.fail_after(PATIENCE):
+            errors = b""
+            while b"waiting until it is created" not in errors:
+                part = await process.stderr.receive_some()
+                assert part, errors
+                errors += part
+            await create_topic(client, unique, queues=4)
+            async with client.producer("senders") as producer:
+                await producer.send(Message(unique, b"first"))
+            printed = b"".join([part async for part in process.stdout])
+            assert (await process.wait(), printed) == (0, b"first\n")
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_output_that_scripts_rely_on(cluster: ClusterUnderTest, client: Client, unique: str) -> None:
     topic, group = f"Orders-{unique}", f"billing-{unique}"
 
-    async def told(line: str) -> Any:
+    async def output_of(line: str) -> Any:
         words = line.replace("Orders", topic).replace("billing", group).split()
-        ended = await run(*words, "-n", cluster.address)
-        assert (ended.returncode, ended.stderr) == (0, b""), line
-        return json.loads(ended.stdout) if "json" in words else ended.stdout.decode()
+        completed = await run(*words, "-n", cluster.address)
+        assert (completed.returncode, completed.stderr) == (0, b""), line
+        return json.loads(completed.stdout) if "json" in words else completed.stdout.decode()
 
-    assert await told("topic create Orders --queues 8") == f"topic {topic}: created on broker-a\n"
-    assert topic in [one["topic"] for one in await told("topic list -o json")]
-    assert [one["broker"] for one in await told("broker list -o json")] == ["broker-a"]
+    assert await output_of("topic create Orders --queues 8") == f"topic {topic}: created on broker-a\n"
+    assert topic in [one["topic"] for one in await output_of("topic list -o json")]
+    assert [one["broker"] for one in await output_of("broker list -o json")] == ["broker-a"]
     sent = await run("send", "-t", topic, "-n", cluster.address, "-c", "60", "x")
     assert sent.returncode == 0, sent.stderr
     await until_readable(client, topic, count=60)
     async with client.reader() as reader:
         await reader.commit(group, dict.fromkeys(await reader.offsets(topic), 0))
-    described = await told("group describe billing -o json")
+    described = await output_of("group describe billing -o json")
     assert list(described)[:4] == ["group", "lag", "topics", "members"]
     assert (described["group"], described["lag"], described["members"]) == (group, 60, [])
     (one,) = described["topics"]
     assert (one["topic"], one["lag"], len(one["queues"])) == (topic, 60, 8)
-    for place, lag in (("latest", 0), ("@0", 60), ("1", 52), ("earliest", 60)):
-        moves = await told(f"group reset billing --topic Orders --to {place} --dry-run --yes -o json")
-        assert len(moves) == 8
-        await told(f"group reset billing --topic Orders --to {place} --yes")
-        assert (await told("group describe billing -o json"))["lag"] == lag, place
-    assert await told("topic delete Orders --yes") == f"topic {topic}: deleted on broker-a\n"
-    assert topic not in [one["topic"] for one in await told("topic list -o json")]
+    for target, lag in (("latest", 0), ("@0", 60), ("1", 52), ("earliest", 60)):
+        resets = await output_of(f"group reset billing --topic Orders --to {target} --dry-run --yes -o json")
+        assert len(resets) == 8
+        await output_of(f"group reset billing --topic Orders --to {target} --yes")
+        assert (await output_of("group describe billing -o json"))["lag"] == lag, target
+    assert await output_of("topic delete Orders --yes") == f"topic {topic}: deleted on broker-a\n"
+    assert topic not in [one["topic"] for one in await output_of("topic list -o json")]

@@ -159,3 +159,104 @@ def test_a_connection_ends_with_the_parent_though_a_child_lives_on(address: str,
     """
     run_program(program, address)
     assert count(client, "T") == 2
+
+
+FETCHED = """
+    import os, sys
+    from rocketmq_py import Message
+    from rocketmq_py.blocking import Client
+    from rocketmq_py.errors import ClosedError
+
+    client = Client(sys.argv[1])
+    with client.producer("g") as producer:
+        for _ in range(20):
+            producer.send(Message("T", b"x"), queue=producer.queues("T")[0])
+    consumer = client.lite_pull_consumer("lite-pull", consume_from="first")
+    consumer.subscribe("T")
+    pop = client.pop_consumer("pop", consume_from="first")
+    pop.subscribe("T")
+    reader = client.reader()
+    stream = reader.open("T", start="beginning")
+    next(stream)
+    # As if the calls had been interrupted.
+    consumer._call(consumer._undelivered.fetch, consumer._target.poll)
+    pop._call(pop._undelivered.fetch, pop._target.receive)
+
+    child = os.fork()
+    if not child:
+        calls = [consumer.poll, lambda: next(consumer), pop.receive, lambda: next(stream)]
+        for number, call in enumerate(calls):
+            try:
+                call()
+            except ClosedError as error:
+                assert "opened in the parent process" in str(error)
+            else:
+                os._exit(10 + number)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert consumer.poll() and pop.receive() and next(stream)
+    stream.close()
+    client.close()
+    print(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_child_does_not_return_messages_that_the_parent_has_fetched(address: str) -> None:
+    assert run_program(FETCHED, address) == "0\n"
+
+
+LOCKED = """
+    import os, sys, threading
+    from rocketmq_py import Message
+    from rocketmq_py.blocking import Producer
+    from rocketmq_py.errors import ClosedError
+    from rocketmq_py.handoff.process import trio_thread
+
+    producer = Producer(sys.argv[1], group="g")
+    done = producer.submit(Message("T", b"x"))
+    result = done.result()
+    busy, go_on = threading.Event(), threading.Event()
+    trio_thread().post(lambda: (busy.set(), go_on.wait()))
+    busy.wait()
+    pending = producer.submit(Message("T", b"x"))
+    assert len({pending, done}) == 2  # only futures that were hashed have the lock
+
+    def hold():  # as add_done_callback() and wait() of a concurrent.futures.Future do for a moment
+        with pending._condition, done._condition:
+            held.set()
+            go_on.wait()
+
+    held = threading.Event()
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+
+    child = os.fork()
+    if not child:
+        calls = [
+            pending.result, pending.exception, pending.cancel, lambda: pending.add_done_callback(print),
+            lambda: hash(pending), lambda: hash(done),
+        ]
+        for number, call in enumerate(calls):
+            try:
+                call()
+            except ClosedError as error:
+                assert "sent in the parent process" in str(error)
+            else:
+                os._exit(10 + number)
+        called = []
+        done.add_done_callback(called.append)
+        assert called[0] is done and done.result() == result and not done.cancel()
+        assert "state=pending" in repr(pending) and "state=done" in repr(done)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    go_on.set()
+    holder.join()
+    pending.result()
+    producer.close()
+    print(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_futures_in_a_child_whose_locks_were_held_by_other_threads(address: str) -> None:
+    assert run_program(LOCKED, address) == "0\n"

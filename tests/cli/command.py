@@ -14,7 +14,7 @@ __all__ = ["COMMAND", "ENVIRONMENT", "Ended", "Running", "run_cli", "start_comma
 
 COMMAND = [sys.executable, "-m", "rocketmq_py"]
 ENVIRONMENT = {
-    # Coverage and coloured output are nobody's business here; where the package is, is.
+    # Without coverage, coloured output, and the user's own clusters.
     **{name: value for name, value in os.environ.items() if not name.startswith(("ROCKETMQ", "NAMESRV"))},
     "PYTHONPATH": str(Path(rocketmq_py.__file__).parent.parent),
     "NO_COLOR": "1",
@@ -22,10 +22,10 @@ ENVIRONMENT = {
 
 
 async def run_cli(*arguments: str | bytes, stdin: bytes = b"", env: Mapping[str, str] = {}) -> Ended:
-    """Run ``rocketmq-py`` to its end, in a process of its own."""
+    """Run ``rocketmq-py`` to its end, in a separate process."""
     return await run_forked(arguments, stdin, {**ENVIRONMENT, **env})
 
 
 async def start_command(*arguments: str, instead: Mapping[int, int] = {}) -> Running:
-    """Start ``rocketmq-py`` in a process of its own; these files take the place of its pipes."""
+    """Start ``rocketmq-py`` in a separate process. ``instead`` maps its file descriptors to files."""
     return await start_forked(arguments, ENVIRONMENT, instead)

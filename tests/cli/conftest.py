@@ -1,4 +1,4 @@
-"""A broker in the test's process, and commands that are still running."""
+"""Fixtures: brokers and group members in threads, and commands in processes or in this one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ StartCli = Callable[..., Awaitable[Running]]
 
 @pytest.fixture
 async def start_cli() -> AsyncIterator[StartCli]:
-    """Start ``rocketmq-py`` and return its process, which is killed at the end if it still runs."""
+    """Start ``rocketmq-py`` and return its process. It is killed at the end of the test."""
     running: list[Running] = []
 
     async def start(*arguments: str, instead: Mapping[int, int] = {}) -> Running:
@@ -45,53 +45,55 @@ async def address() -> AsyncIterator[str]:
         yield broker.name_server_address
 
 
-Aside = Callable[[Callable[[], AbstractAsyncContextManager[str]]], str]
+RunInThread = Callable[[Callable[[], AbstractAsyncContextManager[str]]], str]
 
 
 @pytest.fixture
-def aside() -> Iterator[Aside]:
-    """Open something in a thread of its own, which is ended when the test is; return what it says."""
+def run_in_thread() -> Iterator[RunInThread]:
+    """Enter a context manager in a new thread until the end of the test, and return its value."""
     opened: list[tuple[threading.Thread, trio.lowlevel.TrioToken, trio.CancelScope]] = []
 
-    def open_aside(make: Callable[[], AbstractAsyncContextManager[str]]) -> str:
-        told: queue.SimpleQueue[tuple[str, trio.lowlevel.TrioToken, trio.CancelScope]] = queue.SimpleQueue()
+    def open_in_thread(make: Callable[[], AbstractAsyncContextManager[str]]) -> str:
+        entered: queue.SimpleQueue[tuple[str, trio.lowlevel.TrioToken, trio.CancelScope]] = (
+            queue.SimpleQueue()
+        )
 
         async def run() -> None:
             with trio.CancelScope() as scope:
                 async with make() as text:
-                    told.put((text, trio.lowlevel.current_trio_token(), scope))
+                    entered.put((text, trio.lowlevel.current_trio_token(), scope))
                     await trio.sleep_forever()
 
         thread = threading.Thread(target=trio.run, args=(run,))
         thread.start()
-        text, token, scope = told.get(timeout=30)
+        text, token, scope = entered.get(timeout=30)
         opened.append((thread, token, scope))
         return text
 
-    yield open_aside
+    yield open_in_thread
     for thread, token, scope in reversed(opened):
         token.run_sync_soon(scope.cancel)
         thread.join()
 
 
 @pytest.fixture
-def broker_aside(aside: Aside) -> str:
-    """The name server of an embedded broker in a thread, for tests that run commands in this one."""
+def threaded_broker(run_in_thread: RunInThread) -> str:
+    """The name server of an embedded broker in another thread, for tests that run commands in this one."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[str]:
         async with EmbeddedBroker() as broker:
             yield broker.name_server_address
 
-    return aside(opened)
+    return run_in_thread(opened)
 
 
-MemberAside = Callable[[str, str, str], str]
+StartMember = Callable[[str, str, str], str]
 
 
 @pytest.fixture
-def member_aside(aside: Aside) -> MemberAside:
-    """Run a member of a group, which fails on ``bad``; return its client's id when it has its queues."""
+def threaded_member(run_in_thread: RunInThread) -> StartMember:
+    """Run a member of a group whose handler fails on ``bad``. Return its client id once it has queues."""
 
     async def handle(message: ReceivedMessage) -> None:
         if message.body == b"bad":
@@ -112,14 +114,14 @@ def member_aside(aside: Aside) -> MemberAside:
                 yield client.client_id
                 nursery.cancel_scope.cancel()
 
-        return aside(opened)
+        return run_in_thread(opened)
 
     return run
 
 
 @pytest.fixture(autouse=True)
-def log_as_before() -> Iterator[None]:
-    """Commands that run in this process set up what is logged."""
+def restore_logging() -> Iterator[None]:
+    """Restore the logging setup, which commands in this process change."""
     logger = logging.getLogger("rocketmq_py")
     level, handlers = logger.level, list(logger.handlers)
     yield
@@ -132,7 +134,7 @@ Invoke = Callable[..., Ended]
 
 @pytest.fixture
 def invoke(monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """Run a command in this process, as far as only what it prints with click is looked at."""
+    """Run a command in this process, with its output captured by click."""
     for name in os.environ.keys() - ENVIRONMENT.keys():
         monkeypatch.delenv(name)
 
@@ -149,13 +151,13 @@ def invoke(monkeypatch: pytest.MonkeyPatch) -> Invoke:
 def invoke_with_files(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., Ended]:
-    """Run a command in this process that reads and writes files: stdin, stdout and stderr."""
+    """Run a command in this process with files as stdin, stdout and stderr."""
 
     def run(*arguments: str, stdin: bytes = b"") -> Ended:
         paths = [tmp_path / name for name in ("stdin", "stdout", "stderr")]
         paths[0].write_bytes(stdin)
-        with paths[0].open() as given, paths[1].open("w") as out, paths[2].open("w") as err:
-            for name, file in (("stdin", given), ("stdout", out), ("stderr", err)):
+        with paths[0].open() as stdin_file, paths[1].open("w") as out, paths[2].open("w") as err:
+            for name, file in (("stdin", stdin_file), ("stdout", out), ("stderr", err)):
                 monkeypatch.setattr(sys, name, file)
             with pytest.raises(SystemExit) as ended:
                 main.main(arguments, "rocketmq-py")
@@ -169,6 +171,6 @@ def invoke_with_files(
 
 @pytest.fixture
 def unused_address() -> str:
-    """Where nobody listens."""
+    """An address that refuses connections."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"

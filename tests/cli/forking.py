@@ -1,7 +1,7 @@
-"""Commands in processes of their own, forked from one that has loaded all that they need.
+"""Commands in separate processes, forked from a process that has imported all modules.
 
-A fork has streams, an environment, signals and an exit code of its own, as a new interpreter has. What it
-does without is the loading: most of the processor time of a short command.
+A fork has its own streams, environment, signals and exit code, like a new interpreter. It saves the imports,
+which are most of the processor time of a short command.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ import rocketmq_py.__main__
 from rocketmq_py import cli
 
 _ROOT = Path(__file__).parents[2]
-_MOST = 1 << 20
+_MAX_REQUEST_SIZE = 1 << 20
 """Bytes of arguments and environment."""
 
 
 @attrs.frozen
 class Ended:
-    """How a command ended."""
+    """The exit code and output of a command."""
 
     code: int
     out: bytes
@@ -46,64 +46,64 @@ class Ended:
 
 
 class Running:
-    """A command that runs, and its streams."""
+    """A running command and its streams."""
 
     def __init__(self, pid: int, streams: Sequence[trio.lowlevel.FdStream]) -> None:
         self.pid = pid
-        self.stdin, self.stdout, self.stderr, self._tells = streams
-        self._told = b""
+        self.stdin, self.stdout, self.stderr, self._status = streams
+        self._exit_code = b""
 
     async def wait(self) -> int:
-        """Return the exit code when it has ended."""
-        async for part in self._tells:
-            self._told += part
-        assert self._told, "the process that forks has ended"
-        return int(self._told)
+        """Wait until the command exits, and return its exit code."""
+        async for part in self._status:
+            self._exit_code += part
+        assert self._exit_code, "the forking process has ended"
+        return int(self._exit_code)
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to the command, if it has not been waited for."""
-        if not self._told:
+        """Send a signal to the command, unless it has been waited for."""
+        if not self._exit_code:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def close(self) -> None:
-        """Kill it if it has not been waited for."""
+        """Kill the command, unless it has been waited for."""
         self.send_signal(signal.SIGKILL)
-        for stream in (self.stdin, self.stdout, self.stderr, self._tells):
+        for stream in (self.stdin, self.stdout, self.stderr, self._status):
             stream.close()
 
 
 async def start_forked(
     arguments: Sequence[str | bytes], environment: Mapping[str, str], instead: Mapping[int, int] = {}
 ) -> Running:
-    """Start ``rocketmq-py``; of its streams, those named in ``instead`` are these and no pipes."""
+    """Start ``rocketmq-py``. Its streams are pipes, or the file descriptors in ``instead``."""
     words = [os.fsdecode(argument) for argument in arguments]
-    own, given = _pipes()
-    asked = json.dumps([words, dict(environment), os.getcwd()])
+    own, child = _pipes()
+    request = json.dumps([words, dict(environment), os.getcwd()])
     try:
-        taken = [instead.get(number, end) for number, end in enumerate(given)]
-        socket.send_fds(_server(), [asked.encode()], taken)
+        descriptors = [instead.get(number, end) for number, end in enumerate(child)]
+        socket.send_fds(_server(), [request.encode()], descriptors)
     finally:
-        for end in given:
+        for end in child:
             os.close(end)
     streams = [trio.lowlevel.FdStream(end) for end in own]
     number = b""
     with trio.CancelScope(shield=True):
         while not number.endswith(b"\n"):
             part = await streams[3].receive_some(1)
-            assert part, "the process that forks has ended"
+            assert part, "the forking process has ended"
             number += part
     return Running(int(number), streams)
 
 
 async def run_forked(arguments: Sequence[str | bytes], stdin: bytes, environment: Mapping[str, str]) -> Ended:
-    """Run ``rocketmq-py`` to its end; a cancellation kills it."""
+    """Run ``rocketmq-py`` to its end. A cancellation kills it."""
     command = await start_forked(arguments, environment)
     out, err = bytearray(), bytearray()
 
     async def feed() -> None:
         async with command.stdin:
-            with suppress(trio.BrokenResourceError):  # it does not care for the rest
+            with suppress(trio.BrokenResourceError):  # the command does not read all of it
                 await command.stdin.send_all(stdin)
 
     async def read(stream: trio.lowlevel.FdStream, into: bytearray) -> None:
@@ -122,19 +122,19 @@ async def run_forked(arguments: Sequence[str | bytes], stdin: bytes, environment
 
 
 def _pipes() -> tuple[list[int], list[int]]:
-    """Return our ends and the command's: of stdin, stdout, stderr, and of what tells its id and its code."""
+    """Return the parent's and the child's ends of pipes: stdin, stdout, stderr, and pid with exit code."""
     read, write = os.pipe()
-    own, given = [write], [read]
+    own, child = [write], [read]
     for _ in range(3):
         read, write = os.pipe()
         own.append(read)
-        given.append(write)
-    return own, given
+        child.append(write)
+    return own, child
 
 
 @cache
 def _server() -> socket.socket:
-    """Start the process that forks; it ends with this one."""
+    """Start the forking process. It ends with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     process = subprocess.Popen(
         [sys.executable, "-m", __name__, str(theirs.fileno())],
@@ -155,9 +155,9 @@ def _server() -> socket.socket:
 
 
 def _serve(requests: socket.socket) -> list[str] | None:
-    """Fork for each request: return the arguments in the fork, and None when nobody is left who asks."""
+    """Fork for each request. Return the arguments in the fork, and None at the end of the requests."""
     while True:
-        words, streams, _, _ = socket.recv_fds(requests, _MOST, 4)
+        words, streams, _, _ = socket.recv_fds(requests, _MAX_REQUEST_SIZE, 4)
         if not words:
             return None
         if os.fork() == 0:
@@ -171,16 +171,16 @@ def _serve(requests: socket.socket) -> list[str] | None:
 
 
 def _command(words: bytes, streams: Sequence[int]) -> list[str]:
-    """Fork once more, and return in the fork; this process tells how that ends."""
-    *standard, tells = streams
+    """Fork once more, and return in the fork. This process reports the fork's pid and exit code."""
+    *standard, report = streams
     if pid := os.fork():
         for stream in (*standard, 0, 1, 2):
             os.close(stream)
-        os.write(tells, b"%d\n" % pid)
+        os.write(report, b"%d\n" % pid)
         _, status = os.waitpid(pid, 0)
-        os.write(tells, b"%d\n" % os.waitstatus_to_exitcode(status))
+        os.write(report, b"%d\n" % os.waitstatus_to_exitcode(status))
         os._exit(0)
-    os.close(tells)
+    os.close(report)
     for number, stream in enumerate(standard):
         os.dup2(stream, number)
         os.close(stream)
@@ -192,20 +192,20 @@ def _command(words: bytes, streams: Sequence[int]) -> list[str]:
 
 
 def _load() -> None:
-    """Load what commands load when they are called."""
+    """Import the modules that commands import when they run."""
     for module in pkgutil.walk_packages(cli.__path__, f"{cli.__name__}."):
         importlib.import_module(module.name)
     for name in ("rich.progress", "rich.table", "rocketmq_py.broker"):
         importlib.import_module(name)
     for name in rocketmq_py.__all__:
         getattr(rocketmq_py, name)
-    gc.freeze()  # a command that ends does not look for garbage in it
+    gc.freeze()  # excludes these modules from garbage collection in the forks
 
 
 if __name__ == "__main__":
     _load()
-    with socket.socket(fileno=int(sys.argv[1])) as asking:
-        asked = _serve(asking)
-    if asked is not None:
-        sys.argv[1:] = asked
+    with socket.socket(fileno=int(sys.argv[1])) as requests:
+        words = _serve(requests)
+    if words is not None:
+        sys.argv[1:] = words
         rocketmq_py.__main__.main()

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli import main
-from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.access import Access, access_options
 from tests.cli.command import run_cli
 
 SECRET = "very-secret"
@@ -21,7 +21,7 @@ SECRET = "very-secret"
 
 @pytest.fixture
 async def guarded() -> AsyncIterator[str]:
-    """The name server of a broker that answers signed requests only."""
+    """The name server of a broker that accepts only signed requests."""
     async with EmbeddedBroker(access_keys={"alice": SECRET}) as broker:
         yield broker.name_server_address
 
@@ -31,7 +31,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {"ROCKETMQ_CONFIG": str(tmp_path / "config.toml")}
 
 
-async def test_every_command_signs(guarded: str, env: dict[str, str], tmp_path: Path) -> None:
+async def test_every_command_signs_its_requests(guarded: str, env: dict[str, str], tmp_path: Path) -> None:
     secret_file = tmp_path / "secret"
     secret_file.write_text(f"{SECRET}\n")
     access = ["-n", guarded, "--access-key", "alice", "--secret-key", f"@{secret_file}"]
@@ -50,7 +50,7 @@ async def test_every_command_signs(guarded: str, env: dict[str, str], tmp_path: 
 
 
 @pytest.mark.parametrize("command", [["topic", "create", "T"], ["send", "-t", "T", "x"]], ids=str)
-async def test_who_is_not_let_in_is_told_without_the_secret(
+async def test_a_denied_request_is_reported_without_the_secret(
     guarded: str, env: dict[str, str], command: list[str]
 ) -> None:
     ended = await run_cli(
@@ -61,7 +61,7 @@ async def test_who_is_not_let_in_is_told_without_the_secret(
     assert "wrong" not in ended.err
 
 
-async def test_a_named_cluster(guarded: str, env: dict[str, str]) -> None:
+async def test_named_clusters_are_set_used_and_shown(guarded: str, env: dict[str, str]) -> None:
     settings = [f"name_servers={guarded}", "access_key=alice", f"secret_key={SECRET}", "namespace=tenant"]
     assert (await run_cli("config", "set", "prod", *settings, env=env)).code == 0
     file = Path(env["ROCKETMQ_CONFIG"])
@@ -86,66 +86,69 @@ async def test_a_named_cluster(guarded: str, env: dict[str, str]) -> None:
     file.chmod(0o644)
     warned = await run_cli("topic", "describe", "T", env=env)
     assert warned.code == 0
-    assert warned.err == f"rocketmq-py: {file} holds a secret, and others may read it: chmod 600\n"
+    assert (
+        warned.err
+        == f"rocketmq-py: {file} contains a secret and is readable by other users; run chmod 600 on it\n"
+    )
     assert (await run_cli("config", "set", "prod", f"secret_key=@{file}.secret", env=env)).code == 0
     file.chmod(0o644)
-    assert "holds a secret" not in (await run_cli("config", "list", env=env)).err
+    assert "contains a secret" not in (await run_cli("config", "list", env=env)).err
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "error"),
     [
-        ("current = [", "is no TOML"),
-        ("current = 1", 'must hold current = "NAME"'),
-        ("[clusters.a]\nname_server = 'x'", "has a setting 'name_server', which there is not"),
+        ("current = [", "is not valid TOML"),
+        ("current = 1", 'must contain current = "NAME"'),
+        ("[clusters.a]\nname_server = 'x'", "has an unknown setting 'name_server'"),
         ("[clusters.a]\ntls = 'yes'", "tls of cluster 'a' must be true or false"),
-        ("[clusters.a]\nca = 1", "ca of cluster 'a' must be a text"),
-        ("clusters = 1", 'must hold current = "NAME"'),
+        ("[clusters.a]\nca = 1", "ca of cluster 'a' must be a string"),
+        ("clusters = 1", 'must contain current = "NAME"'),
         ("current = 'b'\n[clusters.a]\n", "has no cluster 'b'; it has a"),
     ],
 )
-def test_a_file_that_says_what_it_should_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+def test_an_invalid_file_of_clusters_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, error: str
 ) -> None:
     file = tmp_path / "config.toml"
     file.write_text(text)
     monkeypatch.setenv("ROCKETMQ_CONFIG", str(file))
     result = CliRunner().invoke(main, ["topic", "list"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert words in result.stderr
+    assert error in result.stderr
 
 
-def test_settings_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_rejects_invalid_settings_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCKETMQ_CONFIG", str(tmp_path / "config.toml"))
-    for arguments, words in (
-        (["set", "a", "nothing=1"], "there is no setting 'nothing'"),
+    for arguments, error in (
+        (["set", "a", "nothing=1"], "setting 'nothing' does not exist"),
         (["set", "a", "tls=yes"], "tls is true or false"),
         (["use", "a"], "has no cluster 'a'; it has none"),
-        (["show"], "no cluster is used"),
+        (["show"], "no cluster is in use"),
     ):
         result = CliRunner().invoke(main, ["config", *arguments])
         assert result.exit_code in (1, 2)
-        assert words in result.stderr
+        assert error in result.stderr
 
 
-def test_a_secret_shows_nowhere() -> None:
+def test_reprs_contain_no_secret() -> None:
     access = Access(access_key="alice", secret_key=SECRET, security_token="token")
     assert SECRET not in repr(access)
     assert "token=" not in repr(access).replace("security_token", "")
     assert SECRET not in repr(access.client_options())
 
 
-def test_what_encrypts() -> None:
+def test_tls_options_enable_tls() -> None:
     assert "tls" not in Access().client_options()
     assert Access(insecure=True).client_options()["tls"].verify is False  # type: ignore[union-attr]
     assert Access(tls=True).client_options()["tls"].verify is True  # type: ignore[union-attr]
 
 
-WAYS = ("options", "environment", "configuration")
+SOURCES = ("options", "environment", "configuration")
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_each_way_says_everything(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("source", SOURCES)
+def test_options_environment_and_configuration_set_all_of_the_access(tmp_path: Path, source: str) -> None:
     file = tmp_path / "a.pem"
     file.write_text("a certificate")
     secret = tmp_path / "secret"
@@ -155,19 +158,19 @@ def test_each_way_says_everything(tmp_path: Path, way: str) -> None:
         "cert": str(file), "key": str(file), "namespace": "tenant",
     }  # fmt: skip
     addresses, flags = "a:1;b:2", ("tls", "insecure")
-    taken: list[Access] = []
+    received: list[Access] = []
 
     @click.command
-    @takes_access
+    @access_options
     def command(access: Access) -> None:
-        taken.append(access)
+        received.append(access)
 
     arguments: list[str] = []
     env = {"ROCKETMQ_CONFIG": str(tmp_path / "config.toml")}
-    if way == "options":
+    if source == "options":
         arguments = ["-n", addresses, *(f"--{flag}" for flag in flags)]
         arguments += [word for name, text in texts.items() for word in (f"--{name.replace('_', '-')}", text)]
-    elif way == "environment":
+    elif source == "environment":
         env |= {f"ROCKETMQ_{name.upper()}": text for name, text in texts.items()}
         env |= {"NAMESRV_ADDR": addresses, **{f"ROCKETMQ_{flag.upper()}": "1" for flag in flags}}
     else:
@@ -178,7 +181,7 @@ def test_each_way_says_everything(tmp_path: Path, way: str) -> None:
         arguments = ["-C", "prod"]
     ended = CliRunner().invoke(command, arguments, env=env)
     assert (ended.exit_code, ended.stderr) == (0, "")
-    (access,) = taken
+    (access,) = received
     assert access == Access(
         **{**texts, "secret_key": SECRET}, name_servers=addresses, tls=True, insecure=True
     )

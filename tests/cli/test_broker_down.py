@@ -1,4 +1,4 @@
-"""A broker that is down among three: what the others say is printed, it is named, and the exit code is 1."""
+"""Commands with one of three brokers down: results of the others, its error, and exit code 1."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ UP, DOWN = ["broker-a", "broker-c"], "broker-b"
 GROUP, TOPIC, DEAD = "billing", "Orders", "%DLQ%billing"
 
 
-async def set_the_scene(address: str) -> None:
-    """Put a message on each broker, and one that is dead; a group has all before it."""
+async def prepare(address: str) -> None:
+    """Store a message and a dead letter on each broker, and reset a group to before them."""
     async with (
         Client(address) as client,
         client.admin() as admin,
@@ -32,10 +32,10 @@ async def set_the_scene(address: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def one_is_down() -> Iterator[str]:
-    """The name server of a cluster that has lost a broker, which it does not know yet."""
+def cluster_with_a_broker_down() -> Iterator[str]:
+    """The name server of a cluster with a crashed broker that it still lists."""
     with run_cluster(brokers=3, topics={TOPIC: 1, DEAD: 1}) as cluster:
-        trio.run(set_the_scene, cluster.name_server_address)
+        trio.run(prepare, cluster.name_server_address)
         with blocking.Producer(cluster.name_server_address, group="asking") as producer:
             for _ in range(3):
                 producer.send(Message(TOPIC, b"y"))
@@ -68,12 +68,12 @@ def one_is_down() -> Iterator[str]:
     ],
 )
 @pytest.mark.parametrize("form", ["json", "wide"])
-def test_the_others_answers_are_printed(
-    invoke: Invoke, one_is_down: str, command: str, words: list[str], form: str
+def test_results_of_the_other_brokers_are_printed(
+    invoke: Invoke, cluster_with_a_broker_down: str, command: str, words: list[str], form: str
 ) -> None:
     if form == "wide" and command.startswith(("topic create", "group create")):
         command = command.replace("ew", "ewer")
-    ended = invoke(*command.split(), "-o", form, "-n", one_is_down)
+    ended = invoke(*command.split(), "-o", form, "-n", cluster_with_a_broker_down)
     assert ended.code == 1
     (line,) = ended.err.splitlines()
     assert line.startswith("rocketmq-py: ")
@@ -91,28 +91,34 @@ def test_the_others_answers_are_printed(
     ("command", "counts"),
     [(f"message find {TOPIC} k", 2), (f"dlq list {GROUP}", 2), ("client list", 1)],
 )
-def test_what_the_others_have_is_counted(invoke: Invoke, one_is_down: str, command: str, counts: int) -> None:
-    ended = invoke(*command.split(), "-o", "json", "-n", one_is_down)
+def test_results_contain_the_items_of_the_other_brokers(
+    invoke: Invoke, cluster_with_a_broker_down: str, command: str, counts: int
+) -> None:
+    ended = invoke(*command.split(), "-o", "json", "-n", cluster_with_a_broker_down)
     assert len(json.loads(ended.out)) == counts
 
 
-def test_a_check_does_not_know(invoke: Invoke, one_is_down: str) -> None:
-    ended = invoke("check", "lag", GROUP, "--warn", "100", "--critical", "200", "-n", one_is_down)
+def test_a_check_with_a_failed_broker_is_unknown(invoke: Invoke, cluster_with_a_broker_down: str) -> None:
+    ended = invoke(
+        "check", "lag", GROUP, "--warn", "100", "--critical", "200", "-n", cluster_with_a_broker_down
+    )
     assert ended.code == 3
     assert ended.out.decode().startswith("UNKNOWN - billing: lag ")
-    assert f"no answer of {DOWN} (cannot connect to" in ended.out.decode()
+    assert f"no answer from {DOWN} (cannot connect to" in ended.out.decode()
 
 
-@pytest.mark.parametrize("what", ["topic", "group"])
-def test_a_deletion_says_where_it_is_done(invoke: Invoke, one_is_down: str, what: str) -> None:
-    name = f"passing-{what}"
-    assert invoke(what, "create", name, "-n", one_is_down).code == 1
-    # A name server that misses nothing yet still leads to the broker that is down, where a route does.
-    ended = invoke(what, "delete", name, "--yes", "-n", one_is_down)
-    if what == "topic":
+@pytest.mark.parametrize("kind", ["topic", "group"])
+def test_a_partly_failed_deletion_names_the_brokers(
+    invoke: Invoke, cluster_with_a_broker_down: str, kind: str
+) -> None:
+    name = f"temporary-{kind}"
+    assert invoke(kind, "create", name, "-n", cluster_with_a_broker_down).code == 1
+    # The topic is not on the crashed broker. The group is looked for on all brokers that are listed.
+    ended = invoke(kind, "delete", name, "--yes", "-n", cluster_with_a_broker_down)
+    if kind == "topic":
         assert (ended.code, ended.err) == (0, "")
         assert ended.out.decode() == f"topic {name}: deleted on broker-a, broker-c\n"
-        ended = invoke(what, "delete", TOPIC, "--yes", "-n", one_is_down)
+        ended = invoke(kind, "delete", TOPIC, "--yes", "-n", cluster_with_a_broker_down)
     assert (ended.code, ended.out) == (1, b"")
     (line,) = ended.err.splitlines()
     assert f"failed on 1 of 3: {DOWN}: cannot connect to" in line

@@ -1,4 +1,4 @@
-"""Completion as shells ask for it."""
+"""Completion scripts, and completion through the protocols of shells."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.cli.conftest import Invoke
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-async def test_a_shell_is_told_commands_and_topics(address: str, shell: str) -> None:
+async def test_shells_complete_commands_topics_and_groups(address: str, shell: str) -> None:
     async with Client(address) as client, client.admin() as admin:
         await admin.topics.create("Orders", queues=1)
         ((_, broker),) = (await client.name_servers.cluster_info()).broker_addr_table.items()
         await client.brokers.create_topic(broker.broker_addrs[MASTER_ID], "%RETRY%billing", queues=1)
-    for words, begun, wanted in (
+    for words, prefix, wanted in (
         ("rocketmq-py topic", "des", "describe"),
         ("rocketmq-py", "to", "topic"),
         ("rocketmq-py topic describe", "Ord", "Orders"),
@@ -33,9 +33,9 @@ async def test_a_shell_is_told_commands_and_topics(address: str, shell: str) -> 
         ended = await run_cli(
             env={
                 "_ROCKETMQ_PY_COMPLETE": f"{shell}_complete",
-                "COMP_WORDS": f"{words} {begun}",
-                # fish gives the word itself, the others its number.
-                "COMP_CWORD": begun if shell == "fish" else str(len(words.split())),
+                "COMP_WORDS": f"{words} {prefix}",
+                # fish passes the word itself, other shells its index.
+                "COMP_CWORD": prefix if shell == "fish" else str(len(words.split())),
                 "NAMESRV_ADDR": address,
             }
         )
@@ -43,8 +43,8 @@ async def test_a_shell_is_told_commands_and_topics(address: str, shell: str) -> 
         assert wanted in ended.out.decode().replace(",", "\n").split()
 
 
-async def test_names_that_no_topic_can_have_are_not_completed() -> None:
-    """A name server could otherwise put a shell command on the command line, or control the terminal."""
+async def test_invalid_names_are_not_completed() -> None:
+    """Otherwise a name server could put a shell command on the command line, or control the terminal."""
 
     def answer(connection: Connection, request: Command) -> None:
         names = (
@@ -93,7 +93,7 @@ def test_the_scripts_for_other_shells(invoke: Invoke, shell: str, words: list[st
     assert [word for word in words if word in ended.out.decode()] == words
 
 
-def test_another_shell_is_refused(invoke: Invoke) -> None:
+def test_an_unsupported_shell_is_a_usage_error(invoke: Invoke) -> None:
     ended = invoke("completion", "tcsh")
     assert (ended.code, ended.out) == (2, b"")
     assert "'tcsh' is not one of" in ended.err

@@ -1,4 +1,4 @@
-"""The file of named clusters: what `config set` and `config use` write, and how."""
+"""The file of named clusters: changes by ``config set`` and ``config use``, locking and replacement."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from rocketmq_py.cli import main
 from tests.cli.command import COMMAND, ENVIRONMENT, run_cli
 
 
-async def test_the_version() -> None:
+async def test_version_prints_the_installed_version() -> None:
     ended = await run_cli("--version")
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.decode() == f"rocketmq-py, version {importlib.metadata.version('rocketmq-py')}\n"
@@ -45,8 +45,8 @@ def test_the_help_fits_a_terminal(command: list[str]) -> None:
     assert max(len(line) for line in result.stdout.splitlines()) <= 80
 
 
-async def test_the_help_loads_nothing_but_the_command_line() -> None:
-    # How much `rocketmq_py` itself loads is not the command line's affair.
+async def test_help_loads_only_the_command_line() -> None:
+    # Modules that `import rocketmq_py` loads are excluded.
     program = (
         "import sys, rocketmq_py; before = set(sys.modules);"
         "from rocketmq_py.cli import main; main(['tail', '--help'], standalone_mode=False);"
@@ -66,7 +66,7 @@ async def test_the_help_loads_nothing_but_the_command_line() -> None:
     } == {name for name in loaded if name.startswith("rocketmq_py.cli")}
 
 
-async def test_an_unknown_command() -> None:
+async def test_an_unknown_command_is_a_usage_error() -> None:
     ended = await run_cli("recieve")
     assert ended.code == 2
     assert "recieve" in ended.err
@@ -85,7 +85,7 @@ async def test_an_unknown_command() -> None:
     ],
     ids=" ".join,
 )
-def test_a_wrong_command_line_is_one_line(arguments: list[str]) -> None:
+def test_a_usage_error_is_one_line(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
@@ -110,7 +110,7 @@ def test_no_command_shows_the_help() -> None:
     ],
     ids=" ".join,
 )
-def test_a_variable_of_the_shell_that_is_not_set(arguments: list[str]) -> None:
+def test_empty_values_are_usage_errors(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
@@ -136,7 +136,7 @@ import os, signal, sys, threading
 module = sys.argv.pop(1)
 
 class Interrupt:
-    # Ctrl-C comes when a module of the command line is looked for.
+    # Sends SIGINT when a module is about to be imported.
     def find_spec(self, name, path, target=None):
         if name == module:
             os.kill(os.getpid(), signal.SIGINT)
@@ -148,8 +148,8 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["click", "rocketmq_py.cli.server", "trio", "rocketmq_py.cli.brokering"])
-def test_ctrl_c_while_it_starts(module: str) -> None:
+@pytest.mark.parametrize("module", ["click", "rocketmq_py.cli.server", "trio", "rocketmq_py.broker"])
+def test_ctrl_c_during_startup_ends_the_process(module: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", STARTING, module, "server", "--namesrv-port", "0", "--port", "0"],
         capture_output=True, text=True, check=False, env=ENVIRONMENT,
@@ -197,7 +197,7 @@ for command in sys.argv[1:]:
 @pytest.mark.parametrize(
     ("commands", "needs"),
     [
-        (  # in one process: what none of them may load, each of them does not
+        (  # in one process: no command may load any of these modules
             [
                 "topic list -o json",
                 "group list -o json",
@@ -224,10 +224,12 @@ async def test_a_command_loads_only_what_it_needs(address: str, commands: list[s
         [sys.executable, "-c", LOADED, *commands],
         capture_stdout=True, capture_stderr=True, env={**ENVIRONMENT, "NAMESRV_ADDR": address},
     )  # fmt: skip
-    told = dict(line.split(": ", 1) for line in ended.stderr.decode().splitlines() if ": " in line)
+    loaded_by_command = dict(
+        line.split(": ", 1) for line in ended.stderr.decode().splitlines() if ": " in line
+    )
     for command in commands:
-        looks_for_garbage, without_what_was_loaded, *modules = told[command].split()
-        assert (looks_for_garbage, without_what_was_loaded) == ("True", "True"), command
+        gc_enabled, gc_frozen, *modules = loaded_by_command[command].split()
+        assert (gc_enabled, gc_frozen) == ("True", "True"), command
         loaded = {name for name in HEAVY if name in modules}
         loaded |= {room for room in ROOMS if f"rocketmq_py.{room}" in modules}
         assert "rocketmq_py.client" in modules

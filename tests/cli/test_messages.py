@@ -1,4 +1,4 @@
-"""What the commands for messages, dead letters and clients print and end with."""
+"""Output and exit codes of ``message``, ``dlq`` and ``client``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage, SendResult
-from tests.cli.conftest import Invoke, MemberAside
+from tests.cli.conftest import Invoke, StartMember
 
 
 async def send(address: str, topic: str, *messages: Message) -> list[SendResult]:
@@ -20,8 +20,8 @@ async def send(address: str, topic: str, *messages: Message) -> list[SendResult]
             return [await producer.send(message) for message in messages]
 
 
-async def give_up(address: str, topic: str, group: str, count: int) -> None:
-    """Have a group give up all messages of a topic."""
+async def make_dead_letters(address: str, topic: str, group: str, count: int) -> None:
+    """Let a group fail on all messages of a topic until they are dead letters."""
 
     async def fail(message: ReceivedMessage) -> None:
         raise ValueError("never")
@@ -39,27 +39,27 @@ async def give_up(address: str, topic: str, group: str, count: int) -> None:
         consumer.stop()
 
 
-def asked(invoke: Invoke, address: str, *arguments: str) -> Any:
+def run_json(invoke: Invoke, address: str, *arguments: str) -> Any:
     ended = invoke(*arguments, "-n", address, "-o", "json")
     assert (ended.code, ended.err) == (0, ""), ended.err
     return json.loads(ended.out)
 
 
-def test_a_message_by_its_ids_its_place_and_its_key(invoke: Invoke, broker_aside: str) -> None:
-    address = broker_aside
+def test_get_and_find_by_ids_offset_and_key(invoke: Invoke, threaded_broker: str) -> None:
+    address = threaded_broker
     message = Message("Orders", "grüß".encode(), "A", "order-1", {"colour": "green"})
     (sent,) = trio.run(send, address, "Orders", message)
     place = ("--broker", "broker-a", "--queue", "0", "--offset", "0")
     for how in ((sent.message_id, "-t", "Orders"), (sent.offset_message_id,), ("-t", "Orders", *place)):
-        found = asked(invoke, address, "message", "get", *how)
+        found = run_json(invoke, address, "message", "get", *how)
         assert (found["message_id"], found["offset_message_id"]) == (sent.message_id, sent.offset_message_id)
         assert (found["body"], found["tag"], found["keys"]) == ("grüß", "A", ["order-1"])
         assert (found["properties"], found["broker"]) == ({"colour": "green"}, "broker-a")
         assert found["system_properties"]["KEYS"] == "order-1"
-    (by_key,) = asked(invoke, address, "message", "find", "Orders", "order-1")
+    (by_key,) = run_json(invoke, address, "message", "find", "Orders", "order-1")
     assert by_key["message_id"] == sent.message_id
-    assert len(asked(invoke, address, "message", "find", "Orders", "order-1", "--since", "5m")) == 1
-    assert asked(invoke, address, "message", "find", "Orders", "order-1", "--until", "5m") == []
+    assert len(run_json(invoke, address, "message", "find", "Orders", "order-1", "--since", "5m")) == 1
+    assert run_json(invoke, address, "message", "find", "Orders", "order-1", "--until", "5m") == []
     raw = invoke("message", "get", sent.offset_message_id, "--raw", "-n", address)
     assert (raw.code, raw.out) == (0, "grüß".encode())
     table = invoke("message", "get", sent.offset_message_id, "-n", address).out.decode()
@@ -69,91 +69,97 @@ def test_a_message_by_its_ids_its_place_and_its_key(invoke: Invoke, broker_aside
     assert row.split()[2:] == [sent.message_id, "broker-a", "0", "0", "A", "order-1", "grüß"]
 
 
-def test_a_message_that_is_not_there(invoke: Invoke, broker_aside: str) -> None:
-    (sent,) = trio.run(send, broker_aside, "Orders", Message("Orders", b"x"))
+def test_missing_messages_and_clients_are_one_line(invoke: Invoke, threaded_broker: str) -> None:
+    (sent,) = trio.run(send, threaded_broker, "Orders", Message("Orders", b"x"))
     place = ("-t", "Orders", "--broker", "broker-a", "--queue", "0", "--offset", "9")
-    for arguments, words in (
-        (["message", "get", "0000", "-t", "Orders"], "there is no message 0000 in topic 'Orders'"),
+    for arguments, error in (
+        (["message", "get", "0000", "-t", "Orders"], "message 0000 does not exist in topic 'Orders'"),
         (["message", "get", "0000"], "has 32 or 56 hex digits"),
         (["message", "get", sent.message_id], "no broker of this cluster is"),
-        (["message", "get", *place], "no message at offset 9 of Orders/broker-a/0"),
+        (["message", "get", *place], "queue Orders/broker-a/0 has no message at offset 9"),
         (["message", "find", "Nothing", "k"], "topic 'Nothing' does not exist"),
-        (["message", "tracks", "0000", "-t", "Orders"], "there is no message 0000"),
+        (["message", "tracks", "0000", "-t", "Orders"], "message 0000 does not exist"),
         (["message", "consume", sent.offset_message_id, "g", "c"], "not online"),
-        (["client", "describe", "nobody"], "there is no client 'nobody' online"),
-        (["dlq", "resend", "nobody", "0000", "--yes"], "there is no 0000 among the newest 0 dead letters"),
+        (["client", "describe", "missing"], "client 'missing' is not online"),
+        (["dlq", "resend", "missing", "0000", "--yes"], "0000 is not among the newest 0 dead letters"),
     ):
-        ended = invoke(*arguments, "-n", broker_aside)
+        ended = invoke(*arguments, "-n", threaded_broker)
         assert (ended.code, ended.out) == (1, b""), arguments
         (line,) = ended.err.splitlines()
         assert line.startswith("rocketmq-py: ")
-        assert words in line
+        assert error in line
 
 
-def test_what_became_of_a_message(invoke: Invoke, broker_aside: str) -> None:
-    (sent,) = trio.run(send, broker_aside, "Orders", Message("Orders", b"x"))
-    invoke("group", "create", "billing", "-n", broker_aside)
-    invoke("group", "reset", "billing", "--topic", "Orders", "--to", "latest", "--yes", "-n", broker_aside)
-    assert asked(invoke, broker_aside, "message", "tracks", sent.offset_message_id) == [
+def test_tracks_and_trace_of_a_message(invoke: Invoke, threaded_broker: str) -> None:
+    (sent,) = trio.run(send, threaded_broker, "Orders", Message("Orders", b"x"))
+    invoke("group", "create", "billing", "-n", threaded_broker)
+    invoke("group", "reset", "billing", "--topic", "Orders", "--to", "latest", "--yes", "-n", threaded_broker)
+    assert run_json(invoke, threaded_broker, "message", "tracks", sent.offset_message_id) == [
         {"group": "billing", "track": "NOT_ONLINE", "is_past": True, "consumer_offset": 1, "failure": None}
     ]
-    (event,) = asked(invoke, broker_aside, "message", "trace", sent.message_id)
+    (event,) = run_json(invoke, threaded_broker, "message", "trace", sent.message_id)
     assert (event["kind"], event["group"], event["success"]) == ("SENT", "senders", True)
-    table = invoke("message", "trace", sent.message_id, "-n", broker_aside).out.decode().splitlines()
+    table = invoke("message", "trace", sent.message_id, "-n", threaded_broker).out.decode().splitlines()
     assert table[0].split() == ["TIME", "KIND", "GROUP", "CLIENT", "MS", "SUCCESS", "RETRIES", "DETAIL"]
     assert table[1].split()[2:4] == ["SENT", "senders"]
 
 
-def test_dead_letters_are_listed_and_sent_again(invoke: Invoke, broker_aside: str) -> None:
-    address = broker_aside
+def test_list_and_resend_dead_letters(invoke: Invoke, threaded_broker: str) -> None:
+    address = threaded_broker
     first, second = trio.run(send, address, "Orders", Message("Orders", b"1"), Message("Orders", b"2"))
-    trio.run(give_up, address, "Orders", "billing", 2)
-    letters = asked(invoke, address, "dlq", "list", "billing")
+    trio.run(make_dead_letters, address, "Orders", "billing", 2)
+    letters = run_json(invoke, address, "dlq", "list", "billing")
     assert sorted((one["message_id"], one["origin_topic"], one["body"]) for one in letters) == sorted(
         [(first.message_id, "Orders", "1"), (second.message_id, "Orders", "2")]
     )
     title = invoke("dlq", "list", "billing", "-c", "1", "-n", address).out.decode().splitlines()[0]
     assert title == "billing: 2 dead letters, 1 shown"
     resend = ("dlq", "resend", "billing")
-    assert len(asked(invoke, address, *resend, "--all", "--dry-run")) == 2
-    (again,) = asked(invoke, address, *resend, first.message_id, "--yes")
+    assert len(run_json(invoke, address, *resend, "--all", "--dry-run")) == 2
+    (again,) = run_json(invoke, address, *resend, first.message_id, "--yes")
     assert (again["message_id"], again["topic"]) == (first.message_id, "Orders")
-    back = asked(invoke, address, "message", "get", again["sent_message_id"], "-t", "Orders")
+    back = run_json(invoke, address, "message", "get", again["sent_message_id"], "-t", "Orders")
     assert back["body"] == "1"
     assert back["properties"] == {"RESENT_FROM": "%DLQ%billing", "RESENT_MESSAGE_ID": first.message_id}
-    assert len(asked(invoke, address, *resend, "--all", "--yes")) == 2
-    assert asked(invoke, address, "topic", "describe", "Orders")["messages"] == 5
+    assert len(run_json(invoke, address, *resend, "--all", "--yes")) == 2
+    assert run_json(invoke, address, "topic", "describe", "Orders")["messages"] == 5
 
 
-def test_who_is_online(invoke: Invoke, broker_aside: str, member_aside: MemberAside) -> None:
-    trio.run(send, broker_aside, "Orders")
-    client_id = member_aside(broker_aside, "billing", "Orders")
-    (only,) = asked(invoke, broker_aside, "client", "list")
+def test_list_and_describe_clients(
+    invoke: Invoke, threaded_broker: str, threaded_member: StartMember
+) -> None:
+    trio.run(send, threaded_broker, "Orders")
+    client_id = threaded_member(threaded_broker, "billing", "Orders")
+    (only,) = run_json(invoke, threaded_broker, "client", "list")
     assert (only["client_id"], only["consumer_groups"]) == (client_id, ["billing"])
     assert (only["language"], only["brokers"]) == ("PYTHON", ["broker-a"])
-    assert asked(invoke, broker_aside, "client", "list", "-g", "others") == []
-    described = asked(invoke, broker_aside, "client", "describe", client_id)
+    assert run_json(invoke, threaded_broker, "client", "list", "-g", "others") == []
+    described = run_json(invoke, threaded_broker, "client", "describe", client_id)
     (member,) = described["members"]
     assert (member["group"], member["subscriptions"][0]["topic"]) == ("billing", "Orders")
-    with_stack = invoke("client", "describe", client_id, "--stack", "-n", broker_aside).out.decode()
+    with_stack = invoke("client", "describe", client_id, "--stack", "-n", threaded_broker).out.decode()
     assert "\nbilling:\ntask " in with_stack
 
 
-def test_a_member_is_told_to_consume(invoke: Invoke, broker_aside: str, member_aside: MemberAside) -> None:
-    good, bad = trio.run(send, broker_aside, "Orders", Message("Orders", b"good"), Message("Orders", b"bad"))
-    client_id = member_aside(broker_aside, "billing", "Orders")
+def test_consume_calls_the_handler_of_a_member(
+    invoke: Invoke, threaded_broker: str, threaded_member: StartMember
+) -> None:
+    good, bad = trio.run(
+        send, threaded_broker, "Orders", Message("Orders", b"good"), Message("Orders", b"bad")
+    )
+    client_id = threaded_member(threaded_broker, "billing", "Orders")
     consume = ("message", "consume")
-    done = invoke(*consume, good.offset_message_id, "billing", client_id, "-o", "json", "-n", broker_aside)
+    done = invoke(*consume, good.offset_message_id, "billing", client_id, "-o", "json", "-n", threaded_broker)
     assert (json.loads(done.out)["result"], done.code) == ("CR_SUCCESS", 0)
-    failed = invoke(*consume, bad.offset_message_id, "billing", client_id, "-n", broker_aside)
+    failed = invoke(*consume, bad.offset_message_id, "billing", client_id, "-n", threaded_broker)
     assert failed.code == 1
     assert "CR_THROW_EXCEPTION" in failed.out.decode()
-    # The member is in this process, and logs there as well.
-    assert failed.err.splitlines()[-1].startswith(f"rocketmq-py: {client_id} failed on the message: ")
+    # The member runs in this process, and its log lines come first.
+    assert failed.err.splitlines()[-1].startswith(f"rocketmq-py: the handler of {client_id} failed: ")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "error"),
     [
         (["message", "get"], "give an ID, or -t, --broker, --queue and --offset"),
         (["message", "get", "X", "--queue", "1"], "give an ID, or --broker"),
@@ -164,12 +170,12 @@ def test_a_member_is_told_to_consume(invoke: Invoke, broker_aside: str, member_a
         (["dlq", "list", "a b"], "may hold only letters"),
         (["dlq", "resend", "g"], "give ids of dead letters, or --all"),
         (["dlq", "resend", "g", "X", "--all"], "give ids of dead letters, or --all"),
-        (["dlq", "resend", "g", "--all"], "needs --yes"),
+        (["dlq", "resend", "g", "--all"], "confirm with --yes"),
         (["client", "list", "-g", "a b"], "may hold only letters"),
     ],
 )
-def test_a_wrong_command_line(invoke: Invoke, arguments: list[str], words: str) -> None:
+def test_usage_errors(invoke: Invoke, arguments: list[str], error: str) -> None:
     ended = invoke(*arguments)
     assert (ended.code, ended.out) == (2, b"")
     (line,) = ended.err.splitlines()
-    assert words in line
+    assert error in line

@@ -1,4 +1,4 @@
-"""``rocketmq-py relay``: what it needs, and what it prints of a store."""
+"""``rocketmq-py relay``: usage errors, and the output of ``status`` and ``list``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rocketmq_py.cli import main
-from rocketmq_py.cli.options import parse_duration
+from rocketmq_py.cli.option_values import parse_duration
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.relay.entries import DelayedMessage
 from rocketmq_py.relay.store import Store
@@ -51,11 +51,11 @@ def test_a_relay_needs_a_topic_and_a_store(arguments: list[str]) -> None:
     assert "a relay needs --topic and --store" in result.output
 
 
-def test_status_counts_what_waits(folder: str) -> None:
+def test_status_counts_waiting_messages(folder: str) -> None:
     result = run("status", "--store", folder)
     assert result.exit_code == 0
     first, second, all_queues = result.output.splitlines()
-    assert first.startswith("Buffer/broker-a/0  1 waiting, the next due 2026-11-2")
+    assert first.startswith("Buffer/broker-a/0  1 waiting, next due 2026-11-2")
     assert second.startswith("Buffer/broker-a/1  2 waiting, ")
     assert all_queues.startswith("3 waiting, ")
     assert ":53.508" in all_queues
@@ -79,7 +79,7 @@ def test_list_prints_lines_of_json(folder: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "list"])
-def test_a_store_that_is_none_is_told_in_one_line(command: str, tmp_path: Path) -> None:
+def test_a_missing_store_is_one_line(command: str, tmp_path: Path) -> None:
     result = run(command, "--store", str(tmp_path / "missing"))
     assert result.exit_code == 1
     assert len(result.output.splitlines()) == 1
@@ -90,12 +90,12 @@ def test_a_store_that_is_none_is_told_in_one_line(command: str, tmp_path: Path) 
     ("text", "seconds"),
     [("7.3s", 7.3), ("250ms", 0.25), ("5m", 300), ("2h", 7200), ("1d", 86400), ("90", 90)],
 )
-def test_times_that_send_takes(text: str, seconds: float) -> None:
+def test_parse_duration(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("arguments", [["--delay", "soon"], ["--delay", "-1s"], ["--delay-relay", "Buffer"]])
-def test_delays_that_are_none(arguments: list[str]) -> None:
+def test_invalid_delays_are_usage_errors(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, ["send", "-t", "T", "x", *arguments])
     assert result.exit_code == 2
     assert "soon" in result.output or "-1s" in result.output or "for messages with --delay" in result.output

@@ -24,7 +24,7 @@ from tests.scripted import scripted_cluster, store
 
 @attrs.define(eq=False)
 class Receiver:
-    """A broker that keeps what it is sent. ``answer`` takes the place of storing it."""
+    """A broker that records sends. ``answer`` answers them."""
 
     answer: Callable[[Connection, Command], None] = store
     address: str = ""
@@ -61,7 +61,7 @@ async def receiver() -> AsyncIterator[Receiver]:
         yield receiver
 
 
-async def test_one_message_with_all_that_belongs_to_it(receiver: Receiver) -> None:
+async def test_send_sets_tag_keys_properties_and_body(receiver: Receiver) -> None:
     ended = await run_cli(
         *("send", "-n", receiver.address, "-t", "T", "--tag", "red", "-k", "o-1", "--key", "o-2"),
         *("-H", "source=shop", "-H", "formula=a=b", b"h\xffllo"),
@@ -78,7 +78,7 @@ async def test_one_message_with_all_that_belongs_to_it(receiver: Receiver) -> No
     assert properties["formula"] == "a=b"
 
 
-async def test_a_message_a_line_of_stdin(receiver: Receiver) -> None:
+async def test_each_line_of_stdin_is_a_message(receiver: Receiver) -> None:
     lines = [b"%d" % number for number in range(2000)]
     ended = await run_cli(
         "send", "-t", "T", stdin=b"\n".join(lines) + b"\n\n", env={"NAMESRV_ADDR": receiver.address}
@@ -88,10 +88,10 @@ async def test_a_message_a_line_of_stdin(receiver: Receiver) -> None:
     summary, note = ended.err.splitlines()
     assert summary.startswith("2000 messages sent in ")
     assert summary.endswith("/s)")
-    assert note == "1 empty line left out"
+    assert note == "1 empty line skipped"
 
 
-async def test_stdin_is_sent_as_it_comes(receiver: Receiver, start_cli: StartCli) -> None:
+async def test_lines_are_sent_as_soon_as_they_arrive(receiver: Receiver, start_cli: StartCli) -> None:
     process = await start_cli("send", "-n", receiver.address, "-t", "T")
     for count, line in enumerate([b"first\n", b"second\n", b"third\n"], 1):
         await process.stdin.send_all(line)
@@ -102,8 +102,8 @@ async def test_stdin_is_sent_as_it_comes(receiver: Receiver, start_cli: StartCli
     assert receiver.bodies == [b"first", b"second", b"third", b"without a newline"]
 
 
-async def test_a_count_ends_the_lines_and_repeats_a_body(receiver: Receiver, start_cli: StartCli) -> None:
-    # Nobody closes this stdin: the count alone ends it.
+async def test_count_limits_lines_and_repeats_a_body(receiver: Receiver, start_cli: StartCli) -> None:
+    # This stdin stays open. Only the count ends the command.
     process = await start_cli("send", "-n", receiver.address, "-t", "T", "-c", "2")
     await process.stdin.send_all(b"a\nb\nc\n")
     assert await process.wait() == 0
@@ -126,7 +126,7 @@ async def test_a_file_is_one_message(receiver: Receiver, tmp_path: Path) -> None
     assert rest == ["broker=broker-a", f"queue={receiver.sends[0].fields['e']}", "offset=0"]
 
 
-async def test_oneway_asks_for_no_answer(receiver: Receiver) -> None:
+async def test_oneway_sends_oneway_requests(receiver: Receiver) -> None:
     ended = await run_cli("send", "-n", receiver.address, "-t", "T", "--oneway", stdin=b"a\nb\nc\n")
     assert ended.code == 0
     await receiver.wait_for(3)
@@ -134,10 +134,10 @@ async def test_oneway_asks_for_no_answer(receiver: Receiver) -> None:
     assert all(request.is_oneway for request in receiver.sends)
 
 
-async def test_some_messages_fail() -> None:
+async def test_failures_are_summarized_by_reason() -> None:
     def answer(connection: Connection, request: Command) -> None:
         if request.body == b"bad":
-            connection.respond(request, ResponseCode.MESSAGE_ILLEGAL, remark="nobody likes it")
+            connection.respond(request, ResponseCode.MESSAGE_ILLEGAL, remark="not allowed")
         else:
             store(connection, request)
 
@@ -152,12 +152,12 @@ async def test_some_messages_fail() -> None:
     assert total == "rocketmq-py: 3 of 4 messages failed:"
     refused, not_sent = reasons
     assert refused.startswith("  2 refused: 127.0.0.1:")
-    assert refused.endswith(" answered MESSAGE_ILLEGAL (13): nobody likes it")
+    assert refused.endswith(" answered MESSAGE_ILLEGAL (13): not allowed")
     assert not_sent == "  1 not sent: the line is longer than 4 MiB"
 
 
 @pytest.mark.parametrize("options", [[], ["--oneway"]], ids=str)
-async def test_a_cluster_that_is_away_is_one_line(unused_address: str, options: list[str]) -> None:
+async def test_a_cluster_that_is_down_is_one_line(unused_address: str, options: list[str]) -> None:
     ended = await run_cli("send", "-n", unused_address, "-t", "T", *options, stdin=b"a\n" * 10_000)
     assert ended.code == 1
     (line,) = ended.err.splitlines()
@@ -165,7 +165,7 @@ async def test_a_cluster_that_is_away_is_one_line(unused_address: str, options: 
     assert "Connection refused" in line
 
 
-async def test_the_first_message_refused_ends_it() -> None:
+async def test_it_stops_if_the_first_message_is_refused() -> None:
     def answer(connection: Connection, request: Command) -> None:
         connection.respond(request, ResponseCode.NO_PERMISSION, remark="read only\nSee the FAQ")
 
@@ -186,7 +186,7 @@ async def test_ctrl_c_prints_the_summary(receiver: Receiver, start_cli: StartCli
     assert (await process.stderr.receive_some()).startswith(b"2 messages sent in ")
 
 
-async def test_a_terminal_sees_the_progress(receiver: Receiver, start_cli: StartCli) -> None:
+async def test_progress_is_shown_on_a_terminal(receiver: Receiver, start_cli: StartCli) -> None:
     terminal, other_end = pty.openpty()
     process = await start_cli("send", "-n", receiver.address, "-t", "T", instead={2: other_end})
     os.close(other_end)
@@ -201,11 +201,11 @@ async def test_a_terminal_sees_the_progress(receiver: Receiver, start_cli: Start
             shown += await screen.receive_some()
     line, summary = shown.rsplit(b"\r", 2)[:2]
     assert b"/s" in line
-    assert summary.startswith(b"2 messages sent")  # where the line of progress was
+    assert summary.startswith(b"2 messages sent")  # it replaces the progress line
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error"),
     [
         (["x"], "Missing option '-t'"),
         (["-t", "T", "-f", __file__, "x"], "BODY or -f FILE, not both"),
@@ -226,17 +226,19 @@ async def test_a_terminal_sees_the_progress(receiver: Receiver, start_cli: Start
         (["-t", "T", "x", "y"], "unexpected extra argument"),
     ],
 )
-def test_a_wrong_command_line(arguments: list[str], said: str) -> None:
+def test_usage_errors(arguments: list[str], error: str) -> None:
     result = CliRunner().invoke(main, ["send", *arguments])
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert error in result.stderr
     assert result.stdout == ""
 
 
-async def test_a_tag_that_is_a_subscription(receiver: Receiver) -> None:
+async def test_a_tag_that_looks_like_a_subscription_is_warned_about(receiver: Receiver) -> None:
     ended = await run_cli("send", "-n", receiver.address, "-t", "T", "--tag", "A||B", "x")
     assert ended.code == 0
     warning, _ = ended.err.splitlines()
-    assert warning.startswith("rocketmq-py: a message has one tag: 'A||B' is sent as it is")
+    assert warning.startswith(
+        "rocketmq-py: a message has one tag: consumers that subscribe to a part of 'A||B'"
+    )
     (sent,) = receiver.sends
     assert decode_properties(sent.fields["i"])["TAGS"] == "A||B"

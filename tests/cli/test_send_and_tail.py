@@ -1,4 +1,4 @@
-"""What `send` makes of options, templates and lines of JSON, and what `tail` leaves out."""
+"""``send`` with templates, JSON lines, rates and queues, and the filters of ``tail``."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ import trio
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli.access import Access
-from rocketmq_py.cli.bodies import Repeated
-from rocketmq_py.cli.making import Pattern, from_json, templates
-from rocketmq_py.cli.sending import send_all
-from rocketmq_py.cli.tally import Tally
+from rocketmq_py.cli.message_input import MessageFields, RepeatedBody, json_message, template_messages
+from rocketmq_py.cli.send_loop import send_all
+from rocketmq_py.cli.send_statistics import SendStatistics
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message, ReceivedMessage
 from tests.behaviours.reading import read_all
 from tests.cli.conftest import Invoke
 
-PATTERN = Pattern(topic="T", tag="A", keys=("k",), properties={"colour": "green"})
+FIELDS = MessageFields(topic="T", tag="A", keys=("k",), properties={"colour": "green"})
 
 
 async def create(address: str, topic: str, queues: int) -> None:
@@ -34,9 +33,9 @@ async def stored(address: str, topic: str, count: int) -> list[ReceivedMessage]:
         return await read_all(client, topic, count=count)
 
 
-def test_templates_are_filled_in_bodies_keys_and_sharding_keys() -> None:
-    pattern = Pattern(topic="T", keys=("order-{n}", "k"), sharding_key="{random}")
-    make = templates(pattern, rng=random.Random(7), now=lambda: 1_700_000_000.25)
+def test_template_tokens_are_replaced_in_bodies_keys_and_sharding_keys() -> None:
+    fields = MessageFields(topic="T", keys=("order-{n}", "k"), sharding_key="{random}")
+    make = template_messages(fields, rng=random.Random(7), now=lambda: 1_700_000_000.25)
     first, second = (make(b'{"order": {n}, "at": {time_ms}, "id": "{random}", "not": {m}}') for _ in range(2))
     shown = first.sharding_key
     assert first.body == b'{"order": 1, "at": 1700000000250, "id": "%s", "not": {m}}' % shown.encode()
@@ -46,8 +45,8 @@ def test_templates_are_filled_in_bodies_keys_and_sharding_keys() -> None:
     assert b"2023-11-1" in make(b"{time}").body
 
 
-def test_a_line_of_json_says_what_it_says_and_the_options_the_rest() -> None:
-    assert from_json(PATTERN, b'{"body": "x"}') == Message("T", b"x", "A", "k", {"colour": "green"})
+def test_a_line_of_json_takes_missing_fields_from_options() -> None:
+    assert json_message(FIELDS, b'{"body": "x"}') == Message("T", b"x", "A", "k", {"colour": "green"})
     line = {
         "topic": "Elsewhere",
         "offset": 7,
@@ -56,7 +55,7 @@ def test_a_line_of_json_says_what_it_says_and_the_options_the_rest() -> None:
         "properties": {"size": "a=b", "__SHARDINGKEY": "order-7"},
         "body_base64": base64.b64encode(b"\xff\x00").decode(),
     }
-    assert from_json(PATTERN, json.dumps(line).encode()) == Message(
+    assert json_message(FIELDS, json.dumps(line).encode()) == Message(
         "T", b"\xff\x00", "B", "k1 k2", {"colour": "green", "size": "a=b"}, sharding_key="order-7"
     )
 
@@ -64,38 +63,38 @@ def test_a_line_of_json_says_what_it_says_and_the_options_the_rest() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b"not JSON", "no message as JSON"),
-        (b"[]", "no message as JSON"),
+        (b"not JSON", "not a message in JSON"),
+        (b"[]", "not a message in JSON"),
         (b"{}", "needs body or body_base64"),
         (b'{"body": "x", "body_base64": "eA=="}', "needs body or body_base64"),
-        (b'{"body_base64": "%"}', "no message as JSON"),
+        (b'{"body_base64": "%"}', "not a message in JSON"),
         (b'{"body": ""}', "the body is empty"),
         (b'{"body": "x", "keys": ["a b"]}', "has no blank"),
         (b'{"body": "x", "properties": {"UNIQ_KEY": "1"}}', "set by RocketMQ itself"),
-        (b'{"body": "\xff"}', "no message as JSON"),
+        (b'{"body": "\xff"}', "not a message in JSON"),
     ],
 )
-def test_a_line_that_is_no_message(line: bytes, words: str) -> None:
+def test_an_invalid_line_of_json_is_rejected(line: bytes, words: str) -> None:
     with pytest.raises(InvalidMessageError, match=words):
-        from_json(PATTERN, line)
+        json_message(FIELDS, line)
 
 
 @pytest.mark.parametrize("oneway", [False, True], ids=["awaited", "oneway"])
-async def test_a_rate_is_kept(jumping_clock: object, oneway: bool) -> None:
+async def test_send_keeps_a_rate(jumping_clock: object, oneway: bool) -> None:
     async with EmbeddedBroker() as broker:
         access = Access(name_servers=broker.name_server_address)
-        tally = Tally()
-        begun = trio.current_time()
-        bodies = Repeated(b"x", 20)
-        await send_all(access, Pattern(topic="T").make, bodies, tally, rate=4, oneway=oneway)
-        assert tally.sent == 20
-        assert 19 / 4 <= trio.current_time() - begun < 5.5
+        statistics = SendStatistics()
+        started = trio.current_time()
+        bodies = RepeatedBody(b"x", 20)
+        await send_all(access, MessageFields(topic="T").message, bodies, statistics, rate=4, oneway=oneway)
+        assert statistics.sent == 20
+        assert 19 / 4 <= trio.current_time() - started < 5.5
 
 
-def test_what_tail_prints_can_be_sent(invoke_with_files: Invoke, broker_aside: str) -> None:
-    trio.run(create, broker_aside, "Orders", 4)
-    trio.run(create, broker_aside, "Copies", 4)
-    at = ("-n", broker_aside)
+def test_output_of_tail_can_be_sent(invoke_with_files: Invoke, threaded_broker: str) -> None:
+    trio.run(create, threaded_broker, "Orders", 4)
+    trio.run(create, threaded_broker, "Copies", 4)
+    at = ("-n", threaded_broker)
     sent = invoke_with_files(
         *("send", "-t", "Orders", "order {n}", "-c", "3", "--template", "-k", "order-{n}"),
         *("--tag", "A", "-H", "size=a=b", "--sharding-key", "customer-7", *at),
@@ -104,7 +103,7 @@ def test_what_tail_prints_can_be_sent(invoke_with_files: Invoke, broker_aside: s
     tailed = invoke_with_files("tail", "-t", "Orders", "-o", "beginning", "-e", "-J", *at)
     assert (tailed.code, len(tailed.lines)) == (0, 3)
     assert invoke_with_files("send", "-t", "Copies", "--json", *at, stdin=tailed.out).code == 0
-    copies = trio.run(stored, broker_aside, "Copies", 3)
+    copies = trio.run(stored, threaded_broker, "Copies", 3)
     assert [(one.body, one.tags, one.keys) for one in copies] == [
         (b"order %d" % number, "A", (f"order-{number}",)) for number in (1, 2, 3)
     ]
@@ -116,16 +115,16 @@ def test_what_tail_prints_can_be_sent(invoke_with_files: Invoke, broker_aside: s
     assert "a line of JSON needs body or body_base64" in wrong.err
 
 
-def test_all_go_to_the_queue_that_is_named(invoke_with_files: Invoke, broker_aside: str) -> None:
-    trio.run(create, broker_aside, "Orders", 4)
-    send = ("send", "-t", "Orders", "x", "-c", "5", "-n", broker_aside)
+def test_queue_option_selects_the_queue(invoke_with_files: Invoke, threaded_broker: str) -> None:
+    trio.run(create, threaded_broker, "Orders", 4)
+    send = ("send", "-t", "Orders", "x", "-c", "5", "-n", threaded_broker)
     assert invoke_with_files(*send, "--queue", "broker-a/2").code == 0
-    assert {one.queue_id for one in trio.run(stored, broker_aside, "Orders", 5)} == {2}
+    assert {one.queue_id for one in trio.run(stored, threaded_broker, "Orders", 5)} == {2}
 
 
-def test_tail_leaves_out_what_is_not_wanted(invoke_with_files: Invoke, broker_aside: str) -> None:
-    trio.run(create, broker_aside, "Orders", 2)
-    at = ("-n", broker_aside)
+def test_tail_filters_by_body_property_and_time(invoke_with_files: Invoke, threaded_broker: str) -> None:
+    trio.run(create, threaded_broker, "Orders", 2)
+    at = ("-n", threaded_broker)
     for number, colour in enumerate(("red", "green", "green")):
         invoke_with_files("send", "-t", "Orders", f"{colour} {number}", "-H", f"colour={colour}", *at)
     tail = ("tail", "-t", "Orders", "-e", *at)
@@ -134,7 +133,7 @@ def test_tail_leaves_out_what_is_not_wanted(invoke_with_files: Invoke, broker_as
     assert len(invoke_with_files(*beginning, "--grep", "green", "-c", "1").lines) == 1
     assert invoke_with_files(*beginning, "--sql", "colour = 'red'").lines == [b"red 0"]
     assert len(invoke_with_files(*tail, "--since", "5m").lines) == 3
-    times = [one.store_time_ms for one in trio.run(stored, broker_aside, "Orders", 3)]
+    times = [one.store_time_ms for one in trio.run(stored, threaded_broker, "Orders", 3)]
     last = max(times)
     assert len(invoke_with_files("tail", "-t", "Orders", "--until", f"@{last}", *at).lines) == 3
     early = invoke_with_files("tail", "-t", "Orders", "--until", f"@{min(times) - 1}", *at)
@@ -144,23 +143,23 @@ def test_tail_leaves_out_what_is_not_wanted(invoke_with_files: Invoke, broker_as
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "error"),
     [
         (["send", "-t", "T", "x", "--queue", "2"], "'2' is not BROKER/N"),
         (["send", "-t", "T", "x", "--queue", "b/1", "--sharding-key", "k"], "give --queue or --sharding-key"),
-        (["send", "-t", "T", "x", "--json"], "--json is for lines of stdin"),
-        (["send", "-t", "T", "--json", "--template"], "--json is for lines of stdin"),
+        (["send", "-t", "T", "x", "--json"], "--json reads lines of stdin"),
+        (["send", "-t", "T", "--json", "--template"], "--json reads lines of stdin"),
         (["send", "-t", "T", "x", "--rate", "0"], "0.0 is not in the range"),
-        (["tail", "-t", "T", "--grep", "("], "'(' is no regular expression"),
+        (["tail", "-t", "T", "--grep", "("], "'(' is not a regular expression"),
         (["tail", "-t", "T", "--tag", "A", "--sql", "a = 1"], "give --tag or --sql"),
         (["tail", "-t", "T", "-o", "end", "--since", "1m"], "give -o or --since"),
-        (["tail", "-t", "T", "--until", "@99999999999999"], "--until is a time that has passed"),
-        (["tail", "-t", "T", "--until", "1m", "-G", "g"], "--until does not go with -G"),
+        (["tail", "-t", "T", "--until", "@99999999999999"], "--until must be a time in the past"),
+        (["tail", "-t", "T", "--until", "1m", "-G", "g"], "--until cannot be used with -G"),
         (["tail", "-t", "T", "--since", "never"], "neither @MS"),
     ],
 )
-def test_a_wrong_command_line(invoke: Invoke, arguments: list[str], words: str) -> None:
+def test_usage_errors(invoke: Invoke, arguments: list[str], error: str) -> None:
     ended = invoke(*arguments)
     assert (ended.code, ended.out) == (2, b"")
     (line,) = ended.err.splitlines()
-    assert words in line
+    assert error in line

@@ -21,7 +21,9 @@ from tests.cli.conftest import StartCli
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_it_says_where_it_is_and_ends_cleanly(start_cli: StartCli, number: signal.Signals) -> None:
+async def test_server_prints_its_addresses_and_ends_cleanly(
+    start_cli: StartCli, number: signal.Signals
+) -> None:
     process = await start_cli("server", "--namesrv-port", "0", "--port", "0")
     line = (await process.stdout.receive_some()).decode()
     found = re.fullmatch(r"ready: name server (127\.0\.0\.1:\d+), broker (127\.0\.0\.1:\d+)\n", line)
@@ -35,7 +37,7 @@ async def test_it_says_where_it_is_and_ends_cleanly(start_cli: StartCli, number:
     assert await process.stderr.receive_some() == b""
 
 
-async def test_topics_access_tls_and_a_log(start_cli: StartCli, tmp_path: Path) -> None:
+async def test_server_options_for_topics_access_tls_and_logging(start_cli: StartCli, tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "own.pem"))
@@ -65,27 +67,27 @@ async def test_topics_access_tls_and_a_log(start_cli: StartCli, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "what"),
+    ("arguments", "error"),
     [
-        (["-t", "T:0"], "a number of queues, 1 to 65536"),
+        (["-t", "T:0"], "the number of queues must be from 1 to 65536"),
         (["-t", "a b"], "'a b'"),
-        (["--access-key", "me"], "--access-key and --secret-key go together"),
+        (["--access-key", "me"], "--access-key and --secret-key belong together"),
         (["--key", __file__], "--key needs --cert"),
     ],
 )
-def test_options_that_cannot_be(arguments: list[str], what: str) -> None:
+def test_usage_errors(arguments: list[str], error: str) -> None:
     result = CliRunner().invoke(main, ["server", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert what in result.stderr
+    assert error in result.stderr
 
 
-async def test_a_wrong_certificate_is_one_line(tmp_path: Path) -> None:
+async def test_an_invalid_certificate_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "own.pem").write_text("none")
     arguments = ("server", "--namesrv-port", "0", "--port", "0", "--cert", str(tmp_path / "own.pem"))
     ended = await run_cli(*arguments)
     assert (ended.code, ended.out) == (1, b"")
     (line,) = ended.err.splitlines()
-    assert "own.pem is no certificate with its private key" in line
+    assert "own.pem is not a certificate with its private key" in line
 
 
 async def test_a_port_in_use_is_one_line() -> None:
@@ -97,7 +99,7 @@ async def test_a_port_in_use_is_one_line() -> None:
     assert line.startswith(f"rocketmq-py: cannot listen on 127.0.0.1:{port}: ")
 
 
-async def test_a_wrong_host_is_one_line() -> None:
+async def test_an_invalid_host_is_one_line() -> None:
     ended = await run_cli("server", "--host", "not an address", "--namesrv-port", "0", "--port", "0")
     assert (ended.code, ended.out) == (1, b"")
     (line,) = ended.err.splitlines()
@@ -105,25 +107,27 @@ async def test_a_wrong_host_is_one_line() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--host", "0.0.0.0"], ["--host", "::"], ["--advertise", "0.0.0.0"]])
-def test_a_host_that_no_client_can_use(arguments: list[str]) -> None:
+def test_an_unspecified_host_needs_advertise(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, ["server", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--advertise must say which one clients use" in result.stderr
+    assert "--advertise must name the one that clients use" in result.stderr
     assert "broker_ip1" not in result.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-async def test_it_ends_when_nobody_can_read_its_ports() -> None:
+async def test_server_ends_if_it_cannot_print_its_addresses() -> None:
     with Path("/dev/full").open("w") as full:
         ended = await trio.run_process(
             [*COMMAND, "server", "--namesrv-port", "0", "--port", "0"],
             stdout=full.fileno(), capture_stderr=True, check=False, env=ENVIRONMENT,
         )  # fmt: skip
     assert ended.returncode == 1
-    assert ended.stderr == (b"rocketmq-py: cannot write where the broker listens: No space left on device\n")
+    assert ended.stderr == (
+        b"rocketmq-py: cannot write the addresses of the broker: No space left on device\n"
+    )
 
 
-async def test_the_old_word_still_starts_it_and_says_the_new_one(start_cli: StartCli) -> None:
+async def test_the_deprecated_command_starts_the_server_with_a_warning(start_cli: StartCli) -> None:
     process = await start_cli("broker", "--namesrv-port", "0", "--port", "0")
     assert (await process.stdout.receive_some()).startswith(b"ready: name server 127.0.0.1:")
     assert b"`rocketmq-py server`" in await process.stderr.receive_some()

@@ -25,17 +25,17 @@ async def producer(address: str) -> AsyncIterator[Producer]:
 
 
 async def read_lines(stream: trio.abc.ReceiveStream, count: int) -> list[bytes]:
-    """Read until so many whole lines have come, and no more than them."""
+    """Read ``count`` lines. Fails if there is more output."""
     data = b""
     while data.count(b"\n") < count:
         piece = await stream.receive_some()
-        assert piece, f"it ended after {data!r}"
+        assert piece, f"the output ended after {data!r}"
         data += piece
     assert data.endswith(b"\n")
     return data.splitlines()
 
 
-async def test_what_was_sent_comes_back(address: str) -> None:
+async def test_tail_prints_messages_of_send(address: str) -> None:
     lines = [b"%d" % number for number in range(2000)]
     sent = await run_cli("send", "-n", address, "-t", "T", stdin=b"\n".join(lines))
     assert sent.code == 0
@@ -44,7 +44,7 @@ async def test_what_was_sent_comes_back(address: str) -> None:
     assert sorted(ended.lines) == sorted(lines)
 
 
-async def test_formats(address: str) -> None:
+async def test_output_formats(address: str) -> None:
     await run_cli("send", "-n", address, "-t", "T", "--tag", "red", "-k", "o-1", "-H", "from=shop", b"\xffx")
     tail = ("tail", "-n", address, "-t", "T", "-o", "beginning", "-e")
     ended = await run_cli(*tail, "-f", r"%t %b %o %g %k %K %h %S %s\0")
@@ -58,7 +58,7 @@ async def test_formats(address: str) -> None:
     assert line["body_base64"] == "/3g="
 
 
-async def test_where_to_start(address: str, producer: Producer) -> None:
+async def test_start_positions(address: str, producer: Producer) -> None:
     for body in (b"a", b"b", b"c", b"d"):
         await producer.send(Message("T", body), queue=QUEUE)
     for start, expected in (("2", b"cd"), ("-3", b"bcd")):
@@ -66,7 +66,7 @@ async def test_where_to_start(address: str, producer: Producer) -> None:
         assert (ended.code, ended.out) == (0, expected), start
 
 
-async def test_a_count_and_tags(address: str, producer: Producer) -> None:
+async def test_count_and_tags(address: str, producer: Producer) -> None:
     for body, tag in ((b"a", "red"), (b"b", "blue"), (b"c", "red"), (b"d", "green"), (b"e", "red")):
         await producer.send(Message("T", body, tag), queue=QUEUE)
     tail = ("tail", "-n", address, "-t", "T", "-o", "beginning")
@@ -76,7 +76,7 @@ async def test_a_count_and_tags(address: str, producer: Producer) -> None:
     assert ended.lines == [b"b", b"d"]
 
 
-async def test_it_prints_what_comes_until_ctrl_c(
+async def test_tail_prints_new_messages_until_ctrl_c(
     address: str, producer: Producer, start_cli: StartCli
 ) -> None:
     await producer.send(Message("T", b"there before"), queue=QUEUE)
@@ -90,20 +90,20 @@ async def test_it_prints_what_comes_until_ctrl_c(
 
 
 @pytest.mark.parametrize("group", [[], ["-G", "readers"]], ids=["alone", "group"])
-async def test_it_ends_when_nobody_reads_it(
+async def test_tail_ends_when_its_reader_closes_the_output(
     address: str, producer: Producer, start_cli: StartCli, group: list[str]
 ) -> None:
     await producer.send(Message("T", b"there before"), queue=QUEUE)
     process = await start_cli("tail", "-n", address, "-t", "T", "-o", "beginning", *group)
     await read_lines(process.stdout, 1)
     await process.stdout.aclose()
-    if sys.platform != "linux":  # elsewhere only the next message shows it
+    if sys.platform != "linux":  # other systems notice it only with the next message
         await producer.send(Message("T", b"one more"), queue=QUEUE)
     assert await process.wait() == 0
     assert await process.stderr.receive_some() == b""
 
 
-async def test_a_group_goes_on_where_it_stopped(address: str, producer: Producer) -> None:
+async def test_a_group_continues_at_its_committed_offsets(address: str, producer: Producer) -> None:
     bodies = [b"%03d" % number for number in range(100)]
     for body in bodies:
         await producer.send(Message("T", body))
@@ -115,7 +115,7 @@ async def test_a_group_goes_on_where_it_stopped(address: str, producer: Producer
     assert sorted(first.lines + rest.lines) == bodies
 
 
-async def test_a_new_group_is_told_where_it_starts(
+async def test_a_new_group_is_warned_about_its_start_position(
     address: str, producer: Producer, start_cli: StartCli
 ) -> None:
     await producer.send(Message("T", b"there before"))
@@ -128,8 +128,8 @@ async def test_a_new_group_is_told_where_it_starts(
     )
     process.send_signal(signal.SIGINT)
     await process.wait()
-    began = await run_cli(*tail, "-o", "beginning")
-    assert (began.code, began.err, began.lines) == (0, "", [b"there before"])
+    restarted = await run_cli(*tail, "-o", "beginning")
+    assert (restarted.code, restarted.err, restarted.lines) == (0, "", [b"there before"])
     await producer.send(Message("T", b"more"), queue=QUEUE)
     again = await run_cli(*tail)
     assert (again.code, again.err, again.lines) == (0, "", [b"more"])
@@ -147,7 +147,7 @@ async def test_a_member_leaves_on_sigterm(address: str, producer: Producer, star
 
 
 @pytest.mark.parametrize("group", [[], ["-G", "readers"]], ids=["alone", "group"])
-async def test_a_cluster_that_is_away_is_one_line(unused_address: str, group: list[str]) -> None:
+async def test_a_cluster_that_is_down_is_one_line(unused_address: str, group: list[str]) -> None:
     ended = await run_cli("tail", "-n", f"{unused_address};{unused_address}", "-t", "T", *group)
     assert (ended.code, ended.out) == (1, b"")
     (line,) = ended.err.splitlines()
@@ -155,23 +155,23 @@ async def test_a_cluster_that_is_away_is_one_line(unused_address: str, group: li
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error"),
     [
         ([], "Missing option '-t'"),
         (["-t", "a b"], "topic 'a b' may hold only"),
         (["-t", "T", "-G", "g!"], "group 'g!' may hold only"),
         (["-t", "T", "-n", "1.2.3.4"], "address '1.2.3.4' is not host:port"),
-        (["-t", "T", "-o", "middle"], "'middle' is none of beginning, end, N, -N and @TIMESTAMP_MS"),
+        (["-t", "T", "-o", "middle"], "'middle' is none of beginning, end, N, -N, @TIMESTAMP_MS and"),
         (["-t", "T", "-c", "0"], "0 is not in the range"),
-        (["-t", "T", "-f", "%s %y"], "the format knows no %y; it knows %s"),
+        (["-t", "T", "-f", "%s %y"], "the format does not support %y; supported: %s"),
         (["-t", "T", "-f", "%s", "-J"], "-f FORMAT or -J, not both"),
-        (["-t", "T", "-G", "g", "-e"], "-e does not go with -G"),
+        (["-t", "T", "-G", "g", "-e"], "-e cannot be used with -G"),
         (["-t", "T", "-G", "g", "-o", "-5"], "with -G, -o takes beginning, end or @TIMESTAMP_MS"),
         (["-t", "T", "-G", "g", "-o", "5"], "with -G, -o takes beginning, end or @TIMESTAMP_MS"),
     ],
 )
-def test_a_wrong_command_line(arguments: list[str], said: str) -> None:
+def test_usage_errors(arguments: list[str], error: str) -> None:
     result = CliRunner().invoke(main, ["tail", *arguments])
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert error in result.stderr
     assert result.stdout == ""

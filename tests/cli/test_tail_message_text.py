@@ -43,11 +43,11 @@ def contents(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-def test_commands_get_nul_characters_escaped(invoke: Invoke, broker_aside: str, tmp_path: Path) -> None:
-    trio.run(lambda: send(broker_aside, "a\0b", "c\0d", "plain%00", tag="red\0"))
+def test_commands_get_nul_characters_escaped(invoke: Invoke, threaded_broker: str, tmp_path: Path) -> None:
+    trio.run(lambda: send(threaded_broker, "a\0b", "c\0d", "plain%00", tag="red\0"))
     printed = tmp_path / "printed"
     command = f'echo "$(cat) $ROCKETMQ_MESSAGE_TAG $ROCKETMQ_MESSAGE_KEYS" >> {printed}'
-    ended = invoke(*tail(broker_aside, "-x", command))
+    ended = invoke(*tail(threaded_broker, "-x", command))
     assert ended.code == 0
     assert printed.read_text() == "0 red%00 a%00b\n1 red%00 c%00d\n2 red%00 plain%00\n"
     tags, keys = ended.err.splitlines()
@@ -55,10 +55,10 @@ def test_commands_get_nul_characters_escaped(invoke: Invoke, broker_aside: str, 
     assert "ROCKETMQ_MESSAGE_KEYS has %XX instead of characters" in keys
 
 
-def test_long_keys_shorten_file_names(invoke: Invoke, broker_aside: str, tmp_path: Path) -> None:
+def test_long_keys_shorten_file_names(invoke: Invoke, threaded_broker: str, tmp_path: Path) -> None:
     other = LONG_KEY + "x"
-    trio.run(lambda: send(broker_aside, LONG_KEY, other, "short", LONG_KEY))
-    ended = invoke(*tail(broker_aside, "--to", str(tmp_path / "{key}.txt")))
+    trio.run(lambda: send(threaded_broker, LONG_KEY, other, "short", LONG_KEY))
+    ended = invoke(*tail(threaded_broker, "--to", str(tmp_path / "{key}.txt")))
     assert ended.code == 0
     (line,) = ended.err.splitlines()
     assert "the file name is shortened to 255 bytes" in line
@@ -69,10 +69,10 @@ def test_long_keys_shorten_file_names(invoke: Invoke, broker_aside: str, tmp_pat
 
 
 def test_files_of_keys_are_visible_and_stay_in_their_folder(
-    invoke: Invoke, broker_aside: str, tmp_path: Path
+    invoke: Invoke, threaded_broker: str, tmp_path: Path
 ) -> None:
-    trio.run(lambda: send(broker_aside, ".bashrc", "-rf", "..", "a/b", "a%2Fb", "100%"))
-    ended = invoke(*tail(broker_aside, "--to", str(tmp_path / "{key}")))
+    trio.run(lambda: send(threaded_broker, ".bashrc", "-rf", "..", "a/b", "a%2Fb", "100%"))
+    ended = invoke(*tail(threaded_broker, "--to", str(tmp_path / "{key}")))
     assert ended.code == 0
     assert contents(tmp_path) == {
         "%2Ebashrc": "0\n",
@@ -87,22 +87,22 @@ def test_files_of_keys_are_visible_and_stay_in_their_folder(
 
 
 def test_more_keys_than_open_files(
-    invoke: Invoke, broker_aside: str, tmp_path: Path, few_descriptors: int
+    invoke: Invoke, threaded_broker: str, tmp_path: Path, few_descriptors: int
 ) -> None:
     keys = [f"key-{number}" for number in range(3 * few_descriptors)]
-    trio.run(lambda: send(broker_aside, *keys, *keys))
-    ended = invoke(*tail(broker_aside, "--to", str(tmp_path / "{key}")))
+    trio.run(lambda: send(threaded_broker, *keys, *keys))
+    ended = invoke(*tail(threaded_broker, "--to", str(tmp_path / "{key}")))
     assert (ended.code, ended.err) == (0, "")
     assert contents(tmp_path) == {key: f"{number}\n{number + len(keys)}\n" for number, key in enumerate(keys)}
 
 
 def test_a_group_writes_more_keys_than_open_files(
-    invoke: Invoke, broker_aside: str, tmp_path: Path, few_descriptors: int
+    invoke: Invoke, threaded_broker: str, tmp_path: Path, few_descriptors: int
 ) -> None:
     keys = [f"key-{number % 100}" for number in range(300)]
-    trio.run(lambda: send(broker_aside, *keys))
+    trio.run(lambda: send(threaded_broker, *keys))
     ended = invoke(
-        *("tail", "-t", "Orders", "-G", "writers", "-o", "beginning", "-c", "300", "-n", broker_aside),
+        *("tail", "-t", "Orders", "-G", "writers", "-o", "beginning", "-c", "300", "-n", threaded_broker),
         *("--to", str(tmp_path / "{key}")),
     )
     assert (ended.code, ended.err) == (0, "")
@@ -110,7 +110,7 @@ def test_a_group_writes_more_keys_than_open_files(
     assert found == {f"key-{number}": [number, number + 100, number + 200] for number in range(100)}
 
 
-def test_a_template_with_too_much_text_is_refused(invoke: Invoke) -> None:
+def test_a_template_with_too_much_text_is_a_usage_error(invoke: Invoke) -> None:
     ended = invoke("tail", "-t", "Orders", "--to", "{key}" + "x" * 250)
     assert ended.code == 2
-    assert "the text around its placeholders has 250 bytes" in ended.err
+    assert "the text around the placeholders has 250 bytes" in ended.err

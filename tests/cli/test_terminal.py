@@ -1,4 +1,4 @@
-"""Control characters that a cluster or the sender of a message chose never reach a terminal unescaped."""
+"""Control characters from a cluster or the sender of a message never reach a terminal unescaped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ESCAPED = r"\u001b]0;owned\u0007\u001b[2J\u009b31m\u007f\u202e"
 """CONTROLS after its carriage return, which ends a line of text and is a blank where one line is printed."""
 FORBIDDEN = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 PROGRESS = re.compile(rb"\r(?=[^\r\n]*\r)")
-"""What begins a progress line: another carriage return follows, which rewrites or removes it."""
+"""The start of a progress line. Another carriage return follows, which rewrites or removes the line."""
 
 ARGUMENTS = {
     "acl remove": "bob --yes",
@@ -80,13 +80,13 @@ ARGUMENTS = {
 """The arguments of commands that need more than a value for each of their required parameters."""
 ENDLESS = {"broker", "relay", "reply", "server"}
 """Commands that run until a signal. They get SIGINT after their first line."""
-SHOW_NO_NAMES = {
+WITHOUT_NAMES = {
     *("bench consume", "bench produce", "broker", "broker config", "check lag", "completion", "config set"),
     *("config use", "dlq resend", "message consume", "message trace", "relay", "relay cancel", "relay list"),
     *("relay status", "reply", "request", "server"),
 }
-"""Commands whose output has nothing that the cluster of this test chooses."""
-NOT_REFUSED = {
+"""Commands whose output contains no name from the cluster of this test."""
+WITHOUT_REMARKS = {
     *(
         "broker",
         "completion",
@@ -99,12 +99,14 @@ NOT_REFUSED = {
     ),
     *("relay list", "relay status", "server"),
 }
-"""Commands that ask no cluster, or are ended before they do."""
+"""Commands that send no request, or are stopped before they do."""
 
 pytestmark = pytest.mark.sockets
 
 
-def leaves(group: click.Group = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+def all_commands(
+    group: click.Group = main, path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, click.Command]]:
     """Yield the words of every command that can be run, and the command."""
     context = click.Context(group)
     for name in group.list_commands(context):
@@ -112,12 +114,12 @@ def leaves(group: click.Group = main, path: tuple[str, ...] = ()) -> Iterator[tu
         assert command is not None
         words = " ".join((*path, name))
         if isinstance(command, click.Group):
-            yield from leaves(command, (*path, name))
+            yield from all_commands(command, (*path, name))
         if not isinstance(command, click.Group) or command.invoke_without_command:
             yield words, command
 
 
-COMMANDS = dict(leaves())
+COMMANDS = dict(all_commands())
 
 
 def command_line(name: str, values: dict[str, str]) -> list[str]:
@@ -193,7 +195,7 @@ def values(cluster: HostileCluster, tmp_path: Path) -> dict[str, str]:
 
 
 async def run_all(address: str, values: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """Run every command on a terminal, some at a time, and return what the terminals show."""
+    """Run every command on a terminal, several concurrently, and return the output of each."""
     shown: dict[str, str] = {}
     limit = trio.CapacityLimiter(4)
 
@@ -218,7 +220,7 @@ async def test_names_of_a_cluster_appear_escaped_in_every_command(
     cluster: HostileCluster, values: dict[str, str], tmp_path: Path
 ) -> None:
     shown = await run_all(cluster.name_server, values, tmp_path)
-    assert {name for name, text in shown.items() if ESCAPED not in text} == SHOW_NO_NAMES
+    assert {name for name, text in shown.items() if ESCAPED not in text} == WITHOUT_NAMES
 
 
 @pytest.mark.parametrize("refused_by", ["broker", "name server"])
@@ -228,7 +230,7 @@ async def test_remarks_of_a_server_appear_escaped_in_every_command(
     address = cluster.refusing_name_server if refused_by == "broker" else cluster.refusing_address
     shown = await run_all(address, {**values, "broker": cluster.refusing_address}, tmp_path)
     not_refused = {name for name, text in shown.items() if f"refused {ESCAPED}" not in text}
-    assert not_refused | {"relay"} == NOT_REFUSED  # a relay may be refused before it is ended
+    assert not_refused | {"relay"} == WITHOUT_REMARKS  # a relay may be refused before it is ended
 
 
 JSON_COMMANDS = [("message", "get"), ("topic", "list"), ("group", "describe"), ("tail",)]
@@ -291,7 +293,7 @@ async def test_a_reply_is_escaped_unless_raw(address: str) -> None:
 
 @pytest.fixture
 def shown_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], bytes]:
-    """Call a function with a guarded terminal as standard output and error, and return what that got."""
+    """Call a function with a guarded terminal as standard output and error, and return its output."""
 
     def show(write: Callable[[], object]) -> bytes:
         screen, other_end = pty.openpty()
@@ -343,7 +345,7 @@ def test_own_control_sequences_are_not_escaped(shown_by: Callable[[Callable[[], 
     assert shown == b"\x1b[1m" + rb"\u001b[2J" + b"\x1b[0m"
 
 
-def test_bytes_that_are_no_text_are_shown_as_numbers(
+def test_bytes_that_are_not_text_are_shown_as_numbers(
     shown_by: Callable[[Callable[[], object]], bytes],
 ) -> None:
     shown = shown_by(lambda: write_parts(sys.stdout, [b"a\xff\x9b31m", "\udcff"]))

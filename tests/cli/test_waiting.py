@@ -1,4 +1,4 @@
-"""``tail --wait``, ``reply --wait`` and ``relay`` find a topic within a second after it was created."""
+"""``tail --wait``, ``reply --wait`` and ``relay`` find a topic within a second of its creation."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import trio
 from rocketmq_py import Client, Message, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli.access import Access
-from rocketmq_py.cli.format import compile_format
-from rocketmq_py.cli.relaying import run_relay
-from rocketmq_py.cli.requesting import Replier
-from rocketmq_py.cli.start import parse_offset
-from rocketmq_py.cli.tailing import Tail
+from rocketmq_py.cli.message_formats import compile_format
+from rocketmq_py.cli.option_values import parse_offset
+from rocketmq_py.cli.relay import run_relay
+from rocketmq_py.cli.request import Replier
+from rocketmq_py.cli.tail_loop import Tail
 from rocketmq_py.relay import Relay
 from tests.cli.conftest import Invoke
 
 WAIT_FOR = 60.0
-"""Seconds for which a topic is missing. A client that asks ever more rarely would then ask every 30 s."""
+"""Seconds until a topic is created. A client with exponential backoff would then ask every 30 s."""
 
 
-class Recorded:
-    """An outlet that records the time and the text of each message."""
+class RecordingSink:
+    """A sink that records the time and the text of each message."""
 
     def __init__(self, texts: list[tuple[float, str]]) -> None:
         self._texts = texts
@@ -54,13 +54,13 @@ def tail_of(
         parse_offset(offset),
         compile_format("%t %s"),
         count,
-        outlet=lambda _: Recorded(texts),
+        sink=lambda _: RecordingSink(texts),
         wait=True,
     )
 
 
 async def create_and_send(broker: EmbeddedBroker, *topics: str) -> float:
-    """Create topics and send a message to each at once; return when that was."""
+    """Create topics and send a message to each. Return the time."""
     async with Client(broker.name_server_address) as client:
         async with client.admin() as admin:
             for topic in topics:
@@ -156,7 +156,7 @@ async def test_a_relay_finds_its_buffer_topic_when_it_is_created(
         assert trio.current_time() - created < 2
 
 
-async def test_the_relay_command_says_that_it_waits(
+async def test_relay_reports_that_it_waits_for_its_topic(
     broker: EmbeddedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with trio.move_on_after(5):
@@ -173,10 +173,12 @@ async def test_the_relay_command_says_that_it_waits(
     "command",
     ["tail -t Nope", "tail -t Nope -G g", "tail -t no-*", "tail -t no-* -G g", "reply -t Nope -G g x"],
 )
-def test_without_wait_the_error_names_the_option(invoke: Invoke, broker_aside: str, command: str) -> None:
-    ended = invoke(*command.split(), "-n", broker_aside, *(["--to", "x"] if "tail" in command else []))
+def test_without_wait_the_error_names_the_option(invoke: Invoke, threaded_broker: str, command: str) -> None:
+    ended = invoke(*command.split(), "-n", threaded_broker, *(["--to", "x"] if "tail" in command else []))
     assert (ended.code, ended.out) == (1, b"")
     said = (
-        "no topic matches 'no-*'" if "*" in command else f"topic 'Nope' does not exist (asked {broker_aside})"
+        "no topic matches 'no-*'"
+        if "*" in command
+        else f"topic 'Nope' does not exist (asked {threaded_broker})"
     )
     assert ended.err == f"rocketmq-py: {said}; --wait waits until it is created\n"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,7 @@ def run_watched(
         text=True,
         check=False,
         env=ENVIRONMENT,
+        cwd=Path(__file__).parents[2],  # programs import from tests
         timeout=limit + 60,
     )
     assert ended.returncode == 0, f"{ended.stdout[-2000:]}\n{ended.stderr[-20000:]}"

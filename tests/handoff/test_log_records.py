@@ -146,3 +146,69 @@ def test_a_thread_that_sends_while_it_holds_the_lock_of_logging(address: str) ->
     said, errors = run_watched(HOLDS_LOCK_OF_LOGGING, address)
     assert said == "ended\n"
     assert "name server request failed, retrying" in errors
+
+
+BROKER = """
+import trio
+from rocketmq_py.broker import EmbeddedBroker
+
+async def main():
+    async with EmbeddedBroker() as broker:
+        print(broker.name_server_address, flush=True)
+        await trio.sleep_forever()
+
+trio.run(main)
+"""
+
+KILLED_BROKER = (
+    SHIPPED
+    + """
+    import subprocess, time
+
+    broker = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, text=True)
+    address = broker.stdout.readline().strip()
+    options = dict(send_timeout=1.0, request_timeout=0.5)
+    producer = Producer(address, group="g", **options)
+    handler = Handler(Producer(address, group="logs", **options))  # it ships the library's records, too
+    logging.getLogger().addHandler(handler)
+    logging.getLogger("rocketmq_py").setLevel(logging.DEBUG)
+    took, serving = [], threading.Barrier(4)
+
+    def work(send):
+        failed = sent = 0
+        while failed < 3:
+            started = time.monotonic()
+            try:
+                send(Message("T", b"x"))
+            except RocketMQError:
+                failed += 1
+            else:
+                sent += 1
+            took.append(time.monotonic() - started)
+            logging.getLogger("mine").warning("sent %d, failed %d", sent, failed)
+            if sent == 20 and not failed:
+                serving.wait()
+
+    sends = [producer.send, lambda message: producer.submit(message).result(), producer.send]
+    threads = [threading.Thread(target=work, args=[send]) for send in sends]
+    for thread in threads:
+        thread.start()
+    serving.wait()
+    broker.kill()
+    broker.wait()
+    for thread in threads:
+        thread.join()
+    logging.getLogger().removeHandler(handler)
+    producer.close()
+    handler.producer.close()
+    assert handler.shipped and handler.failed
+    print(max(took))
+    """
+)
+
+MARGIN = 5.0
+"""Seconds that a busy machine may take in addition to a timeout."""
+
+
+def test_a_broker_is_killed_while_a_handler_ships_records() -> None:
+    assert float(run_watched(KILLED_BROKER, BROKER)[0]) < 1.0 + MARGIN

@@ -60,7 +60,7 @@ NESTED_AT_EVERY_BYTECODE = """
     from rocketmq_py.blocking import Producer
     import rocketmq_py
 
-    address, call = sys.argv[1:]
+    address, call, by = sys.argv[1:]
     library = os.path.dirname(rocketmq_py.__file__)
     producer = Producer(address, group="g")
     producer.send(Message("T", b"first"))
@@ -74,17 +74,27 @@ NESTED_AT_EVERY_BYTECODE = """
             seen.add(place)
             is_nested = True
             try:
-                if call == "send":
-                    producer.send(Message("T", b"nested"), timeout=60)
-                elif call == "result":
-                    producer.submit(Message("T", b"nested")).result()
+                if by == "finalizer":
+                    Finalized()
                 else:
-                    sending = threading.Thread(target=producer.send, args=[Message("T", b"nested")])
-                    sending.start()
-                    sending.join()
+                    make_call()
             finally:
                 is_nested = False
         return nest
+
+    class Finalized:
+        def __del__(self):
+            make_call()
+
+    def make_call():
+        if call == "send":
+            producer.send(Message("T", b"nested"), timeout=60)
+        elif call == "result":
+            producer.submit(Message("T", b"nested")).result()
+        else:
+            sending = threading.Thread(target=producer.send, args=[Message("T", b"nested")])
+            sending.start()
+            sending.join()
 
     def trace(frame, event, _):
         return nest if frame.f_code.co_filename.startswith(library) else None
@@ -101,9 +111,12 @@ NESTED_AT_EVERY_BYTECODE = """
 """
 
 
+@pytest.mark.parametrize("by", ["handler", "finalizer"])
 @pytest.mark.parametrize("call", ["send", "result", "thread"])
-def test_a_call_between_any_two_bytecodes_of_another_call(address: str, client: Client, call: str) -> None:
-    sent, _ = run_watched(NESTED_AT_EVERY_BYTECODE, address, call)
+def test_a_call_between_any_two_bytecodes_of_another_call(
+    address: str, client: Client, call: str, by: str
+) -> None:
+    sent, _ = run_watched(NESTED_AT_EVERY_BYTECODE, address, call, by)
     assert count(client, "T") == int(sent)
 
 
@@ -141,6 +154,42 @@ TERMINATED = """
 """
 
 
-def test_a_handler_of_sigterm_closes_the_producer_inside_of_send_soon(address: str, client: Client) -> None:
+def test_a_handler_of_sigterm_closes_the_producer_inside_of_submit(address: str, client: Client) -> None:
     sent, _ = run_watched(TERMINATED, address)
     assert count(client, "T") == int(sent) > 200
+
+
+CLOSED_AT_EVERY_BYTECODE = """
+    import itertools, sys
+    from rocketmq_py import Message
+    from rocketmq_py.blocking import Client
+    from rocketmq_py.errors import ClosedError
+    from tests.handoff.interrupting import Interruption
+
+    client = Client(sys.argv[1])
+    sent = 0
+    for step in itertools.count(1):
+        producer = client.producer("g")
+        producer.submit(Message("T", b"first"))
+        interruption = Interruption(step, producer.close)
+        try:
+            with interruption:
+                future = producer.submit(Message("T", b"second"))
+        except ClosedError:
+            sent += 1
+        else:
+            sent += 1 if isinstance(future.exception(), ClosedError) else 2
+        if interruption.place is None:
+            break
+        assert not producer.is_open
+    assert step > 50
+    client.close()
+    print(sent)
+"""
+
+
+def test_a_handler_that_closes_the_producer_between_any_two_bytecodes_of_submit(
+    address: str, client: Client
+) -> None:
+    sent, _ = run_watched(CLOSED_AT_EVERY_BYTECODE, address)
+    assert count(client, "T") == int(sent)

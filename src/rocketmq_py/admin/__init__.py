@@ -1,4 +1,9 @@
-"""Administration: topics, groups, offsets, messages, clients, access, servers; no printing."""
+"""Administration of clusters: topics, groups, offsets, messages, clients, brokers and access control.
+
+Begin with :class:`Admin`. Each of its attributes is a class of operations in a module of its own, such as
+``admin.topics``, which is :class:`Topics`. Modules with ``values`` in their names hold the results. Requests
+to several brokers go through ``fan_out``. Nothing here prints: the command line does.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +12,33 @@ from typing import TYPE_CHECKING
 from rocketmq_py.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from rocketmq_py.admin.access import Access, AccountsVersion, Rule, RuleListing, User, UserListing
+    from rocketmq_py.admin.access import (
+        AccessControl,
+        AclConfigVersion,
+        AclRule,
+        AclRuleListing,
+        User,
+        UserListing,
+    )
     from rocketmq_py.admin.admin import Admin
-    from rocketmq_py.admin.asking import Answers
-    from rocketmq_py.admin.broker_values import BrokerListing, BrokerStatus
-    from rocketmq_py.admin.brokers import Brokers
-    from rocketmq_py.admin.client_values import (
+    from rocketmq_py.admin.brokers import BrokerListing, Brokers, BrokerStatus, NameServers
+    from rocketmq_py.admin.clients import (
+        AssignedQueue,
         ClientDescription,
         ClientListing,
+        Clients,
         ClientSummary,
-        LockedQueue,
+        ConsumeRates,
         MemberDescription,
-        TopicRates,
     )
-    from rocketmq_py.admin.clients import Clients
-    from rocketmq_py.admin.dead_letters import RESENT_FROM, RESENT_MESSAGE_ID, DeadLetterQueues
+    from rocketmq_py.admin.dead_letters import (
+        RESENT_FROM,
+        RESENT_MESSAGE_ID,
+        DeadLetter,
+        DeadLetterListing,
+        DeadLetterQueues,
+    )
+    from rocketmq_py.admin.fan_out import Listing, PartialResults
     from rocketmq_py.admin.group_values import (
         GroupDescription,
         GroupListing,
@@ -35,8 +52,6 @@ if TYPE_CHECKING:
     )
     from rocketmq_py.admin.groups import Groups
     from rocketmq_py.admin.message_values import (
-        DeadLetter,
-        DeadLetters,
         DirectConsumeResult,
         MessageListing,
         MessageTrack,
@@ -47,7 +62,6 @@ if TYPE_CHECKING:
         TrackType,
     )
     from rocketmq_py.admin.messages import Messages
-    from rocketmq_py.admin.name_servers import NameServers
     from rocketmq_py.admin.offsets import OffsetReset, Offsets, ResetTo
     from rocketmq_py.admin.topic_values import (
         MessageType,
@@ -64,33 +78,39 @@ else:
         globals(),
         {
             "access": (
-                "Access",
-                "AccountsVersion",
-                "Rule",
-                "RuleListing",
+                "AccessControl",
+                "AclConfigVersion",
+                "AclRule",
+                "AclRuleListing",
                 "User",
                 "UserListing",
             ),
             "admin": ("Admin",),
-            "asking": ("Answers",),
-            "broker_values": (
+            "brokers": (
                 "BrokerListing",
                 "BrokerStatus",
+                "Brokers",
+                "NameServers",
             ),
-            "brokers": ("Brokers",),
-            "client_values": (
+            "clients": (
+                "AssignedQueue",
                 "ClientDescription",
                 "ClientListing",
                 "ClientSummary",
-                "LockedQueue",
+                "Clients",
+                "ConsumeRates",
                 "MemberDescription",
-                "TopicRates",
             ),
-            "clients": ("Clients",),
             "dead_letters": (
                 "RESENT_FROM",
                 "RESENT_MESSAGE_ID",
+                "DeadLetter",
+                "DeadLetterListing",
                 "DeadLetterQueues",
+            ),
+            "fan_out": (
+                "Listing",
+                "PartialResults",
             ),
             "group_values": (
                 "GroupDescription",
@@ -105,8 +125,6 @@ else:
             ),
             "groups": ("Groups",),
             "message_values": (
-                "DeadLetter",
-                "DeadLetters",
                 "DirectConsumeResult",
                 "MessageListing",
                 "MessageTrack",
@@ -117,7 +135,6 @@ else:
                 "TrackType",
             ),
             "messages": ("Messages",),
-            "name_servers": ("NameServers",),
             "offsets": (
                 "OffsetReset",
                 "Offsets",
@@ -140,10 +157,12 @@ else:
 __all__ = [
     "RESENT_FROM",
     "RESENT_MESSAGE_ID",
-    "Access",
-    "AccountsVersion",
+    "AccessControl",
+    "AclConfigVersion",
+    "AclRule",
+    "AclRuleListing",
     "Admin",
-    "Answers",
+    "AssignedQueue",
     "BrokerListing",
     "BrokerStatus",
     "Brokers",
@@ -151,9 +170,10 @@ __all__ = [
     "ClientListing",
     "ClientSummary",
     "Clients",
+    "ConsumeRates",
     "DeadLetter",
+    "DeadLetterListing",
     "DeadLetterQueues",
-    "DeadLetters",
     "DirectConsumeResult",
     "GroupDescription",
     "GroupListing",
@@ -161,7 +181,7 @@ __all__ = [
     "GroupSettings",
     "GroupSummary",
     "Groups",
-    "LockedQueue",
+    "Listing",
     "MemberDescription",
     "MessageListing",
     "MessageTrack",
@@ -170,18 +190,16 @@ __all__ = [
     "NameServers",
     "OffsetReset",
     "Offsets",
+    "PartialResults",
     "Permission",
     "QueueLag",
     "ResetTo",
-    "Rule",
-    "RuleListing",
     "Subscription",
     "SubscriptionConflict",
     "TopicDescription",
     "TopicLag",
     "TopicListing",
     "TopicQueue",
-    "TopicRates",
     "TopicSettings",
     "TopicSummary",
     "Topics",

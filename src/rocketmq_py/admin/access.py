@@ -1,4 +1,4 @@
-"""Access: users and what they may do (ACL 2.0 of 5.x), and the state of accounts (ACL 1.0 of 4.x)."""
+"""Access control: users and rules (ACL 2.0 of 5.x), and the versions of ACL files (ACL 1.0 of 4.x)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import attrs
 
-from rocketmq_py.admin.asking import Answers, Listing, ask_each, have_each_do
-from rocketmq_py.admin.calling import call
-from rocketmq_py.admin.part import Part, any_of, master_of
+from rocketmq_py.admin.fan_out import Listing, PartialResults, change_each, query_each
+from rocketmq_py.admin.operations import Operations, any_address, call_broker, master_address
 from rocketmq_py.arguments import check_flag, check_not_blank, check_text, check_texts, optional
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.protocol.bodies import (
@@ -37,7 +36,7 @@ from rocketmq_py.protocol.headers import (
 from rocketmq_py.protocol.headers.base import Request
 
 ACTIONS = ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All")
-"""What a rule may be about. Java: ``Action``."""
+"""Actions that a rule can allow or deny. Java: ``Action``."""
 RESOURCES = ("Cluster", "Namespace", "Topic", "Group")
 _ENABLED, _DISABLED = "enable", "disable"
 _SUPER, _NORMAL = "Super", "Normal"
@@ -48,13 +47,13 @@ Value = TypeVar("Value", bound=Hashable)
 
 @attrs.frozen(kw_only=True)
 class User:
-    """A user, as some brokers have it. Java: ``UserInfo``; secrets stay with the brokers.
+    """A user. Java: ``UserInfo``. Brokers do not return its secret key.
 
     Attributes:
-        name: the name, which is its access key.
-        is_super: whether it may do everything.
-        is_enabled: whether it is let in.
-        brokers: the names of the brokers that have it like this, sorted.
+        name: the name, which is the user's access key.
+        is_super: whether the user may do everything.
+        is_enabled: whether the user is enabled. Brokers reject a user that is not.
+        brokers: the names of the brokers that have this user with these values, sorted.
     """
 
     name: str
@@ -64,17 +63,17 @@ class User:
 
 
 @attrs.frozen(kw_only=True)
-class Rule:
-    """What a user may do with a resource, or may not, as some brokers have it. Java: ``AclInfo``.
+class AclRule:
+    """A rule that allows or denies a user some actions on a resource. Java: ``AclInfo``.
 
     Attributes:
-        user: its name.
+        user: the user's name.
         resource: such as ``Topic:Orders``, ``Group:bill*``, ``Cluster:*``, or ``*`` for all.
         actions: some of ACTIONS.
-        is_allowed: whether it may do them.
-        source_ips: only from these addresses or networks; empty for all.
-        is_default: whether it holds only where no other rule does.
-        brokers: the names of the brokers that have it like this, sorted.
+        is_allowed: whether the actions are allowed. Otherwise they are denied.
+        source_ips: the addresses or networks that the rule is limited to. Empty for all.
+        is_default: whether the rule applies only where no other rule does.
+        brokers: the names of the brokers that have this rule, sorted.
     """
 
     user: str
@@ -88,7 +87,7 @@ class Rule:
 
 @attrs.frozen(kw_only=True)
 class UserListing(Listing[User]):
-    """Users. ``failures`` has the error of each broker that did not answer, by its name."""
+    """Users, sorted by name. ``failures`` has the error of each broker that did not answer, by its name."""
 
     users: tuple[User, ...]
     failures: Mapping[str, RocketMQError]
@@ -99,61 +98,62 @@ class UserListing(Listing[User]):
 
 
 @attrs.frozen(kw_only=True)
-class RuleListing(Listing[Rule]):
-    """Rules. ``failures`` has the error of each broker that did not answer, by its name."""
+class AclRuleListing(Listing[AclRule]):
+    """Rules, sorted by user and resource. ``failures`` has the error of each other broker, by its name."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[AclRule, ...]
     failures: Mapping[str, RocketMQError]
 
     @property
-    def _items(self) -> tuple[Rule, ...]:
+    def _items(self) -> tuple[AclRule, ...]:
         return self.rules
 
 
 @attrs.frozen(kw_only=True)
-class AccountsVersion:
-    """Which state of its file of accounts a broker of 4.x has. Java: ``clusterAclConfigVersion``.
+class AclConfigVersion:
+    """The version of a 4.x broker's ACL files. Java: ``clusterAclConfigVersion``.
 
     Attributes:
-        changes: how often they have changed since the broker started.
-        changed_ms: when they did so last, epoch milliseconds.
+        changes: number of changes since the broker started.
+        changed_ms: time of the last change, epoch milliseconds.
     """
 
     changes: int
     changed_ms: int
 
 
-class Access(Part):
-    """``admin.access``: what there is on masters, and changes on all of them.
+class AccessControl(Operations):
+    """``admin.access``: the users and ACL rules of the masters of all brokers.
 
-    All methods raise NameServerError if no name server answers. What changes something raises
-    AccessDeniedError or another BrokerError if a broker refuses it, UnsupportedByBrokerError for brokers of
-    4.x, and SomeBrokersFailedError if not all of several did it. A cancellation leaves what is done by then.
+    All methods raise NameServerError if no name server answers. Changes go to all masters and return the
+    names of their brokers. They raise AccessDeniedError or another BrokerError if a broker refuses the
+    change, UnsupportedByBrokerError for brokers of 4.x, and SomeBrokersFailedError if the change failed on
+    some of several brokers. A cancellation does not undo the changes that brokers have made by then.
     """
 
     async def users(self, part: str | None = None) -> UserListing:
-        """Return the users of 5.x, or those with ``part`` in their name. Java: ``listUser``."""
+        """Return the users (5.x), or those whose name contains ``part``. Java: ``listUser``."""
         header = ListUsersRequest(filter=optional(check_text, part, "part"))
-        answers = await self._ask(header, lambda body: [_user(one) for one in read_users(body)])
-        users = _merged(answers)
+        results = await self._query(header, lambda body: [_user(one) for one in read_users(body)])
+        users = _merged(results)
         return UserListing(
-            users=tuple(sorted(users, key=lambda user: (user.name, user.brokers))), failures=answers.failures
+            users=tuple(sorted(users, key=lambda user: (user.name, user.brokers))), failures=results.failures
         )
 
     async def create_user(self, name: str, secret: str, *, is_super: bool = False) -> tuple[str, ...]:
-        """Create a user; return the names of the brokers that have it now. Java: ``createUser``.
+        """Create a user. Java: ``createUser``.
 
         Args:
-            name: its name, which is its access key.
-            secret: its secret key.
-            is_super: whether it may do everything.
+            name: the name, which is the user's access key.
+            secret: the user's secret key.
+            is_super: whether the user may do everything.
         """
         info = UserInfo(
             username=check_not_blank(name, "name"),
             password=check_not_blank(secret, "secret"),
-            user_type=_word(check_flag(is_super, "is_super"), _SUPER, _NORMAL),
+            user_type=_wire_flag(check_flag(is_super, "is_super"), _SUPER, _NORMAL),
         )
-        return await self._tell(CreateUserRequest(username=name), f"creating user {name!r}", info.encode())
+        return await self._change(CreateUserRequest(username=name), f"creating user {name!r}", info.encode())
 
     async def alter_user(
         self,
@@ -163,41 +163,41 @@ class Access(Part):
         is_super: bool | None = None,
         is_enabled: bool | None = None,
     ) -> tuple[str, ...]:
-        """Change a user; what is not given stays. Return the names of the brokers. Java: ``updateUser``."""
+        """Change a user. Arguments that are None keep their value. Java: ``updateUser``."""
         info = UserInfo(
             username=check_not_blank(name, "name"),
             password=optional(check_not_blank, secret, "secret"),
-            user_type=_word(optional(check_flag, is_super, "is_super"), _SUPER, _NORMAL),
-            user_status=_word(optional(check_flag, is_enabled, "is_enabled"), _ENABLED, _DISABLED),
+            user_type=_wire_flag(optional(check_flag, is_super, "is_super"), _SUPER, _NORMAL),
+            user_status=_wire_flag(optional(check_flag, is_enabled, "is_enabled"), _ENABLED, _DISABLED),
         )
-        return await self._tell(UpdateUserRequest(username=name), f"changing user {name!r}", info.encode())
+        return await self._change(UpdateUserRequest(username=name), f"changing user {name!r}", info.encode())
 
     async def delete_user(self, name: str) -> tuple[str, ...]:
-        """Delete a user, with its rules; return the names of the brokers. Java: ``deleteUser``.
+        """Delete a user and the user's rules. Java: ``deleteUser``.
 
-        Brokers do not say that they never had it.
+        Deleting a user that does not exist is no error: brokers do not report it.
         """
         check_not_blank(name, "name")
-        return await self._tell(DeleteUserRequest(username=name), f"deleting user {name!r}")
+        return await self._change(DeleteUserRequest(username=name), f"deleting user {name!r}")
 
-    async def rules(self, user: str | None = None, resource: str | None = None) -> RuleListing:
-        """Return what users may do. Java: ``listAcl``.
+    async def rules(self, user: str | None = None, resource: str | None = None) -> AclRuleListing:
+        """Return ACL rules (5.x). Java: ``listAcl``.
 
         Args:
-            user: only of those with this in their name.
-            resource: only for resources with this in their name.
+            user: only rules of users whose name contains this text.
+            resource: only rules for resources whose name contains this text.
         """
         header = ListAclsRequest(
             subject_filter=optional(check_text, user, "user"),
             resource_filter=optional(check_text, resource, "resource"),
         )
-        answers = await self._ask(
+        results = await self._query(
             header, lambda body: [rule for acl in read_acls(body) for rule in _rules(acl)]
         )
-        rules = _merged(answers)
-        return RuleListing(
+        rules = _merged(results)
+        return AclRuleListing(
             rules=tuple(sorted(rules, key=lambda rule: (rule.user, rule.resource, rule.brokers))),
-            failures=answers.failures,
+            failures=results.failures,
         )
 
     async def put_rule(
@@ -209,20 +209,20 @@ class Access(Part):
         is_allowed: bool = True,
         source_ips: Iterable[str] = (),
     ) -> tuple[str, ...]:
-        """Say what a user may do with a resource, or may not; return the names of the brokers.
+        """Allow or deny a user some actions on a resource. Java: ``createAcl``, ``updateAcl``.
 
-        It takes the place of what held for the user and this resource. Java: ``createAcl``, ``updateAcl``.
+        The rule replaces the user's previous rule for the same resource.
 
         Args:
-            user: its name.
-            resource: ``Topic:NAME``, ``Group:NAME``, ``Cluster:NAME``, with ``*`` at the end for all that
-                begin like this, or ``*``.
+            user: the user's name.
+            resource: ``Topic:NAME``, ``Group:NAME``, ``Cluster:NAME``, or ``*`` for all. A name that ends
+                with ``*`` is a prefix.
             actions: some of ACTIONS.
-            is_allowed: whether it may do them.
-            source_ips: only from these addresses or networks; empty for all.
+            is_allowed: whether the actions are allowed. Otherwise they are denied.
+            source_ips: limits the rule to these addresses or networks. Empty for all.
 
         Raises:
-            ConfigurationError: there is no such action or kind of resource.
+            ConfigurationError: an action or the kind of resource does not exist.
         """
         check_not_blank(user, "user")
         entry = PolicyEntryInfo(
@@ -234,55 +234,55 @@ class Access(Part):
         policies = (PolicyInfo(policy_type="Custom", entries=(entry,)),)
         body = AclInfo(subject=_USER + user, policies=policies).encode()
         header = CreateAclRequest(subject=_USER + user)
-        return await self._tell(header, f"setting what user {user!r} may do", body)
+        return await self._change(header, f"setting a rule of user {user!r}", body)
 
     async def delete_rules(self, user: str, resource: str | None = None) -> tuple[str, ...]:
-        """Delete what is said of a user, or of it and one resource; return the names of the brokers.
-
-        Java: ``deleteAcl``.
-        """
+        """Delete the rules of a user: all of them, or those for one resource. Java: ``deleteAcl``."""
         check_not_blank(user, "user")
         optional(_checked_resource, resource, "resource")
         header = DeleteAclRequest(subject=_USER + user, policy_type="Custom", resource=resource)
-        return await self._tell(header, f"deleting what user {user!r} may do")
+        return await self._change(header, f"deleting rules of user {user!r}")
 
-    async def accounts_versions(self) -> Answers[str, AccountsVersion]:
-        """Return by broker which state of its file of accounts it has (ACL 1.0 of 4.x).
+    async def acl_config_versions(self) -> PartialResults[str, AclConfigVersion]:
+        """Return the version of each broker's ACL files, by broker name (ACL 1.0 of 4.x).
 
-        Brokers of 5.x from 5.3.3 on have an UnsupportedByBrokerError. Java: ``clusterAclConfigVersion``.
+        Brokers from 5.3.3 on fail with UnsupportedByBrokerError. Java: ``clusterAclConfigVersion``.
         """
-        brokers = await self._chosen()
+        brokers = await self._select_brokers()
 
-        async def ask(name: str) -> AccountsVersion:
-            answer = await call(self._client, any_of(brokers[name]), GetAclVersionRequest())
+        async def query(name: str) -> AclConfigVersion:
+            answer = await call_broker(self._client, any_address(brokers[name]), GetAclVersionRequest())
             text = GetAclVersionAnswer.from_fields(answer.fields).version
             version = DataVersion.decode(text.encode())
-            return AccountsVersion(changes=version.counter, changed_ms=version.timestamp)
+            return AclConfigVersion(changes=version.counter, changed_ms=version.timestamp)
 
-        return await ask_each(brokers, ask)
+        return await query_each(brokers, query)
 
-    async def _ask(
-        self, header: Request, read: Callable[[bytes], Iterable[Value]]
-    ) -> Answers[str, tuple[Value, ...]]:
-        brokers = await self._chosen()
+    async def _query(
+        self, header: Request, decode: Callable[[bytes], Iterable[Value]]
+    ) -> PartialResults[str, tuple[Value, ...]]:
+        brokers = await self._select_brokers()
 
-        async def ask(name: str) -> tuple[Value, ...]:
-            return tuple(read((await call(self._client, master_of(brokers[name]), header)).body))
+        async def query(name: str) -> tuple[Value, ...]:
+            answer = await call_broker(self._client, master_address(brokers[name]), header)
+            return tuple(decode(answer.body))
 
-        return await ask_each(brokers, ask)
+        return await query_each(brokers, query)
 
-    async def _tell(self, header: Request, what: str, body: bytes = b"") -> tuple[str, ...]:
-        brokers: Mapping[str, BrokerData] = await self._chosen()
-        done = await have_each_do(
-            brokers, lambda name: call(self._client, master_of(brokers[name]), header, body), what
-        )
-        return tuple(done)
+    async def _change(self, header: Request, action: str, body: bytes = b"") -> tuple[str, ...]:
+        """Send a change to all masters and return the names of their brokers."""
+        brokers: Mapping[str, BrokerData] = await self._select_brokers()
+
+        async def change(name: str) -> None:
+            await call_broker(self._client, master_address(brokers[name]), header, body)
+
+        return tuple(await change_each(brokers, change, action))
 
 
-def _merged(answers: Answers[str, tuple[Value, ...]]) -> list[Value]:
-    """Return each value once, with all the brokers that have it."""
+def _merged(results: PartialResults[str, tuple[Value, ...]]) -> list[Value]:
+    """Return each user or rule once, with all the brokers that have it."""
     brokers: defaultdict[Value, list[str]] = defaultdict(list)
-    for name, values in answers.values.items():
+    for name, values in results.values.items():
         for value in values:
             brokers[value].append(name)
     return [attrs.evolve(value, brokers=tuple(sorted(names))) for value, names in brokers.items()]  # type: ignore[misc]
@@ -296,9 +296,9 @@ def _user(info: UserInfo) -> User:
     )
 
 
-def _rules(acl: AclInfo) -> list[Rule]:
+def _rules(acl: AclInfo) -> list[AclRule]:
     return [
-        Rule(
+        AclRule(
             user=(acl.subject or "").removeprefix(_USER),
             resource=entry.resource,
             actions=entry.actions,
@@ -311,8 +311,8 @@ def _rules(acl: AclInfo) -> list[Rule]:
     ]
 
 
-def _word(flag: bool | None, if_true: str, if_false: str) -> str | None:
-    """Return the broker's word for a flag; None leaves the user's setting as it is."""
+def _wire_flag(flag: bool | None, if_true: str, if_false: str) -> str | None:
+    """Return a flag as brokers expect it. None leaves the user's setting unchanged."""
     if flag is None:
         return None
     return if_true if flag else if_false
@@ -323,10 +323,10 @@ def _checked_actions(actions: Iterable[str]) -> tuple[str, ...]:
     checked = []
     for action in check_texts(actions, "actions"):
         if action.lower() not in known:
-            raise ConfigurationError(f"there is no action {action!r}; there is {', '.join(ACTIONS)}")
+            raise ConfigurationError(f"action {action!r} does not exist; actions: {', '.join(ACTIONS)}")
         checked.append(known[action.lower()])
     if not checked:
-        raise ConfigurationError("a rule needs an action")
+        raise ConfigurationError("actions is empty; a rule needs at least one action")
     return tuple(dict.fromkeys(checked))
 
 
@@ -335,6 +335,7 @@ def _checked_resource(resource: str, name: str = "resource") -> str:
     kind, _, rest = resource.partition(":")
     if resource != "*" and (kind not in RESOURCES or not rest):
         raise ConfigurationError(
-            f"{resource!r} is no resource such as Topic:NAME, Group:NAME, Cluster:NAME, Topic:BEGIN* or *"
+            f"{name} is {resource!r}; it must be Topic:NAME, Group:NAME, Cluster:NAME, a prefix such as "
+            "Topic:PREFIX*, or *"
         )
     return resource

@@ -1,4 +1,4 @@
-"""Brokers: how they are doing, their settings, and whether producers send to them."""
+"""Brokers and name servers: status, configuration and write permission."""
 
 from __future__ import annotations
 
@@ -7,129 +7,277 @@ from collections.abc import Mapping
 import attrs
 
 from rocketmq_py.address import normal_address
-from rocketmq_py.admin.asking import ask_each
-from rocketmq_py.admin.broker_values import BrokerListing, BrokerStatus
-from rocketmq_py.admin.calling import call, tell_name_servers
-from rocketmq_py.admin.part import Part
+from rocketmq_py.admin.fan_out import Listing, PartialResults, query_each
+from rocketmq_py.admin.operations import Operations, call_all_name_servers, call_broker, call_name_server
 from rocketmq_py.arguments import check_not_blank, check_settings
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.protocol.bodies import MASTER_ID, KeyValueTable, read_properties, write_properties
 from rocketmq_py.protocol.headers import (
     AddWritePermissionAnswer,
     AddWritePermissionRequest,
     GetBrokerConfigRequest,
     GetBrokerRuntimeInfoRequest,
+    GetNameServerConfigRequest,
     UpdateBrokerConfigRequest,
+    UpdateNameServerConfigRequest,
     WipeWritePermissionAnswer,
     WipeWritePermissionRequest,
 )
 
 
+@attrs.frozen(kw_only=True)
+class BrokerStatus:
+    """The runtime figures of a broker. Java: ``brokerStatus`` and ``clusterList``.
+
+    Attributes:
+        name: the broker's name. A master and its replicas share it.
+        cluster: the broker's cluster.
+        broker_id: 0 for a master, another number for a replica.
+        address: ``host:port``.
+        version: such as ``5.5.0``.
+        started_ms: start time, epoch milliseconds. None if the broker does not report it.
+        put_rate: messages stored per second, over the last 10 s.
+        get_rate: messages read per second, over the last 10 s.
+        put_today: messages stored since midnight.
+        get_today: messages read since midnight.
+        disk_ratio: used share of the disk that holds the commit log, 0 to 1. None if the broker does not
+            report it.
+        send_queue: sends that wait in the broker.
+        send_wait_ms: milliseconds that the oldest of them has waited.
+        pull_queue: pulls that wait in the broker.
+        pull_wait_ms: milliseconds that the oldest of them has waited.
+        details: all figures that the broker reports, under Java's names.
+    """
+
+    name: str
+    cluster: str
+    broker_id: int
+    address: str
+    version: str
+    started_ms: int | None
+    put_rate: float
+    get_rate: float
+    put_today: int
+    get_today: int
+    disk_ratio: float | None
+    send_queue: int
+    send_wait_ms: int
+    pull_queue: int
+    pull_wait_ms: int
+    details: Mapping[str, str] = attrs.field(repr=False)
+
+    @property
+    def is_master(self) -> bool:
+        """Whether the broker is a master."""
+        return self.broker_id == MASTER_ID
+
+    @classmethod
+    def of(
+        cls, name: str, cluster: str, broker_id: int, address: str, details: Mapping[str, str]
+    ) -> BrokerStatus:
+        """Return the status in a broker's response to GET_BROKER_RUNTIME_INFO."""
+        started_ms = _first_number(details, "bootTimestamp")
+        disk_ratio = _first_number(details, "commitLogDiskRatio")
+        return cls(
+            name=name,
+            cluster=cluster,
+            broker_id=broker_id,
+            address=address,
+            version=details.get("brokerVersionDesc", "").removeprefix("V").replace("_", ".") or "unknown",
+            started_ms=None if started_ms is None else int(started_ms),
+            put_rate=_first_number(details, "putTps") or 0.0,
+            # Brokers of 4.x misspell the name.
+            get_rate=_first_number(details, "getTransferredTps")
+            or _first_number(details, "getTransferedTps")
+            or 0.0,
+            put_today=_difference(details, "msgPutTotalTodayNow", "msgPutTotalTodayMorning"),
+            get_today=_difference(details, "msgGetTotalTodayNow", "msgGetTotalTodayMorning"),
+            disk_ratio=None if disk_ratio is None or disk_ratio < 0 else disk_ratio,
+            send_queue=int(_first_number(details, "sendThreadPoolQueueSize") or 0),
+            send_wait_ms=int(_first_number(details, "sendThreadPoolQueueHeadWaitTimeMills") or 0),
+            pull_queue=int(_first_number(details, "pullThreadPoolQueueSize") or 0),
+            pull_wait_ms=int(_first_number(details, "pullThreadPoolQueueHeadWaitTimeMills") or 0),
+            details=details,
+        )
+
+
+def _first_number(details: Mapping[str, str], name: str) -> float | None:
+    """Return the first number of a figure, None if it has none.
+
+    Rates have three, ``0.5 0.4 0.1``: of the last 10 seconds, minute and 10 minutes.
+    """
+    words = details.get(name, "").split()
+    try:
+        return float(words[0]) if words else None
+    except ValueError:
+        return None
+
+
+def _difference(details: Mapping[str, str], now: str, morning: str) -> int:
+    return int((_first_number(details, now) or 0) - (_first_number(details, morning) or 0))
+
+
+@attrs.frozen(kw_only=True)
+class BrokerListing(Listing[BrokerStatus]):
+    """All brokers.
+
+    Attributes:
+        brokers: the brokers that answered, sorted by cluster, name and id.
+        failures: the error of each other broker, by its address.
+    """
+
+    brokers: tuple[BrokerStatus, ...]
+    failures: Mapping[str, RocketMQError]
+
+    @property
+    def _items(self) -> tuple[BrokerStatus, ...]:
+        return self.brokers
+
+
 @attrs.frozen
-class _Place:
+class _RegisteredBroker:
+    """A broker as name servers know it."""
+
     name: str
     cluster: str
     broker_id: int
     address: str
 
 
-class Brokers(Part):
-    """``admin.brokers``. A broker is named by its name, which means its master, or by its address.
+class Brokers(Operations):
+    """``admin.brokers``. A broker is given by its name, which stands for its master, or by its address.
 
-    All methods raise NameServerError if no name server answers, and ConfigurationError for a broker that
-    name servers do not know.
+    All methods raise NameServerError if no name server answers. Those for one broker raise ConfigurationError
+    if name servers do not know it, and BrokerError, ConnectError and others as any request does.
     """
 
     async def list(self) -> BrokerListing:
-        """Return all brokers of all clusters, replicas too. Java: ``clusterList``, ``brokerStatus``."""
-        places = {place.address: place for place in await self._places()}
-        answers = await ask_each(places, lambda address: self._status(places[address]))
-        return BrokerListing(brokers=tuple(answers.values.values()), failures=answers.failures)
+        """Return all brokers of all clusters, with replicas. Java: ``clusterList``, ``brokerStatus``."""
+        registered = {broker.address: broker for broker in await self._registered()}
+        results = await query_each(registered, lambda address: self._status(registered[address]))
+        return BrokerListing(brokers=tuple(results.values.values()), failures=results.failures)
 
     async def describe(self, broker: str) -> BrokerStatus:
-        """Return how a broker is doing. Raises BrokerError, ConnectError and others as a request does."""
-        return await self._status(await self._place(broker))
+        """Return the runtime figures of a broker. Java: ``brokerStatus``."""
+        return await self._status(await self._find(broker))
 
     async def settings(self, broker: str) -> Mapping[str, str]:
-        """Return a broker's settings under Java's names, sorted. Java: ``getBrokerConfig``.
-
-        Raises BrokerError, ConnectError and others as a request does.
-        """
-        answer = await call(self._client, (await self._place(broker)).address, GetBrokerConfigRequest())
+        """Return a broker's configuration under Java's names, sorted. Java: ``getBrokerConfig``."""
+        answer = await call_broker(self._client, (await self._find(broker)).address, GetBrokerConfigRequest())
         return dict(sorted(read_properties(answer.body).items()))
 
     async def alter(self, broker: str, settings: Mapping[str, str]) -> None:
-        """Change settings of a broker; it keeps them in its file. Java: ``updateBrokerConfig``.
+        """Change the configuration of a broker, which saves it in its file. Java: ``updateBrokerConfig``.
 
-        Some take effect at its next start only. A broker does not say that a value is of the wrong kind.
+        Some settings take effect only when the broker starts again. A broker ignores a value of a wrong type
+        without an error.
 
         Raises:
-            ConfigurationError: the broker has no such setting, or a value cannot be written; nothing was
+            ConfigurationError: the broker has no such setting, or a value cannot be encoded. Nothing was
                 changed.
-            BrokerError, ConnectError and others: as a request does.
         """
         settings = check_settings(settings, "settings")
         body = write_properties(settings)
         known = await self.settings(broker)
         if unknown := sorted(settings.keys() - known.keys()):
             raise ConfigurationError(f"broker {broker!r} has no setting {', '.join(unknown)}")
-        await call(self._client, (await self._place(broker)).address, UpdateBrokerConfigRequest(), body)
+        address = (await self._find(broker)).address
+        await call_broker(self._client, address, UpdateBrokerConfigRequest(), body)
 
     async def wipe_write_permission(self, broker: str) -> int:
-        """Have producers stop sending to a broker, before it is taken away; consumers go on.
+        """Stop producers from sending to a broker, before it is taken down. Consumers are not affected.
 
-        All name servers are told; the broker's own settings stay as they are, and it is written to again
-        when it starts anew. Java: ``wipeWritePerm``.
+        The permission is removed on all name servers. The broker's own configuration does not change, and
+        producers send to it again once it restarts. Java: ``wipeWritePerm``.
 
         Returns:
-            How many of its topics could be written to.
+            The number of the broker's topics that lost the permission.
 
         Raises:
-            SomeBrokersFailedError: not all of several name servers did it; of a single one its own error.
+            SomeBrokersFailedError: the change failed on some of several name servers. With a single one its
+                own error is raised.
         """
-        place = await self._place(broker)
-        header = WipeWritePermissionRequest(broker=place.name)
-        answers = await tell_name_servers(self._client, header, f"closing {place.name} to producers")
+        name = (await self._find(broker)).name
+        header = WipeWritePermissionRequest(broker=name)
+        answers = await call_all_name_servers(self._client, header, f"wiping the write permission of {name}")
         return max(
             WipeWritePermissionAnswer.from_fields(answer.fields).wipe_topic_count
             for answer in answers.values()
         )
 
     async def add_write_permission(self, broker: str) -> int:
-        """Undo :meth:`wipe_write_permission`; return how many topics that changed. Java: ``addWritePerm``.
+        """Undo :meth:`wipe_write_permission`. Java: ``addWritePerm``.
+
+        Returns:
+            The number of the broker's topics that regained the permission.
 
         Raises:
-            SomeBrokersFailedError: not all of several name servers did it; of a single one its own error.
+            SomeBrokersFailedError: the change failed on some of several name servers. With a single one its
+                own error is raised.
         """
-        place = await self._place(broker)
-        header = AddWritePermissionRequest(broker=place.name)
-        answers = await tell_name_servers(self._client, header, f"opening {place.name} to producers")
+        name = (await self._find(broker)).name
+        header = AddWritePermissionRequest(broker=name)
+        answers = await call_all_name_servers(self._client, header, f"adding the write permission of {name}")
         return max(
             AddWritePermissionAnswer.from_fields(answer.fields).add_topic_count for answer in answers.values()
         )
 
-    async def _status(self, place: _Place) -> BrokerStatus:
-        answer = await call(self._client, place.address, GetBrokerRuntimeInfoRequest())
+    async def _status(self, broker: _RegisteredBroker) -> BrokerStatus:
+        answer = await call_broker(self._client, broker.address, GetBrokerRuntimeInfoRequest())
         details = dict(sorted(KeyValueTable.decode(answer.body).table.items()))
-        return BrokerStatus.of(place.name, place.cluster, place.broker_id, place.address, details)
+        return BrokerStatus.of(broker.name, broker.cluster, broker.broker_id, broker.address, details)
 
-    async def _places(self) -> tuple[_Place, ...]:
-        """Return where all brokers are, sorted by cluster, name and id."""
+    async def _registered(self) -> tuple[_RegisteredBroker, ...]:
+        """Return all brokers that name servers know, sorted by cluster, name and id."""
         info = await self._client.name_servers.cluster_info()
         clusters = {name: cluster for cluster, names in info.cluster_addr_table.items() for name in names}
-        places = [
-            _Place(name, clusters.get(name, broker.cluster), broker_id, address)
+        registered = [
+            _RegisteredBroker(name, clusters.get(name, broker.cluster), broker_id, address)
             for name, broker in info.broker_addr_table.items()
             for broker_id, address in broker.broker_addrs.items()
         ]
-        return tuple(sorted(places, key=lambda place: (place.cluster, place.name, place.broker_id)))
+        return tuple(sorted(registered, key=lambda one: (one.cluster, one.name, one.broker_id)))
 
-    async def _place(self, broker: str) -> _Place:
+    async def _find(self, broker: str) -> _RegisteredBroker:
         check_not_blank(broker, "broker")
-        places = await self._places()
+        registered = await self._registered()
         address = normal_address(broker)
-        for place in places:
-            if address == place.address or (broker == place.name and place.broker_id == MASTER_ID):
-                return place
-        known = ", ".join(f"{place.name} ({place.address})" for place in places) or "none"
-        raise ConfigurationError(f"there is no broker {broker!r}; there is {known}")
+        for one in registered:
+            if address == one.address or (broker == one.name and one.broker_id == MASTER_ID):
+                return one
+        known = ", ".join(f"{one.name} ({one.address})" for one in registered) or "none"
+        raise ConfigurationError(f"broker {broker!r} does not exist; brokers: {known}")
+
+
+class NameServers(Operations):
+    """``admin.name_servers``: all name servers whose addresses the client has."""
+
+    async def settings(self) -> PartialResults[str, Mapping[str, str]]:
+        """Return the configuration of each name server by its address, under Java's names, sorted.
+
+        Java: ``getNamesrvConfig``.
+        """
+        client = self._client
+
+        async def query(address: str) -> Mapping[str, str]:
+            answer = await call_name_server(client, address, GetNameServerConfigRequest())
+            return dict(sorted(read_properties(answer.body).items()))
+
+        return await query_each(await client.name_servers.all_addresses(), query)
+
+    async def alter(self, settings: Mapping[str, str]) -> None:
+        """Change the configuration of all name servers. Java: ``updateNamesrvConfig``.
+
+        Raises:
+            ConfigurationError: a name server has no such setting, or a value cannot be encoded. Nothing was
+                changed.
+            SomeBrokersFailedError: the change failed on some of several name servers. With a single one its
+                own error is raised.
+        """
+        settings = check_settings(settings, "settings")
+        body = write_properties(settings)
+        for address, known in (await self.settings()).values.items():
+            if unknown := sorted(settings.keys() - known.keys()):
+                raise ConfigurationError(f"name server {address} has no setting {', '.join(unknown)}")
+        header = UpdateNameServerConfigRequest()
+        await call_all_name_servers(self._client, header, "changing settings of name servers", body)

@@ -1,4 +1,4 @@
-"""Clients: who is there, and how they are doing."""
+"""Connected clients: producers, and members of consumer groups."""
 
 from __future__ import annotations
 
@@ -7,28 +7,157 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from rocketmq_py.address import normal_address
-from rocketmq_py.admin.asking import Answers, ask_each, complete
-from rocketmq_py.admin.calling import call
-from rocketmq_py.admin.client_values import (
-    ClientDescription,
-    ClientListing,
-    ClientSummary,
-    LockedQueue,
-    MemberDescription,
-    TopicRates,
-)
-from rocketmq_py.admin.group_state import configs_at, connections_at, running_info_at, subscriptions
-from rocketmq_py.admin.part import Part, any_of
+from rocketmq_py.admin.fan_out import Listing, PartialResults, query_each, require_all
+from rocketmq_py.admin.group_state import group_configs, group_connections, running_info, subscriptions
+from rocketmq_py.admin.group_values import Subscription
+from rocketmq_py.admin.operations import Operations, any_address, call_broker
 from rocketmq_py.arguments import check_flag, check_not_blank
 from rocketmq_py.codes import version_name
-from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.protocol.bodies import BrokerData, ConsumerRunningInfo, ProducerTable
+from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import BrokerData, ConsumerRunningInfo, ConsumeStatus, ProducerTable
 from rocketmq_py.protocol.headers import GetAllProducerInfoRequest
 
 
+@attrs.frozen(kw_only=True)
+class ClientSummary:
+    """A connected client. Java: ``ProducerInfo``, ``Connection``.
+
+    Attributes:
+        client_id: the id that the client chose.
+        address: the client's address as a broker sees it, ``host:port``.
+        language: such as JAVA.
+        version: the protocol version that the client reports, such as ``5.5.0``.
+        producer_groups: the client's producer groups, sorted. A producer that has not sent yet has none.
+        consumer_groups: the consumer groups that the client is a member of, sorted.
+        brokers: the names of the brokers that the client is connected to, sorted.
+    """
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+    producer_groups: tuple[str, ...]
+    consumer_groups: tuple[str, ...]
+    brokers: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
+class ClientListing(Listing[ClientSummary]):
+    """All connected clients.
+
+    Attributes:
+        clients: the clients, sorted by id.
+        failures: the error of each broker that did not answer, by its name.
+    """
+
+    clients: tuple[ClientSummary, ...]
+    failures: Mapping[str, RocketMQError]
+
+    @property
+    def _items(self) -> tuple[ClientSummary, ...]:
+        return self.clients
+
+
+@attrs.frozen(kw_only=True)
+class AssignedQueue:
+    """A queue assigned to a member of a group. Java: ``ProcessQueueInfo``, ``PopProcessQueueInfo``.
+
+    Attributes:
+        queue: the queue.
+        committed: the member's committed offset. None for a queue that it pops.
+        cached: messages in the member that are not consumed or not acknowledged yet.
+        locked: whether the member holds the queue's lock for ordered consumption. None for a queue that it
+            pops.
+        pulled_ms: time of the last pull or pop, epoch milliseconds. None if there was none.
+        consumed_ms: time of the last consumed message, epoch milliseconds. None if there was none, and for a
+            queue that the member pops.
+    """
+
+    queue: MessageQueue
+    committed: int | None
+    cached: int
+    locked: bool | None
+    pulled_ms: int | None
+    consumed_ms: int | None
+
+
+@attrs.frozen(kw_only=True)
+class ConsumeRates:
+    """A member's consumption of a topic over the last minute. Java: ``ConsumeStatus``.
+
+    Attributes:
+        topic: the topic.
+        pulled_per_second: messages pulled per second.
+        pull_ms: mean duration of a pull, milliseconds.
+        consumed_per_second: messages consumed per second.
+        failed_per_second: messages per second whose handler failed.
+        consume_ms: mean duration of a handler call, milliseconds.
+        failed_last_hour: messages in the last hour whose handler failed.
+    """
+
+    topic: str
+    pulled_per_second: float
+    pull_ms: float
+    consumed_per_second: float
+    failed_per_second: float
+    consume_ms: float
+    failed_last_hour: int
+
+    @classmethod
+    def of(cls, topic: str, status: ConsumeStatus) -> ConsumeRates:
+        """Return the rates in a member's response."""
+        return cls(
+            topic=topic,
+            pulled_per_second=status.pull_tps,
+            pull_ms=status.pull_rt,
+            consumed_per_second=status.consume_ok_tps,
+            failed_per_second=status.consume_failed_tps,
+            consume_ms=status.consume_rt,
+            failed_last_hour=status.consume_failed_msgs,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class MemberDescription:
+    """The running state of a client as a member of one group. Java: ``ConsumerRunningInfo``.
+
+    Attributes:
+        group: the group.
+        properties: the member's settings, under Java's names.
+        subscriptions: the member's subscriptions.
+        queues: the queues assigned to the member.
+        rates: the member's consumption of each topic.
+        stack: the stacks of its threads and tasks. None if they were not asked for.
+    """
+
+    group: str
+    properties: Mapping[str, str]
+    subscriptions: tuple[Subscription, ...]
+    queues: tuple[AssignedQueue, ...]
+    rates: tuple[ConsumeRates, ...]
+    stack: str | None = attrs.field(repr=False)
+
+
+@attrs.frozen(kw_only=True)
+class ClientDescription:
+    """A client, with its state in each of its consumer groups.
+
+    Attributes:
+        client: the client.
+        members: the client's state as a member of each group.
+        failures: the errors of the groups whose state the client did not report, by group, and of the
+            brokers that did not list their clients, by broker name.
+    """
+
+    client: ClientSummary
+    members: tuple[MemberDescription, ...]
+    failures: Mapping[str, RocketMQError]
+
+
 @attrs.define
-class _Found:
-    """What has been learned of a client so far."""
+class _ClientRecord:
+    """A client, as put together from the responses of all brokers."""
 
     address: str
     language: str
@@ -38,8 +167,8 @@ class _Found:
     brokers: set[str] = attrs.field(factory=set)
 
 
-class Clients(Part):
-    """``admin.clients``: those that are connected to a broker, and have said what they are."""
+class Clients(Operations):
+    """``admin.clients``: the clients that are connected to a broker and have sent a heartbeat."""
 
     async def list(self) -> ClientListing:
         """Return all clients. Java: ``producer``, and ``consumerConnection`` of all groups.
@@ -47,108 +176,118 @@ class Clients(Part):
         Raises:
             NameServerError: no name server answered.
         """
-        listing, _ = await self._listed()
+        listing, _ = await self._list()
         return listing
 
     async def describe(self, client_id: str, *, stack: bool = False) -> ClientDescription:
-        """Return how a client is doing in each of its consumer groups. Java: ``getConsumerRunningInfo``.
+        """Return a client's state in each of its consumer groups. Java: ``getConsumerRunningInfo``.
 
         Args:
-            client_id: the client.
-            stack: whether it says what its threads and tasks are doing, too.
+            client_id: the client's id.
+            stack: whether to include the stacks of the client's threads and tasks.
 
         Raises:
-            ConfigurationError: no broker knows the client.
-            SomeBrokersFailedError: no broker knows it, and not all of several answered; of a single one its
-                own error.
+            ConfigurationError: the client is not connected to any broker.
+            SomeBrokersFailedError: the client was not found, and some of several brokers did not answer. If
+                there is only one broker, its own error is raised.
             NameServerError: no name server answered.
         """
         check_not_blank(client_id, "client_id")
         check_flag(stack, "stack")
-        listing, brokers = await self._listed()
+        listing, brokers = await self._list()
         client = next((one for one in listing.clients if one.client_id == client_id), None)
         if client is None:
-            complete(Answers({}, listing.failures), f"looking for client {client_id!r}")
-            known = ", ".join(one.client_id for one in listing.clients[:10]) or "nobody"
-            raise ConfigurationError(f"there is no client {client_id!r} online; there is {known}")
-        address = any_of(brokers[client.brokers[0]])
+            require_all(PartialResults({}, listing.failures), f"looking for client {client_id!r}")
+            known = ", ".join(one.client_id for one in listing.clients[:10]) or "none"
+            raise ConfigurationError(f"client {client_id!r} is not online; clients online: {known}")
+        address = any_address(brokers[client.brokers[0]])
 
-        async def ask(group: str) -> MemberDescription:
-            info = await running_info_at(self._client, address, group, client_id, stack=stack)
-            return self._described(group, info)
+        async def query(group: str) -> MemberDescription:
+            info = await running_info(self._client, address, group, client_id, stack=stack)
+            return self._member(group, info)
 
-        members = await ask_each(client.consumer_groups, ask)
+        members = await query_each(client.consumer_groups, query)
         return ClientDescription(
             client=client,
             members=tuple(members.values.values()),
             failures={**listing.failures, **members.failures},
         )
 
-    async def _listed(self) -> tuple[ClientListing, Mapping[str, BrokerData]]:
-        brokers = await self._chosen()
-        found: dict[str, _Found] = {}
-        groups = await ask_each(brokers, lambda name: self._add_producers(name, any_of(brokers[name]), found))
+    async def _list(self) -> tuple[ClientListing, Mapping[str, BrokerData]]:
+        brokers = await self._select_brokers()
+        records: dict[str, _ClientRecord] = {}
+        groups = await query_each(
+            brokers, lambda name: self._add_producers(name, any_address(brokers[name]), records)
+        )
 
-        async def add_members(of: tuple[str, str]) -> None:
-            await self._add_members(of[0], any_of(brokers[of[0]]), of[1], found)
+        async def add_members(name_and_group: tuple[str, str]) -> None:
+            name, group = name_and_group
+            await self._add_members(name, any_address(brokers[name]), group, records)
 
-        members = await ask_each(
+        members = await query_each(
             [(name, group) for name in groups.values for group in groups.values[name]], add_members
         )
         failures = {**groups.failures, **{name: error for (name, _), error in members.failures.items()}}
         clients = [
             ClientSummary(
                 client_id=client_id,
-                address=one.address,
-                language=one.language,
-                version=version_name(one.version),
-                producer_groups=tuple(sorted(one.producer_groups)),
-                consumer_groups=tuple(sorted(one.consumer_groups)),
-                brokers=tuple(sorted(one.brokers)),
+                address=record.address,
+                language=record.language,
+                version=version_name(record.version),
+                producer_groups=tuple(sorted(record.producer_groups)),
+                consumer_groups=tuple(sorted(record.consumer_groups)),
+                brokers=tuple(sorted(record.brokers)),
             )
-            for client_id, one in sorted(found.items())
+            for client_id, record in sorted(records.items())
         ]
         return ClientListing(clients=tuple(clients), failures=failures), brokers
 
-    async def _add_producers(self, name: str, address: str, found: dict[str, _Found]) -> Sequence[str]:
-        """Add the producers of a broker to the clients of others; return its consumer groups."""
+    async def _add_producers(
+        self, name: str, address: str, records: dict[str, _ClientRecord]
+    ) -> Sequence[str]:
+        """Add the producers of a broker to ``records`` and return the broker's consumer groups."""
         namespace = self._client.namespace
-        answer = await call(self._client, address, GetAllProducerInfoRequest())
+        answer = await call_broker(self._client, address, GetAllProducerInfoRequest())
         for group, producers in ProducerTable.decode(answer.body).data.items():
             for producer in producers:
-                one = found.setdefault(
+                record = records.setdefault(
                     producer.client_id,
-                    _Found(normal_address(producer.remote_ip), producer.language, producer.version),
+                    _ClientRecord(normal_address(producer.remote_ip), producer.language, producer.version),
                 )
-                one.producer_groups.add(namespace.unwrap_group(group))
-                one.brokers.add(name)
-        return [namespace.unwrap_group(group) for group in await configs_at(self._client, address)]
+                record.producer_groups.add(namespace.unwrap_group(group))
+                record.brokers.add(name)
+        return [namespace.unwrap_group(group) for group in await group_configs(self._client, address)]
 
-    async def _add_members(self, name: str, address: str, group: str, found: dict[str, _Found]) -> None:
-        connections = await connections_at(self._client, address, group)
+    async def _add_members(
+        self, name: str, address: str, group: str, records: dict[str, _ClientRecord]
+    ) -> None:
+        """Add a broker's members of a group to ``records``."""
+        connections = await group_connections(self._client, address, group)
         for connection in connections.connection_set if connections else ():
-            one = found.setdefault(
+            record = records.setdefault(
                 connection.client_id,
-                _Found(normal_address(connection.client_addr), connection.language, connection.version),
+                _ClientRecord(
+                    normal_address(connection.client_addr), connection.language, connection.version
+                ),
             )
-            one.consumer_groups.add(group)
-            one.brokers.add(name)
+            record.consumer_groups.add(group)
+            record.brokers.add(name)
 
-    def _described(self, group: str, info: ConsumerRunningInfo) -> MemberDescription:
+    def _member(self, group: str, info: ConsumerRunningInfo) -> MemberDescription:
         unwrap = self._client.namespace.unwrap_topic
         queues = [
-            LockedQueue(
+            AssignedQueue(
                 queue=attrs.evolve(queue, topic=unwrap(queue.topic)),
-                committed=one.commit_offset,
-                cached=one.cached_msg_count,
-                locked=one.locked,
-                pulled_ms=one.last_pull_timestamp or None,
-                consumed_ms=one.last_consume_timestamp or None,
+                committed=pulled.commit_offset,
+                cached=pulled.cached_msg_count,
+                locked=pulled.locked,
+                pulled_ms=pulled.last_pull_timestamp or None,
+                consumed_ms=pulled.last_consume_timestamp or None,
             )
-            for queue, one in info.queue_table.items()
+            for queue, pulled in info.queue_table.items()
         ]
         queues += [
-            LockedQueue(
+            AssignedQueue(
                 queue=attrs.evolve(queue, topic=unwrap(queue.topic)),
                 committed=None,
                 cached=popped.wait_ack_count,
@@ -162,9 +301,9 @@ class Clients(Part):
             group=group,
             properties=dict(sorted(info.properties.items())),
             subscriptions=subscriptions(self._client, info.subscription_set),
-            queues=tuple(sorted(queues, key=lambda held: held.queue)),
+            queues=tuple(sorted(queues, key=lambda one: one.queue)),
             rates=tuple(
-                TopicRates.of(unwrap(topic), status) for topic, status in sorted(info.status_table.items())
+                ConsumeRates.of(unwrap(topic), status) for topic, status in sorted(info.status_table.items())
             ),
             stack=info.jstack,
         )

@@ -1,4 +1,4 @@
-"""What brokers and members say about a group, put together."""
+"""The state of a consumer group, put together from the responses of brokers and members."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from rocketmq_py.address import normal_address
-from rocketmq_py.admin.asking import ask_each
-from rocketmq_py.admin.calling import call
+from rocketmq_py.admin.fan_out import query_each
 from rocketmq_py.admin.group_values import (
     GroupMember,
     QueueLag,
@@ -17,6 +16,7 @@ from rocketmq_py.admin.group_values import (
     SubscriptionConflict,
     TopicLag,
 )
+from rocketmq_py.admin.operations import call_broker
 from rocketmq_py.client import Client
 from rocketmq_py.codes import ResponseCode, version_name
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
@@ -41,47 +41,45 @@ from rocketmq_py.protocol.headers import (
 
 @attrs.frozen
 class GroupOnBroker:
-    """What one broker says about a group.
+    """The state of a group on one broker.
 
     Attributes:
-        address: the broker's.
-        config: the group's settings; None if it has none there.
-        tells_configs: whether the broker tells the settings of groups.
-        stats: how far it has come.
-        connections: who is online; None if nobody is.
+        address: the broker's address.
+        config: the group's settings. None if the broker has none, or does not support the request.
+        stats: the group's offsets.
+        connections: the members online. None if there are none.
     """
 
     address: str
     config: SubscriptionGroupConfig | None
-    tells_configs: bool
     stats: ConsumeStats
     connections: ConsumerConnection | None
 
     @property
     def is_known(self) -> bool:
-        """Whether the broker knows the group at all."""
+        """Whether the broker has any state of the group."""
         return bool(self.config or self.connections or self.stats.offset_table)
 
 
-async def configs_at(client: Client, address: str) -> Mapping[str, SubscriptionGroupConfig]:
-    """Return the settings of all groups of a broker, under the names on the wire.
+async def group_configs(client: Client, address: str) -> Mapping[str, SubscriptionGroupConfig]:
+    """Return the settings of all groups of a broker, by their names on the wire.
 
-    Not of one alone: brokers of 5.x that are asked for a group they do not know create it.
+    Brokers of 5.x create an unknown group when asked for its settings alone, so this asks for all groups.
     """
-    answer = await call(client, address, GetAllSubscriptionGroupRequest())
+    answer = await call_broker(client, address, GetAllSubscriptionGroupRequest())
     return SubscriptionGroupTable.decode(answer.body).subscription_group_table
 
 
-async def stats_at(client: Client, address: str, group: str, topic: str | None = None) -> ConsumeStats:
-    """Return how far a group has come on a broker."""
+async def consume_stats(client: Client, address: str, group: str, topic: str | None = None) -> ConsumeStats:
+    """Return a group's offsets on a broker, in one topic or in all."""
     header = GetConsumeStatsRequest(consumer_group=group, topic=topic)
-    return ConsumeStats.decode((await call(client, address, header)).body)
+    return ConsumeStats.decode((await call_broker(client, address, header)).body)
 
 
-async def connections_at(client: Client, address: str, group: str) -> ConsumerConnection | None:
-    """Return who of a group is online, as a broker knows; None if nobody is."""
+async def group_connections(client: Client, address: str, group: str) -> ConsumerConnection | None:
+    """Return the members of a group that are connected to a broker. None if there are none."""
     try:
-        answer = await call(client, address, GetConsumerConnectionListRequest(consumer_group=group))
+        answer = await call_broker(client, address, GetConsumerConnectionListRequest(consumer_group=group))
     except BrokerError as error:
         if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
             return None
@@ -89,21 +87,20 @@ async def connections_at(client: Client, address: str, group: str) -> ConsumerCo
     return ConsumerConnection.decode(answer.body)
 
 
-async def group_at(client: Client, address: str, group: str) -> GroupOnBroker:
-    """Return all that a broker says about a group."""
+async def group_on_broker(client: Client, address: str, group: str) -> GroupOnBroker:
+    """Return the state of a group on the broker at ``address``."""
     try:
-        config = (await configs_at(client, address)).get(client.namespace.wrap_group(group))
-        tells_configs = True
+        config = (await group_configs(client, address)).get(client.namespace.wrap_group(group))
     except UnsupportedByBrokerError:
-        config, tells_configs = None, False
-    stats = await stats_at(client, address, group)
-    return GroupOnBroker(address, config, tells_configs, stats, await connections_at(client, address, group))
+        config = None
+    stats = await consume_stats(client, address, group)
+    return GroupOnBroker(address, config, stats, await group_connections(client, address, group))
 
 
 def lag_of(
     client: Client, stats: Iterable[ConsumeStats], members: Iterable[GroupMember]
 ) -> tuple[TopicLag, ...]:
-    """Return how far a group has come by topic, with the member that has each queue."""
+    """Return a group's lag by topic, with the member that each queue is assigned to."""
     owners = {queue: member.client_id for member in members for queue in member.queues or ()}
     topics: defaultdict[str, list[QueueLag]] = defaultdict(list)
     for one in stats:
@@ -118,7 +115,7 @@ def lag_of(
                 client_id=owners.get(queue),
             )
             topics[queue.topic].append(lag)
-    # What comes again stands behind what comes for the first time.
+    # Retry topics come last.
     names = sorted(topics, key=lambda topic: (topic.startswith(RETRY_PREFIX), topic))
     return tuple(
         TopicLag(
@@ -132,47 +129,47 @@ def lag_of(
 async def members_of(
     client: Client, group: str, brokers: Mapping[str, GroupOnBroker]
 ) -> tuple[GroupMember, ...]:
-    """Return a group's members; each is asked for its subscriptions and queues, through a broker."""
+    """Return a group's members. Each is asked, through a broker, for its subscriptions and queues."""
     connections: dict[str, Connection] = {}
-    known_by: defaultdict[str, list[str]] = defaultdict(list)
+    connected_to: defaultdict[str, list[str]] = defaultdict(list)
     for name, broker in brokers.items():
         for connection in broker.connections.connection_set if broker.connections else ():
             connections.setdefault(connection.client_id, connection)
-            known_by[connection.client_id].append(name)
+            connected_to[connection.client_id].append(name)
 
-    async def ask(client_id: str) -> ConsumerRunningInfo:
-        address = brokers[known_by[client_id][0]].address
-        return await running_info_at(client, address, group, client_id)
+    async def query(client_id: str) -> ConsumerRunningInfo:
+        address = brokers[connected_to[client_id][0]].address
+        return await running_info(client, address, group, client_id)
 
-    answers = await ask_each(sorted(connections), ask)
+    infos = await query_each(sorted(connections), query)
     members = []
     for client_id in sorted(connections):
         connection = connections[client_id]
-        info = answers.values.get(client_id)
+        info = infos.values.get(client_id)
         member = GroupMember(
             client_id=client_id,
             address=normal_address(connection.client_addr),
             language=connection.language,
             version=version_name(connection.version),
-            brokers=tuple(known_by[client_id]),
+            brokers=tuple(connected_to[client_id]),
             subscriptions=None if info is None else subscriptions(client, info.subscription_set),
             queues=None if info is None else _queues(client, info),
-            failure=answers.failures.get(client_id),
+            failure=infos.failures.get(client_id),
         )
         members.append(member)
     return tuple(members)
 
 
-async def running_info_at(
+async def running_info(
     client: Client, address: str, group: str, client_id: str, *, stack: bool = False
 ) -> ConsumerRunningInfo:
-    """Return how a member of a group is doing, asked through the broker at ``address``."""
+    """Return the running state of a member of a group, asked through the broker at ``address``."""
     header = GetConsumerRunningInfoRequest(consumer_group=group, client_id=client_id, jstack_enable=stack)
-    return ConsumerRunningInfo.decode((await call(client, address, header)).body)
+    return ConsumerRunningInfo.decode((await call_broker(client, address, header)).body)
 
 
 def subscriptions(client: Client, wire: Iterable[SubscriptionData]) -> tuple[Subscription, ...]:
-    """Return subscriptions as a user knows them, sorted by topic; without the group's own retry topic."""
+    """Return subscriptions with their topics' user-visible names, sorted, without the group's retry topic."""
     unwrap = client.namespace.unwrap_topic
     return tuple(
         sorted(
@@ -187,13 +184,13 @@ def subscriptions(client: Client, wire: Iterable[SubscriptionData]) -> tuple[Sub
 
 
 def conflicts_of(members: Iterable[GroupMember]) -> tuple[SubscriptionConflict, ...]:
-    """Return the topics that those members who told of their subscriptions subscribe differently."""
-    told = {one.client_id: one.subscriptions for one in members if one.subscriptions is not None}
+    """Return the topics that members subscribe to differently. Members that did not answer are ignored."""
+    known = {one.client_id: one.subscriptions for one in members if one.subscriptions is not None}
     conflicts = []
-    for topic in sorted({subscription.topic for some in told.values() for subscription in some}):
+    for topic in sorted({subscription.topic for some in known.values() for subscription in some}):
         by_expression: defaultdict[str | None, list[str]] = defaultdict(list)
-        for client_id, some in told.items():
-            own = [_spelled(subscription) for subscription in some if subscription.topic == topic]
+        for client_id, some in known.items():
+            own = [_normalized(subscription) for subscription in some if subscription.topic == topic]
             by_expression[own[0] if own else None].append(client_id)
         if len(by_expression) > 1:
             members_by = {expression: tuple(ids) for expression, ids in by_expression.items()}
@@ -201,8 +198,8 @@ def conflicts_of(members: Iterable[GroupMember]) -> tuple[SubscriptionConflict, 
     return tuple(conflicts)
 
 
-def _spelled(subscription: Subscription) -> str:
-    """Return an expression so that two that mean the same are the same."""
+def _normalized(subscription: Subscription) -> str:
+    """Return the expression in a form that is equal for equivalent expressions."""
     if subscription.kind != "TAG":
         return subscription.expression
     tags = sorted(tag.strip() for tag in subscription.expression.split("||"))

@@ -1,4 +1,4 @@
-"""What there is to know about consumer groups."""
+"""Values that describe consumer groups: settings, lag, members and subscriptions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from rocketmq_py.admin.asking import Listing
+from rocketmq_py.admin.fan_out import Listing
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import SubscriptionGroupConfig
@@ -17,11 +17,11 @@ class GroupSettings:
     """A group's settings on one broker. Java: ``SubscriptionGroupConfig``.
 
     Attributes:
-        consume_enable: whether it may consume.
-        broadcast_enable: whether it may consume by broadcasting.
-        orderly: whether it consumes in order (5.x).
-        retries: failures until a message goes to the dead letters (retryMaxTimes).
-        retry_queues: queues of its retry topic.
+        consume_enable: whether the group may consume.
+        broadcast_enable: whether the group may consume by broadcasting.
+        orderly: whether the group consumes in order (5.x).
+        retries: redeliveries of a message until it becomes a dead letter (retryMaxTimes).
+        retry_queues: number of queues of the group's retry topic.
         attributes: further settings (5.x).
     """
 
@@ -34,7 +34,7 @@ class GroupSettings:
 
     @classmethod
     def of(cls, config: SubscriptionGroupConfig) -> GroupSettings:
-        """Return the settings that a broker's answer holds."""
+        """Return the settings in a broker's response."""
         return cls(
             consume_enable=config.consume_enable,
             broadcast_enable=config.consume_broadcast_enable,
@@ -47,16 +47,16 @@ class GroupSettings:
 
 @attrs.frozen(kw_only=True)
 class QueueLag:
-    """How far a group has come in a queue. Java: ``OffsetWrapper``.
+    """A group's offsets and lag in a queue. Java: ``OffsetWrapper``.
 
     Attributes:
-        queue: which.
-        broker_offset: the offset that the queue's next message will get.
-        consumer_offset: the first message that is not consumed.
-        pull_offset: the first message that was not handed out (5.x; else as ``consumer_offset``).
-        last_consumed_ms: when the last message that was consumed had been stored, epoch milliseconds; None
-            where there is none.
-        client_id: the member that has the queue; None if nobody says so.
+        queue: the queue.
+        broker_offset: the offset of the queue's next message.
+        consumer_offset: the group's committed offset: its first message that is not consumed.
+        pull_offset: the first message that the broker has not sent to the group (5.x). Equal to
+            ``consumer_offset`` on 4.x.
+        last_consumed_ms: store time of the last consumed message, epoch milliseconds. None if there is none.
+        client_id: the member that the queue is assigned to. None if no member reported it.
     """
 
     queue: MessageQueue
@@ -68,17 +68,17 @@ class QueueLag:
 
     @property
     def lag(self) -> int:
-        """How many messages are still to be consumed."""
+        """The number of messages that are not consumed yet."""
         return self.broker_offset - self.consumer_offset
 
 
 @attrs.frozen(kw_only=True)
 class TopicLag:
-    """How far a group has come in a topic.
+    """A group's offsets and lag in a topic.
 
     Attributes:
-        topic: its name; ``%RETRY%`` and the group's for what comes again.
-        queues: its queues, sorted by broker and id.
+        topic: the topic's name. ``%RETRY%`` and the group's name for the group's retry topic.
+        queues: the topic's queues, sorted by broker and id.
     """
 
     topic: str
@@ -86,17 +86,17 @@ class TopicLag:
 
     @property
     def lag(self) -> int:
-        """How many messages are still to be consumed."""
+        """The number of messages that are not consumed yet."""
         return sum(queue.lag for queue in self.queues)
 
 
 @attrs.frozen(kw_only=True)
 class Subscription:
-    """What of a topic a group, or one of its members, wants. Java: ``SubscriptionData``.
+    """A subscription of a group, or of one of its members. Java: ``SubscriptionData``.
 
     Attributes:
         topic: the topic.
-        expression: tags, or a SQL filter.
+        expression: tags or a SQL filter.
         kind: TAG or SQL92.
     """
 
@@ -110,15 +110,15 @@ class GroupMember:
     """A member of a group. Java: ``Connection`` and ``ConsumerRunningInfo``.
 
     Attributes:
-        client_id: the client.
-        address: where it is, ``host:port``, as a broker sees it.
+        client_id: the client's id.
+        address: the client's address as a broker sees it, ``host:port``.
         language: such as JAVA.
-        version: what it says that it is as good as, such as ``5.5.0``.
-        brokers: the names of the brokers that know it; a member that some do not know gets none of their
-            messages.
-        subscriptions: its own; None if it did not say so.
-        queues: those that it has; None if it did not say so.
-        failure: why it did not tell of its subscriptions and queues.
+        version: the protocol version that the client reports, such as ``5.5.0``.
+        brokers: the names of the brokers that the member is connected to. It receives no messages from
+            other brokers.
+        subscriptions: the member's subscriptions. None if it did not report them.
+        queues: the queues assigned to the member. None if it did not report them.
+        failure: the error of the request for its subscriptions and queues. None if it succeeded.
     """
 
     client_id: str
@@ -133,11 +133,11 @@ class GroupMember:
 
 @attrs.frozen(kw_only=True)
 class SubscriptionConflict:
-    """A topic that not all members of a group subscribe alike: some messages reach nobody.
+    """A topic that members of a group subscribe to differently, so that the group loses messages.
 
     Attributes:
         topic: the topic.
-        members: ids of members by expression; None is for those that do not subscribe it.
+        members: the client ids of the members, by their expression. None stands for no subscription.
     """
 
     topic: str
@@ -149,18 +149,17 @@ class GroupDescription:
     """A group. Java: ``consumerProgress``, ``consumerConnection`` and ``consumerStatus``.
 
     Attributes:
-        group: its name.
-        settings: by broker; of brokers that do not tell they are missing.
-        topics: how far it has come, by topic.
-        rate: messages handed to it a second.
-        members: those that are online.
-        consume_type: CONSUME_PASSIVELY (push), CONSUME_ACTIVELY (pull) or CONSUME_POP; None while nobody is
-            online.
-        message_model: CLUSTERING or BROADCASTING; None while nobody is online.
-        consume_from: where it begins in a queue that is new to it; None while nobody is online.
-        subscriptions: what brokers hold for it.
-        conflicts: topics that its members subscribe differently.
-        failures: the error of each broker that did not answer.
+        group: the group's name.
+        settings: the settings by broker name, without the brokers that did not return them.
+        topics: offsets and lag, by topic.
+        rate: messages sent to the group per second.
+        members: the members that are online.
+        consume_type: CONSUME_PASSIVELY (push), CONSUME_ACTIVELY (pull) or CONSUME_POP. None without members.
+        message_model: CLUSTERING or BROADCASTING. None without members.
+        consume_from: the start position in a queue without a committed offset. None without members.
+        subscriptions: the group's subscriptions on the brokers.
+        conflicts: the topics that its members subscribe to differently.
+        failures: the error of each broker that did not answer, by its name.
     """
 
     group: str
@@ -177,20 +176,20 @@ class GroupDescription:
 
     @property
     def lag(self) -> int:
-        """How many messages are still to be consumed, of all topics together."""
+        """The number of messages in all topics that are not consumed yet."""
         return sum(topic.lag for topic in self.topics)
 
 
 @attrs.frozen(kw_only=True)
 class GroupSummary:
-    """A group in a list.
+    """A group in a listing.
 
     Attributes:
-        group: its name.
-        brokers: the names of the brokers that have its settings.
-        members: how many are online.
-        lag: how many messages are still to be consumed.
-        rate: messages handed to it a second.
+        group: the group's name.
+        brokers: the names of the brokers that have the group's settings.
+        members: the number of members online.
+        lag: the number of messages that are not consumed yet.
+        rate: messages sent to the group per second.
         consume_type: as in GroupDescription.
         message_model: as in GroupDescription.
     """
@@ -209,7 +208,7 @@ class GroupListing(Listing[GroupSummary]):
     """All groups.
 
     Attributes:
-        groups: sorted by name.
+        groups: the groups, sorted by name.
         failures: the error of each broker that did not answer, by its name.
     """
 

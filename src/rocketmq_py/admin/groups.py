@@ -1,4 +1,4 @@
-"""Consumer groups: who is in them and how far they have come, and making, changing and deleting them."""
+"""Consumer groups: list, describe, create, alter and delete them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,31 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rocketmq_py.admin.asking import Answers, ask_each, complete, have_each_do, have_each_go_on
-from rocketmq_py.admin.calling import call, tell_name_servers
+from rocketmq_py.admin.attributes import (
+    applicable,
+    changed,
+    encode_group_changes,
+    require_attribute_support,
+)
+from rocketmq_py.admin.fan_out import PartialResults, change_each, change_each_read, query_each, require_all
 from rocketmq_py.admin.group_state import (
-    configs_at,
     conflicts_of,
-    connections_at,
-    group_at,
+    consume_stats,
+    group_configs,
+    group_connections,
+    group_on_broker,
     lag_of,
     members_of,
-    stats_at,
     subscriptions,
 )
 from rocketmq_py.admin.group_values import GroupDescription, GroupListing, GroupSettings, GroupSummary
-from rocketmq_py.admin.part import Part, any_of, applicable, changed_by, master_of
+from rocketmq_py.admin.operations import (
+    Operations,
+    any_address,
+    call_all_name_servers,
+    call_broker,
+    master_address,
+)
 from rocketmq_py.arguments import check_changes, check_flag, check_settings, optional
 from rocketmq_py.client import Client
 from rocketmq_py.errors import (
@@ -56,28 +67,29 @@ SYSTEM_GROUPS = frozenset(
         "__MONITOR_CONSUMER",
     }
 )
-"""Groups that every broker has from the beginning. Java: ``MixAll.isSysConsumerGroup``."""
+"""Groups that every broker creates for itself. Java: ``MixAll.isSysConsumerGroup``."""
 SYSTEM_PREFIX = "CID_RMQ_SYS_"
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
 
-class Groups(Part):
+class Groups(Operations):
     """``admin.groups``.
 
-    All methods raise NameServerError if no name server answers. A cancellation leaves what is done by then.
+    All methods raise NameServerError if no name server answers. A cancellation does not undo the changes that
+    brokers have made by then.
     """
 
     async def list(self, *, system: bool = False) -> GroupListing:
         """Return all groups, with their members and lag. Java: ``consumerProgress``.
 
         Args:
-            system: with RocketMQ's own.
+            system: whether to include RocketMQ's internal groups.
         """
         check_flag(system, "system")
         client = self._client
-        brokers = await self._chosen()
-        tables = await ask_each(brokers, lambda name: configs_at(client, any_of(brokers[name])))
+        brokers = await self._select_brokers()
+        tables = await query_each(brokers, lambda name: group_configs(client, any_address(brokers[name])))
         known: dict[str, list[str]] = {}
         for name, table in tables.values.items():
             for wire_group in table:
@@ -85,18 +97,23 @@ class Groups(Part):
                 if client.namespace.wrap_group(group) == wire_group and (system or not _is_system(group)):
                     known.setdefault(group, []).append(name)
 
-        async def ask(of: tuple[str, str]) -> tuple[ConsumeStats, ConsumerConnection | None]:
-            group, address = of[0], any_of(brokers[of[1]])
-            return await stats_at(client, address, group), await connections_at(client, address, group)
+        async def query(
+            group_and_name: tuple[str, str],
+        ) -> tuple[ConsumeStats, ConsumerConnection | None]:
+            group, name = group_and_name
+            address = any_address(brokers[name])
+            return await consume_stats(client, address, group), await group_connections(
+                client, address, group
+            )
 
-        answers = await ask_each([(group, name) for group in known for name in known[group]], ask)
+        results = await query_each([(group, name) for group in known for name in known[group]], query)
         failures: dict[str, RocketMQError] = dict(tables.failures)
-        failures.update({name: error for (_, name), error in answers.failures.items()})
+        failures.update({name: error for (_, name), error in results.failures.items()})
         return GroupListing(
             groups=tuple(
                 _summary(
                     client, group, known[group],
-                    [answers.values[group, name] for name in known[group] if (group, name) in answers.values],
+                    [results.values[group, name] for name in known[group] if (group, name) in results.values],
                 )
                 for group in sorted(known)
             ),
@@ -111,20 +128,23 @@ class Groups(Part):
 
         Raises:
             GroupNotFoundError: no broker knows the group.
-            SomeBrokersFailedError: no broker answered; of a single one its own error.
+            SomeBrokersFailedError: none of several brokers answered. With a single one its own error is
+                raised.
         """
         check_group(group)
         client = self._client
-        brokers = await self._chosen()
-        answers = await ask_each(brokers, lambda name: group_at(client, any_of(brokers[name]), group))
-        if not answers.values:
-            complete(answers, f"describing group {group!r}")
-        on_brokers = answers.values
-        if not answers.failures and not any(one.is_known for one in on_brokers.values()):
+        brokers = await self._select_brokers()
+        results = await query_each(
+            brokers, lambda name: group_on_broker(client, any_address(brokers[name]), group)
+        )
+        if not results.values:
+            require_all(results, f"describing group {group!r}")
+        on_brokers = results.values
+        if not results.failures and not any(one.is_known for one in on_brokers.values()):
             raise GroupNotFoundError(group, client.name_servers.addresses, client.namespace.name)
         members = await members_of(client, group, on_brokers)
         online = [one.connections for one in on_brokers.values() if one.connections]
-        held = {topic: data for one in online for topic, data in one.subscription_table.items()}
+        subscribed = {topic: data for one in online for topic, data in one.subscription_table.items()}
         return GroupDescription(
             group=group,
             settings={name: GroupSettings.of(one.config) for name, one in on_brokers.items() if one.config},
@@ -134,9 +154,9 @@ class Groups(Part):
             consume_type=online[0].consume_type if online else None,
             message_model=online[0].message_model if online else None,
             consume_from=online[0].consume_from_where if online else None,
-            subscriptions=subscriptions(client, held.values()),
+            subscriptions=subscriptions(client, subscribed.values()),
             conflicts=conflicts_of(members),
-            failures=answers.failures,
+            failures=results.failures,
         )
 
     async def create(
@@ -152,25 +172,30 @@ class Groups(Part):
         brokers: Iterable[str] | None = None,
         cluster: str | None = None,
     ) -> tuple[str, ...]:
-        """Create a group; return the names of the brokers that have it now. Java: ``updateSubGroup``.
+        """Create a group. Java: ``updateSubGroup``.
 
         Args:
-            group: its name.
-            consume_enable: whether it may consume.
-            broadcast_enable: whether it may consume by broadcasting.
-            orderly: whether it consumes in order (5.x; brokers of 4.x leave that to the members).
-            retries: failures until a message goes to the dead letters.
-            retry_queues: queues of its retry topic.
+            group: the group's name.
+            consume_enable: whether the group may consume.
+            broadcast_enable: whether the group may consume by broadcasting.
+            orderly: whether the group consumes in order (5.x). On 4.x only the members decide this.
+            retries: redeliveries of a message until it becomes a dead letter.
+            retry_queues: number of queues of the group's retry topic.
             attributes: further settings (5.x), such as ``{"priority.factor": "50"}``.
-            brokers: only on brokers of these names; None for all.
-            cluster: only on brokers of this cluster; None for all.
+            brokers: the names of the brokers to create it on. None for all.
+            cluster: create it only on the brokers of this cluster. None for all.
+
+        Returns:
+            The names of the brokers that the group was created on.
 
         Raises:
-            ConfigurationError: the name or a number is not allowed, or there is no such broker or cluster.
-            GroupExistsError: one of these brokers has it; :meth:`alter` changes it.
+            ConfigurationError: the name or a number is not allowed, or a broker or the cluster does not
+                exist.
+            GroupExistsError: one of the brokers already has the group. Change it with :meth:`alter`.
             UnsupportedByBrokerError: ``attributes`` were given and a broker is older than 5.0. Nothing was
                 created.
-            SomeBrokersFailedError: not all of several brokers created it; of a single one its own error.
+            SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
+                error is raised.
         """
         client = self._client
         name_on_wire = client.namespace.wrap_group(check_group(group))
@@ -181,17 +206,19 @@ class Groups(Part):
             consume_message_orderly=check_flag(orderly, "orderly"),
             retry_max_times=check_count(retries, "retries", -1),
             retry_queue_nums=check_count(retry_queues, "retry_queues", 0),
-            attributes=_changes_of(wanted := optional(check_settings, attributes, "attributes") or {}),
+            attributes=encode_group_changes(
+                wanted := optional(check_settings, attributes, "attributes") or {}
+            ),
         )
-        chosen = await self._chosen(brokers, cluster)
-        await self._check_knows_attributes(chosen, wanted, "group")
-        tables = await ask_each(chosen, lambda name: configs_at(client, any_of(chosen[name])))
-        if having := [name for name, table in tables.values.items() if name_on_wire in table]:
-            raise GroupExistsError(group, having)
-        done = await have_each_go_on(
-            tables, lambda name, _: self._put(chosen[name], config), f"creating group {group!r}"
+        selected = await self._select_brokers(brokers, cluster)
+        await require_attribute_support(client, selected, wanted, "group")
+        tables = await query_each(selected, lambda name: group_configs(client, any_address(selected[name])))
+        if existing := [name for name, table in tables.values.items() if name_on_wire in table]:
+            raise GroupExistsError(group, existing)
+        created = await change_each_read(
+            tables, lambda name, _: self._put(selected[name], config), f"creating group {group!r}"
         )
-        return tuple(done)
+        return tuple(created)
 
     async def alter(
         self,
@@ -205,25 +232,29 @@ class Groups(Part):
         attributes: Mapping[str, str | None] | None = None,
         brokers: Iterable[str] | None = None,
     ) -> Mapping[str, GroupSettings]:
-        """Change a group's settings; return the new ones by broker. What is not given stays as it is.
+        """Change a group's settings. Arguments that are None keep their value.
 
         Args:
-            group: its name.
-            consume_enable: whether it may consume.
-            broadcast_enable: whether it may consume by broadcasting.
-            orderly: whether it consumes in order (5.x).
-            retries: failures until a message goes to the dead letters.
-            retry_queues: queues of its retry topic.
-            attributes: further settings (5.x), such as ``{"priority.factor": "50"}``. None as a value removes
-                one.
-            brokers: only on brokers of these names; None for all that have it.
+            group: the group's name.
+            consume_enable: whether the group may consume.
+            broadcast_enable: whether the group may consume by broadcasting.
+            orderly: whether the group consumes in order (5.x).
+            retries: redeliveries of a message until it becomes a dead letter.
+            retry_queues: number of queues of the group's retry topic.
+            attributes: further settings (5.x), such as ``{"priority.factor": "50"}``. The value None removes
+                an attribute.
+            brokers: the names of the brokers to change it on. None for all that have the group.
+
+        Returns:
+            The new settings by broker name.
 
         Raises:
-            ConfigurationError: a number is not allowed, or there is no such broker.
-            GroupNotFoundError: no such broker has the group.
+            ConfigurationError: a number is not allowed, or a broker does not exist.
+            GroupNotFoundError: none of the brokers has the group.
             UnsupportedByBrokerError: ``attributes`` were given and a broker is older than 5.0. Nothing was
                 changed.
-            SomeBrokersFailedError: not all of several brokers changed it; of a single one its own error.
+            SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
+                error is raised.
         """
         changes: dict[str, Any] = {
             "consume_enable": optional(check_flag, consume_enable, "consume_enable"),
@@ -232,81 +263,87 @@ class Groups(Part):
             "retry_max_times": optional(check_count, retries, "retries", lowest=-1),
             "retry_queue_nums": optional(check_count, retry_queues, "retry_queues", lowest=0),
         }
-        changed = {name: value for name, value in changes.items() if value is not None}
+        new_values = {name: value for name, value in changes.items() if value is not None}
         wanted = optional(check_changes, attributes, "attributes") or {}
 
         async def change(broker: BrokerData, old: SubscriptionGroupConfig) -> GroupSettings:
             applied = applicable(wanted, old.attributes)
-            new = msgspec.structs.replace(old, attributes=_changes_of(applied), **changed)
+            new = msgspec.structs.replace(old, attributes=encode_group_changes(applied), **new_values)
             await self._put(broker, new)
-            return GroupSettings.of(
-                msgspec.structs.replace(new, attributes=changed_by(applied, old.attributes))
-            )
+            return GroupSettings.of(msgspec.structs.replace(new, attributes=changed(applied, old.attributes)))
 
         check_group(group)
-        chosen = await self._chosen(brokers)
-        await self._check_knows_attributes(chosen, wanted, "group")
-        return await self._have_each_do(group, chosen, change, f"changing group {group!r}")
+        selected = await self._select_brokers(brokers)
+        await require_attribute_support(self._client, selected, wanted, "group")
+        return await self._change_existing(group, selected, change, f"changing group {group!r}")
 
     async def delete(self, group: str, *, dead_letters: bool = False) -> tuple[str, ...]:
         """Delete a group on all brokers that have it, with its offsets and its retry topic.
 
-        Members that are online have it created again, where brokers create groups. Java: ``deleteSubGroup``.
+        Brokers that create groups automatically create it again if members are online. Java:
+        ``deleteSubGroup``.
 
         Args:
-            group: its name.
-            dead_letters: whether its dead letters are deleted too.
+            group: the group's name.
+            dead_letters: whether to delete the group's dead letters too.
 
         Returns:
-            The names of the brokers that had it.
+            The names of the brokers that had the group.
 
         Raises:
-            ConfigurationError: the group is one of RocketMQ's own.
+            ConfigurationError: the group is an internal one of RocketMQ.
             GroupNotFoundError: no broker has the group.
-            SomeBrokersFailedError: not all of several brokers deleted it; of a single one its own error.
+            SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
+                error is raised.
         """
         check_group(group)
         check_flag(dead_letters, "dead_letters")
         if _is_system(group):
-            raise ConfigurationError(f"group {group!r} is one of RocketMQ's own")
+            raise ConfigurationError(f"group {group!r} is internal to RocketMQ and cannot be deleted")
         client = self._client
         header = DeleteSubscriptionGroupRequest(group=group, clean_offset=True, remove_offset=True)
-        done = await self._have_each_do(
+        deleted = await self._change_existing(
             group,
-            await self._chosen(),
-            lambda broker, _: call(client, master_of(broker), header),
+            await self._select_brokers(),
+            lambda broker, _: call_broker(client, master_address(broker), header),
             f"deleting group {group!r}",
         )
         await self._delete_topic(retry_topic(group))
         if dead_letters:
             await self._delete_topic(dead_letter_topic(group))
-        return tuple(done)
+        return tuple(deleted)
 
-    async def _have_each_do(
+    async def _change_existing(
         self,
         group: str,
-        chosen: Mapping[str, BrokerData],
-        do: Callable[[BrokerData, SubscriptionGroupConfig], Awaitable[Done]],
-        what: str,
-    ) -> Mapping[str, Done]:
-        """Have each of the chosen brokers that has a group do something; return what they answered."""
+        selected: Mapping[str, BrokerData],
+        change: Callable[[BrokerData, SubscriptionGroupConfig], Awaitable[Result]],
+        action: str,
+    ) -> Mapping[str, Result]:
+        """Run ``change`` for each selected broker that has the group, and return the results."""
         client = self._client
         name_on_wire = client.namespace.wrap_group(group)
-        tables = await ask_each(chosen, lambda name: configs_at(client, master_of(chosen[name])))
+        tables = await query_each(
+            selected, lambda name: group_configs(client, master_address(selected[name]))
+        )
         configs = {
             name: table[name_on_wire] for name, table in tables.values.items() if name_on_wire in table
         }
         if not configs and not tables.failures:
-            raise GroupNotFoundError(group, ", ".join(chosen), client.namespace.name)
-        return await have_each_go_on(
-            Answers(configs, tables.failures), lambda name, config: do(chosen[name], config), what
+            raise GroupNotFoundError(group, ", ".join(selected), client.namespace.name)
+        return await change_each_read(
+            PartialResults(configs, tables.failures),
+            lambda name, config: change(selected[name], config),
+            action,
         )
 
     async def _put(self, broker: BrokerData, config: SubscriptionGroupConfig) -> None:
-        await call(self._client, master_of(broker), PutSubscriptionGroupRequest(), config.encode())
+        await call_broker(
+            self._client, master_address(broker), PutSubscriptionGroupRequest(), config.encode()
+        )
 
     async def _delete_topic(self, topic: str) -> None:
-        """Delete one of a group's own topics, if it is there."""
+        """Delete a retry or dead-letter topic if it exists."""
         client = self._client
         try:
             route = await client.name_servers.route(topic)
@@ -314,20 +351,22 @@ class Groups(Part):
             return
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
         header = DeleteTopicInBrokerRequest(topic=topic)
-        what = f"deleting topic {topic!r}"
-        await have_each_do(brokers, lambda name: call(client, master_of(brokers[name]), header), what)
-        await tell_name_servers(client, DeleteTopicInNameServerRequest(topic=topic), what)
+        action = f"deleting topic {topic!r}"
+        await change_each(
+            brokers, lambda name: call_broker(client, master_address(brokers[name]), header), action
+        )
+        await call_all_name_servers(client, DeleteTopicInNameServerRequest(topic=topic), action)
 
 
 def _summary(
     client: Client,
     group: str,
     brokers: Iterable[str],
-    answers: Sequence[tuple[ConsumeStats, ConsumerConnection | None]],
+    states: Sequence[tuple[ConsumeStats, ConsumerConnection | None]],
 ) -> GroupSummary:
-    """Return what brokers have answered about a group."""
-    stats = [one for one, _ in answers]
-    online = [connections for _, connections in answers if connections]
+    """Return the summary of a group's states on several brokers."""
+    stats = [one for one, _ in states]
+    online = [connections for _, connections in states if connections]
     return GroupSummary(
         group=group,
         brokers=tuple(sorted(brokers)),
@@ -337,14 +376,6 @@ def _summary(
         consume_type=online[0].consume_type if online else None,
         message_model=online[0].message_model if online else None,
     )
-
-
-def _changes_of(attributes: Mapping[str, str | None]) -> dict[str, str]:
-    """Return changes of attributes as brokers read them: ``+name`` sets one, ``-name`` removes one."""
-    return {
-        f"-{name}" if value is None else f"+{name}": "" if value is None else value
-        for name, value in attributes.items()
-    }
 
 
 def _is_system(group: str) -> bool:

@@ -1,4 +1,4 @@
-"""What there is to know about single messages: what became of them, where they went, and who gave them up."""
+"""Values that describe messages: listings, the tracks of groups, the traces of clients."""
 
 from __future__ import annotations
 
@@ -7,39 +7,40 @@ from collections.abc import Mapping
 
 import attrs
 
-from rocketmq_py import properties as names
-from rocketmq_py.admin.asking import Listing
+from rocketmq_py.admin.fan_out import Listing
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
-from rocketmq_py.names import DEAD_LETTER_PREFIX
 
 
 class TrackType(enum.StrEnum):
-    """What a group did with a message. Java: ``TrackType``."""
+    """The state of a message in a group. Java: ``TrackType``."""
 
     CONSUMED = "CONSUMED"
+    """The group's offset is past the message."""
     CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"
-    """It is past the message, whose tag it does not subscribe."""
+    """The group's offset is past the message, but its subscription excludes the message."""
     PULL = "PULL"
-    """Its members pull by themselves: only they know."""
+    """The group consists of pull consumers. Brokers do not know what they consumed."""
     NOT_CONSUME_YET = "NOT_CONSUME_YET"
+    """The group's offset is not past the message yet."""
     NOT_ONLINE = "NOT_ONLINE"
-    """Nobody of it is there; ``MessageTrack.is_past`` says whether it had come so far."""
+    """The group has no members online. ``MessageTrack.is_past`` tells whether its offset is past."""
     CONSUME_BROADCASTING = "CONSUME_BROADCASTING"
-    """Each member keeps by itself how far it is."""
+    """The group broadcasts. Its members store their offsets locally."""
     UNKNOWN = "UNKNOWN"
+    """A broker did not answer."""
 
 
 @attrs.frozen(kw_only=True)
 class MessageTrack:
-    """What one group did with a message. Java: ``MessageTrack``.
+    """The state of a message in one group. Java: ``MessageTrack``.
 
     Attributes:
         group: the group.
-        track_type: what it did.
-        consumer_offset: where it goes on in the message's queue; None if it has never been there.
-        is_past: whether that is behind the message.
-        failure: why that is not known.
+        track_type: the state.
+        consumer_offset: the group's offset in the message's queue. None if it has none.
+        is_past: whether that offset is past the message.
+        failure: the error that made the state UNKNOWN.
     """
 
     group: str
@@ -51,10 +52,10 @@ class MessageTrack:
 
 @attrs.frozen(kw_only=True)
 class MessageListing(Listing[ReceivedMessage]):
-    """Messages that were looked for.
+    """The messages that a search found.
 
     Attributes:
-        messages: oldest first.
+        messages: the messages, oldest first.
         failures: the error of each broker that did not answer, by its name.
     """
 
@@ -68,11 +69,11 @@ class MessageListing(Listing[ReceivedMessage]):
 
 @attrs.frozen(kw_only=True)
 class TrackListing(Listing[MessageTrack]):
-    """What groups did with a message.
+    """The states of a message in all groups.
 
     Attributes:
-        tracks: sorted by group.
-        failures: the error of each broker that did not say which groups it has, by its name.
+        tracks: the states, sorted by group.
+        failures: the error of each broker that did not list its groups, by its name.
     """
 
     tracks: tuple[MessageTrack, ...]
@@ -84,29 +85,31 @@ class TrackListing(Listing[MessageTrack]):
 
 
 class TraceKind(enum.StrEnum):
-    """What a trace tells of."""
+    """The kinds of events in message traces. Java: ``TraceType``."""
 
     SENT = "SENT"
+    """A producer sent the message."""
     CONSUMED = "CONSUMED"
+    """A consumer's handler was called with the message."""
     TRANSACTION = "TRANSACTION"
-    """A transaction was committed or rolled back."""
+    """A producer committed or rolled back the message's transaction."""
 
 
 @attrs.frozen(kw_only=True)
 class TraceEvent:
-    """Something that a client did with a message, as it says itself. Java: ``TraceView``.
+    """An event in the life of a message, as its client traced it. Java: ``TraceView``.
 
     Attributes:
-        kind: what it did.
-        time_ms: when it began, epoch milliseconds on its clock; 0 if only the end is known.
+        kind: the kind of the event.
+        time_ms: start time, epoch milliseconds on the client's clock. 0 if only the end was traced.
         group: the producer or consumer group.
         client: the client's address, ``host:port``.
-        cost_ms: how long it took; None if it is not over, or unknown.
-        success: whether it went well; None if it is not over.
-        retries: how often the group had failed on the message before.
-        detail: how a consumer's call ended (SUCCESS, TIME_OUT, EXCEPTION, RETURN_NULL, FAILED), or what
-            became of a transaction (COMMIT_MESSAGE, ROLLBACK_MESSAGE, UNKNOW); None for others.
-        broker: the address of the broker that a message was sent to, ``host:port``; None for others.
+        cost_ms: duration, milliseconds. None if it has not ended or is unknown.
+        success: whether it succeeded. None if it has not ended.
+        retries: number of earlier deliveries to the group that failed.
+        detail: the outcome of a handler's call (SUCCESS, TIME_OUT, EXCEPTION, RETURN_NULL, FAILED) or of a
+            transaction (COMMIT_MESSAGE, ROLLBACK_MESSAGE, UNKNOW). None for other events.
+        broker: the address of the broker that the message was sent to, ``host:port``. None for other events.
     """
 
     kind: TraceKind
@@ -122,11 +125,11 @@ class TraceEvent:
 
 @attrs.frozen(kw_only=True)
 class TraceListing(Listing[TraceEvent]):
-    """What clients did with a message.
+    """The traced events of a message.
 
     Attributes:
-        events: by time.
-        failures: the error of each broker that did not tell its traces, by its name.
+        events: the events, sorted by time.
+        failures: the error of each broker that did not return its traces, by its name.
     """
 
     events: tuple[TraceEvent, ...]
@@ -139,12 +142,12 @@ class TraceListing(Listing[TraceEvent]):
 
 @attrs.frozen(kw_only=True)
 class DirectConsumeResult:
-    """What came of a message that a member was told to consume. Java: ``ConsumeMessageDirectlyResult``.
+    """The result of :meth:`Messages.consume_directly`. Java: ``ConsumeMessageDirectlyResult``.
 
     Attributes:
         result: CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION or CR_RETURN_NULL.
-        remark: the failure, as text; None if there was none.
-        spent_ms: how long it took.
+        remark: the error of the handler as text. None if it succeeded.
+        spent_ms: duration of the handler's call, milliseconds.
         orderly: whether the member consumes in order.
     """
 
@@ -157,50 +160,3 @@ class DirectConsumeResult:
     def success(self) -> bool:
         """Whether the member consumed the message."""
         return self.result in ("CR_SUCCESS", "CR_COMMIT")
-
-
-@attrs.frozen
-class DeadLetter:
-    """A message that a group has given up.
-
-    Attributes:
-        message: as it is among the dead letters: with ``message_id`` as its sender gave it.
-    """
-
-    message: ReceivedMessage
-
-    @property
-    def group(self) -> str:
-        """The group that has given it up."""
-        return self.message.topic.removeprefix(DEAD_LETTER_PREFIX)
-
-    @property
-    def origin_topic(self) -> str | None:
-        """The topic that it was sent to; None if it does not say so."""
-        properties = self.message.properties
-        return properties.get(names.DEAD_LETTER_ORIGIN_TOPIC) or properties.get(names.RETRY_TOPIC)
-
-    @property
-    def origin_message_id(self) -> str | None:
-        """The broker's id of the message that the group failed on first; None if it does not say so."""
-        properties = self.message.properties
-        return properties.get(names.ORIGIN_MESSAGE_ID) or properties.get(names.DEAD_LETTER_ORIGIN_MESSAGE_ID)
-
-
-@attrs.frozen(kw_only=True)
-class DeadLetters(Listing[DeadLetter]):
-    """Dead letters of a group.
-
-    Attributes:
-        letters: the newest, oldest first.
-        total: how many there are on the brokers that answered, listed or not.
-        failures: the error of each broker that did not answer, by its name.
-    """
-
-    letters: tuple[DeadLetter, ...]
-    total: int
-    failures: Mapping[str, RocketMQError]
-
-    @property
-    def _items(self) -> tuple[DeadLetter, ...]:
-        return self.letters

@@ -1,24 +1,25 @@
-"""Single messages: finding them, what groups did with them, and having a member consume one."""
+"""Messages: search, tracks, traces and direct consumption."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
-from rocketmq_py.admin.asking import ask_each
-from rocketmq_py.admin.calling import call
-from rocketmq_py.admin.group_state import connections_at, stats_at
+from rocketmq_py.address import normal_address
+from rocketmq_py.admin.fan_out import query_each
+from rocketmq_py.admin.group_state import consume_stats, group_connections
 from rocketmq_py.admin.message_values import (
     DirectConsumeResult,
     MessageListing,
     MessageTrack,
+    TraceEvent,
+    TraceKind,
     TraceListing,
     TrackListing,
     TrackType,
 )
-from rocketmq_py.admin.part import Part, any_of, master_of
-from rocketmq_py.admin.traces import events_of
+from rocketmq_py.admin.operations import Operations, any_address, call_broker, master_address
 from rocketmq_py.arguments import check_instance, check_integer, check_not_blank, optional
 from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS, find_by_unique_id, look_up_key, view
 from rocketmq_py.consumer.read.range import Bounds, QueueRange
@@ -34,34 +35,43 @@ from rocketmq_py.protocol.bodies import (
 from rocketmq_py.protocol.headers import ConsumeMessageDirectlyRequest, QueryTopicConsumeByWhoRequest
 from rocketmq_py.protocol.message_id import OffsetMessageId
 from rocketmq_py.protocol.subscription import make_subscription, matches
+from rocketmq_py.protocol.trace import (
+    ConsumeEndTrace,
+    ConsumeStartTrace,
+    EndTransactionTrace,
+    PublishTrace,
+    decode_records,
+)
 
 MAX_FOUND = 32
-MOST_TRACES = 64
-"""Messages of the trace topic that are looked at; brokers give no more."""
+"""Default of ``max`` in :meth:`Messages.find`."""
+MAX_TRACES = 64
+"""Messages of the trace topic that are read. Brokers return no more."""
 
 
-class Messages(Part):
-    """``admin.messages``.
+class Messages(Operations):
+    """``admin.messages``: finds messages, and shows their tracks and traces.
 
-    All methods raise NameServerError if no name server answers, and BrokerError, ConnectError and others as a
-    request does. A cancellation changes nothing.
+    All methods raise NameServerError if no name server answers, and BrokerError, ConnectError and others as
+    any request does. A cancellation has no effect on the cluster.
     """
 
     async def get(self, message_id: str, *, topic: str | None = None) -> ReceivedMessage | None:
         """Return a message by either of its ids, or None. Java: ``queryMsgById``, ``queryMsgByUniqueKey``.
 
         Args:
-            message_id: the id that a broker gave it, or with a ``topic`` the one of its sender. If several
-                have the latter, which happens when a send was tried again, it is the first.
-            topic: the topic.
+            message_id: the id that the broker gave (``offset_message_id``) or, with a ``topic``, the id that
+                the sender gave (``message_id``). A retried send can store several messages with the same
+                sender's id. The first one is returned.
+            topic: the message's topic.
 
         Raises:
-            ConfigurationError: without a topic: it is not an id that a broker of this cluster gave.
-            TopicNotFoundError: there is no such topic.
+            ConfigurationError: there is no ``topic``, and no broker of this cluster gave the id.
+            TopicNotFoundError: the topic does not exist.
         """
         check_not_blank(message_id, "message_id")
         optional(check_topic, topic, "topic")
-        if topic is None or await self._is_of_a_broker(message_id):
+        if topic is None or await self._is_offset_message_id(message_id):
             return await view(self._client, message_id, topic)
         return await find_by_unique_id(self._client, topic, message_id)
 
@@ -70,7 +80,7 @@ class Messages(Part):
         topic: str,
         key: str,
         *,
-        max: int = MAX_FOUND,  # noqa: A002  # what it is called in Java's tools
+        max: int = MAX_FOUND,  # noqa: A002  # its name in Java's tools
         begin_ms: int = 0,
         end_ms: int = END_OF_TIME_MS,
     ) -> MessageListing:
@@ -79,13 +89,13 @@ class Messages(Part):
         Args:
             topic: the topic.
             key: one of the message's keys.
-            max: how many at the most; a broker gives 64 at the most, unless it is set up otherwise.
-            begin_ms: the first store time, epoch milliseconds.
-            end_ms: the last store time.
+            max: the maximum number of messages. Each broker returns at most 64, unless configured otherwise.
+            begin_ms: only messages stored at this time or later, epoch milliseconds.
+            end_ms: only messages stored at this time or earlier, epoch milliseconds.
 
         Raises:
-            ConfigurationError: ``max`` is not above 0.
-            TopicNotFoundError: there is no such topic.
+            ConfigurationError: ``max`` is below 1.
+            TopicNotFoundError: the topic does not exist.
         """
         found = await look_up_key(
             self._client,
@@ -101,7 +111,8 @@ class Messages(Part):
         """Return the message at an offset of a queue, or None. Java: ``queryMsgByOffset``.
 
         Raises:
-            TopicNotFoundError: there is no such topic. NoQueueError: it has no such broker.
+            TopicNotFoundError: the topic does not exist.
+            NoQueueError: the topic is not on the queue's broker.
         """
         check_instance(queue, "queue", MessageQueue)
         offset = check_integer(offset, "offset", lowest=0)
@@ -112,33 +123,39 @@ class Messages(Part):
         return None
 
     async def tracks(self, message: ReceivedMessage) -> TrackListing:
-        """Return what each group that consumes the message's topic did with it.
+        """Return the state of a message in each group that consumes its topic.
 
-        Of groups that pop, Java says UNKNOWN; here their offsets tell. Java: ``messageTrackDetail``.
+        Java: ``messageTrackDetail``, which returns UNKNOWN for groups that pop. This method uses their
+        offsets.
 
         Raises:
-            TopicNotFoundError: there is no such topic any more.
+            TopicNotFoundError: the topic no longer exists.
         """
         check_instance(message, "message", ReceivedMessage)
         client = self._client
-        brokers = await self._chosen()
+        brokers = await self._select_brokers()
         topic = message.topic
         route = await client.name_servers.route(topic)
-        having = [one.broker_name for one in route.broker_datas if one.broker_name in brokers]
+        topic_brokers = [one.broker_name for one in route.broker_datas if one.broker_name in brokers]
         header = QueryTopicConsumeByWhoRequest(topic=topic)
 
-        async def ask(name: str) -> Sequence[str]:
-            answer = await call(client, any_of(brokers[name]), header)
+        async def query_groups(name: str) -> Sequence[str]:
+            answer = await call_broker(client, any_address(brokers[name]), header)
             return [
                 client.namespace.unwrap_group(group) for group in GroupList.decode(answer.body).group_list
             ]
 
-        groups = await ask_each(having, ask)
+        async def query_online(group_and_name: tuple[str, str]) -> ConsumerConnection | None:
+            group, name = group_and_name
+            return await group_connections(client, any_address(brokers[name]), group)
+
+        groups = await query_each(topic_brokers, query_groups)
         names = sorted({group for some in groups.values.values() for group in some})
-        offsets = await ask_each(names, lambda group: self._offset(group, message, brokers))
-        # Flat, so that they all share one bound.
-        places = [(group, name) for group in offsets.values for name in brokers]
-        online = await ask_each(places, lambda at: connections_at(client, any_of(brokers[at[1]]), at[0]))
+        offsets = await query_each(names, lambda group: self._offset(group, message, brokers))
+        # One call for all groups and brokers, so that one limit of concurrency applies.
+        online = await query_each(
+            [(group, name) for group in offsets.values for name in brokers], query_online
+        )
         tracks = [
             MessageTrack(group=group, track_type=TrackType.UNKNOWN, failure=offsets.failures[group])
             if group in offsets.failures
@@ -154,34 +171,36 @@ class Messages(Part):
         return TrackListing(tracks=tuple(tracks), failures=groups.failures)
 
     async def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> TraceListing:
-        """Return what clients that trace did with a message. Java: ``queryMsgTraceById``.
+        """Return the events of a message that clients traced. Java: ``queryMsgTraceById``.
 
         Args:
-            message_id: the id that its sender gave it.
-            topic: where clients send their traces.
+            message_id: the id that the sender gave (``message_id``).
+            topic: the topic that clients send their traces to.
 
         Raises:
-            TopicNotFoundError: there is no such trace topic: brokers have one with traceTopicEnable.
+            TopicNotFoundError: the trace topic does not exist. Brokers create it with traceTopicEnable.
         """
         check_not_blank(message_id, "message_id")
         found = await look_up_key(
-            self._client, check_topic(topic), message_id, count=MOST_TRACES, begin_ms=0, end_ms=END_OF_TIME_MS
+            self._client, check_topic(topic), message_id, count=MAX_TRACES, begin_ms=0, end_ms=END_OF_TIME_MS
         )
-        return TraceListing(events=events_of(message_id, found.messages), failures=found.failures)
+        return TraceListing(events=_trace_events(message_id, found.messages), failures=found.failures)
 
     async def consume_directly(
         self, message: ReceivedMessage, group: str, client_id: str
     ) -> DirectConsumeResult:
-        """Have a member of a group consume a message now; offsets stay. Java: ``consumeMessageDirectly``.
+        """Call the handler of a group's member with a message. Java: ``consumeMessageDirectly``.
+
+        The group's offsets do not change.
 
         Args:
-            message: a message as it was found.
+            message: the message, as returned by another method.
             group: the group.
-            client_id: the member.
+            client_id: the member's client id.
 
         Raises:
-            BrokerError: the member is not online, or does not answer in time.
-            ConfigurationError: there is no such broker any more.
+            BrokerError: the member is not online, or did not answer in time.
+            ConfigurationError: the message's broker no longer exists.
         """
         header = ConsumeMessageDirectlyRequest(
             consumer_group=check_group(group),
@@ -189,8 +208,8 @@ class Messages(Part):
             msg_id=check_instance(message, "message", ReceivedMessage).offset_message_id,
             topic=message.topic,
         )
-        brokers = await self._chosen([message.broker_name])
-        answer = await call(self._client, master_of(brokers[message.broker_name]), header)
+        brokers = await self._select_brokers([message.broker_name])
+        answer = await call_broker(self._client, master_address(brokers[message.broker_name]), header)
         result = ConsumeMessageDirectlyResult.decode(answer.body)
         return DirectConsumeResult(
             result=result.consume_result,
@@ -199,21 +218,21 @@ class Messages(Part):
             orderly=result.order,
         )
 
-    async def _is_of_a_broker(self, message_id: str) -> bool:
-        """Return whether a broker made an id. An id that a client made does not hold a broker's address."""
+    async def _is_offset_message_id(self, message_id: str) -> bool:
+        """Return whether a broker of this cluster gave an id. Such an id contains the broker's address."""
         try:
             parsed = OffsetMessageId.parse(message_id)
         except ConfigurationError:
             return False
-        brokers = (await self._chosen()).values()
+        brokers = (await self._select_brokers()).values()
         return any(parsed.is_of(address) for one in brokers for address in one.broker_addrs.values())
 
     async def _offset(
         self, group: str, message: ReceivedMessage, brokers: Mapping[str, BrokerData]
     ) -> int | None:
-        """Return where a group goes on in the message's queue; None if it has never been there."""
+        """Return the group's offset in the message's queue, None if it has none."""
         client = self._client
-        stats = await stats_at(client, any_of(brokers[message.broker_name]), group, message.topic)
+        stats = await consume_stats(client, any_address(brokers[message.broker_name]), group, message.topic)
         queue = attrs.evolve(message.queue, topic=client.namespace.wrap_topic(message.topic))
         progress = stats.offset_table.get(queue)
         return None if progress is None else progress.consumer_offset
@@ -226,7 +245,7 @@ class Messages(Part):
         online: Sequence[ConsumerConnection],
         failures: Sequence[RocketMQError],
     ) -> MessageTrack:
-        """Return what a group did, by where it goes on and what brokers know of its members."""
+        """Return the state in a group, from the group's offset and its members on each broker."""
         is_past = offset is not None and offset > message.queue_offset
         failure: RocketMQError | None = None
         if online:
@@ -253,3 +272,56 @@ class Messages(Part):
         if subscription is not None and not matches(subscription, message.encoded_properties):
             return TrackType.CONSUMED_BUT_FILTERED
         return TrackType.CONSUMED
+
+
+def _trace_events(message_id: str, traces: Iterable[ReceivedMessage]) -> tuple[TraceEvent, ...]:
+    """Return the events of one message in messages of a trace topic, sorted by time."""
+    events: list[TraceEvent] = []
+    starts: dict[str, ConsumeStartTrace] = {}
+    ends: dict[str, ConsumeEndTrace] = {}
+    clients: dict[str, str] = {}
+    for trace in traces:
+        client = trace.born_host
+        for record in decode_records(trace.body):
+            if record.message_id != message_id:
+                continue
+            match record:
+                case PublishTrace() | EndTransactionTrace():
+                    events.append(_producer_event(record, client))
+                case ConsumeStartTrace():
+                    starts[record.request_id] = record
+                    clients[record.request_id] = client
+                case ConsumeEndTrace():
+                    ends[record.request_id] = record
+                    clients.setdefault(record.request_id, client)
+    events += [
+        _consumer_event(starts.get(request_id), ends.get(request_id), client)
+        for request_id, client in clients.items()
+    ]
+    return tuple(sorted(events, key=lambda event: event.time_ms))
+
+
+def _producer_event(record: PublishTrace | EndTransactionTrace, client: str) -> TraceEvent:
+    event = TraceEvent(
+        kind=TraceKind.SENT,
+        time_ms=record.timestamp_ms,
+        group=record.group,
+        client=client,
+        broker=normal_address(record.store_host) or None,
+    )
+    if isinstance(record, PublishTrace):
+        return attrs.evolve(event, cost_ms=record.cost_ms, success=record.success)
+    return attrs.evolve(event, kind=TraceKind.TRANSACTION, success=True, detail=record.state)
+
+
+def _consumer_event(start: ConsumeStartTrace | None, end: ConsumeEndTrace | None, client: str) -> TraceEvent:
+    event = TraceEvent(
+        kind=TraceKind.CONSUMED,
+        time_ms=start.timestamp_ms if start else end.timestamp_ms if end else 0,
+        group=(start.group if start else "") or (end.group if end else ""),
+        client=client,
+        retries=start.retries if start else 0,
+    )
+    if end is None:
+        return event
+    return attrs.evolve(event, cost_ms=end.cost_ms, success=end.success, detail=end.returned.name)

@@ -1,4 +1,4 @@
-"""Where groups go on: set to another place, or to another group's."""
+"""Consumer offsets of groups: reset, skip and clone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from collections.abc import Mapping
 
 import attrs
 
-from rocketmq_py.admin.asking import Answers, ask_each, complete, have_each_go_on
-from rocketmq_py.admin.calling import FIRST_5, call, version_at
-from rocketmq_py.admin.group_state import connections_at, stats_at
-from rocketmq_py.admin.part import Part, any_of, master_of
+from rocketmq_py.admin.fan_out import PartialResults, change_each_read, query_each, require_all
+from rocketmq_py.admin.group_state import consume_stats, group_connections
+from rocketmq_py.admin.operations import (
+    VERSION_5_0,
+    Operations,
+    any_address,
+    broker_version,
+    call_broker,
+    master_address,
+)
 from rocketmq_py.arguments import check_flag, check_instance, check_integer, optional
 from rocketmq_py.codes import ResponseCode, version_name
 from rocketmq_py.consumer.read.offset_queries import check_offsets
@@ -34,7 +40,7 @@ from rocketmq_py.protocol.headers import (
 )
 
 LATEST_MS = -1
-"""The time that stands for a queue's end in INVOKE_BROKER_TO_RESET_OFFSET."""
+"""The timestamp that means a queue's end in INVOKE_BROKER_TO_RESET_OFFSET."""
 
 
 class _Kind(enum.Enum):
@@ -48,9 +54,9 @@ class _Kind(enum.Enum):
 
 @attrs.frozen
 class ResetTo:
-    """Where a group goes on; made by the methods below.
+    """The target of an offset reset. Create it with one of the class methods.
 
-    Of an offset that a queue does not have the nearest is taken.
+    An offset outside of a queue's range becomes the nearest one in it.
     """
 
     _kind: _Kind
@@ -60,37 +66,37 @@ class ResetTo:
 
     @classmethod
     def earliest(cls) -> ResetTo:
-        """At the oldest message of each queue."""
+        """The oldest message of each queue."""
         return cls(_Kind.EARLIEST)
 
     @classmethod
     def latest(cls) -> ResetTo:
-        """Behind the newest message of each queue: what has piled up is skipped."""
+        """The end of each queue. The backlog is skipped."""
         return cls(_Kind.LATEST)
 
     @classmethod
     def at(cls, timestamp_ms: int) -> ResetTo:
-        """At the first message stored at a time or later, epoch milliseconds. 4.x may take the one before."""
+        """The first message stored at a time or later, epoch milliseconds. 4.x may use the message before."""
         return cls(_Kind.TIME, check_integer(timestamp_ms, "timestamp_ms", lowest=0))
 
     @classmethod
     def offset(cls, offset: int) -> ResetTo:
-        """At this offset of each queue."""
+        """The same offset in each queue."""
         return cls(_Kind.OFFSET, check_integer(offset, "offset", lowest=0))
 
     @classmethod
     def as_group(cls, group: str) -> ResetTo:
-        """Where another group is; queues where that has never been are left alone."""
+        """The offsets of another group. Queues where it has none do not change."""
         return cls(_Kind.GROUP, group=check_group(group))
 
     @classmethod
     def queues(cls, offsets: Mapping[MessageQueue, int]) -> ResetTo:
-        """At these offsets; queues that are not named are left alone."""
+        """An offset for each queue. Other queues do not change."""
         return cls(_Kind.QUEUES, queues=check_offsets(offsets))
 
     @classmethod
     def of(cls, to: ResetTo | str) -> ResetTo:
-        """Return the place that ``"earliest"`` or ``"latest"`` names; a ResetTo as it is."""
+        """Return the target for ``"earliest"`` or ``"latest"``. A ResetTo is returned unchanged."""
         if to in (_Kind.EARLIEST.value, _Kind.LATEST.value):
             return cls(_Kind(to))
         if isinstance(to, str):
@@ -99,20 +105,20 @@ class ResetTo:
 
     @property
     def timestamp_ms(self) -> int | None:
-        """The time that says the same to a broker; None if none does."""
+        """The equivalent timestamp in a request. None if there is none."""
         return {_Kind.EARLIEST: 0, _Kind.LATEST: LATEST_MS, _Kind.TIME: self._number}.get(self._kind)
 
 
 @attrs.frozen(kw_only=True)
 class OffsetReset:
-    """What a reset does to a queue.
+    """The effect of a reset on one queue.
 
     Attributes:
-        queue: which.
-        before: where the group went on; None if it had never been there.
-        after: where it goes on now.
-        min_offset: the queue's oldest message.
-        max_offset: the offset that its next message will get.
+        queue: the queue.
+        before: the group's previous offset. None if it had none.
+        after: the group's new offset.
+        min_offset: the offset of the queue's oldest message.
+        max_offset: the offset of the queue's next message.
     """
 
     queue: MessageQueue
@@ -122,37 +128,39 @@ class OffsetReset:
     max_offset: int
 
 
-class Offsets(Part):
+class Offsets(Operations):
     """``admin.offsets``.
 
-    All methods raise NameServerError if no name server answers. A cancellation leaves what is done by then.
+    All methods raise NameServerError if no name server answers. A cancellation does not undo the changes that
+    brokers have made by then.
     """
 
     async def reset(
         self, group: str, topic: str | None, to: ResetTo | str, *, dry_run: bool = False
     ) -> tuple[OffsetReset, ...]:
-        """Have a group go on elsewhere in a topic, or in all that it consumes.
+        """Reset a group's offsets in one topic, or in all topics that it consumes.
 
         Java: ``resetOffsetByTimestamp``, ``resetOffsetByQueueId``.
 
-        Brokers of 5.x move it while its members run; those of 4.x tell the members, who can be told earliest,
-        latest and a time only.
+        Brokers of 5.x reset any offset while members run. Brokers of 4.x pass the reset on to running
+        members, which only supports earliest, latest and a time.
 
         Args:
             group: the group.
-            topic: the topic; None for all that it has offsets of.
-            to: a ResetTo, or ``"earliest"`` or ``"latest"``.
-            dry_run: only say what would be done.
+            topic: the topic. None for all topics that the group has offsets in.
+            to: a ResetTo, ``"earliest"`` or ``"latest"``.
+            dry_run: whether to only return the changes without making them.
 
         Returns:
-            What is done to each queue, sorted by topic, broker and id.
+            The change of each queue, sorted by topic, broker and id.
 
         Raises:
-            TopicNotFoundError: there is no such topic.
-            GroupNotFoundError: a broker of 5.x does not know the group; it must be created first. Or the
-                group consumes nothing, where no topic is given.
-            UnsupportedByBrokerError: a broker of 4.x cannot do this while members run.
-            SomeBrokersFailedError: not all of several brokers did it; of a single one its own error.
+            TopicNotFoundError: the topic does not exist.
+            GroupNotFoundError: a broker of 5.x does not know the group: create it first. Or ``topic`` is None
+                and the group has no offsets.
+            UnsupportedByBrokerError: a broker of 4.x does not support this reset while members run.
+            SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
+                error is raised.
         """
         return await self._reset_all(group, group, topic, ResetTo.of(to), dry_run=dry_run)
 
@@ -160,118 +168,127 @@ class Offsets(Part):
         route = await self._client.name_servers.route(topic)
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
         names = sorted(brokers)
-        moves = await ask_each(names, lambda name: self._moves(group, topic, to, brokers[name]))
+        planned = await query_each(names, lambda name: self._plan(group, topic, to, brokers[name]))
         if dry_run:
-            done = complete(moves, f"looking where group {group!r} is in topic {topic!r}")
+            resets = require_all(planned, f"reading the offsets of group {group!r} in topic {topic!r}")
         else:
-            done = await have_each_go_on(
-                moves,
-                lambda name, some: self._apply(group, topic, to, brokers[name], some),
+            resets = await change_each_read(
+                planned,
+                lambda name, plan: self._apply(group, topic, to, brokers[name], plan),
                 f"resetting group {group!r} on topic {topic!r}",
             )
-        return tuple(move for some in done.values() for move in some)
+        return tuple(reset for of_broker in resets.values() for reset in of_broker)
 
     async def skip(
         self, group: str, topic: str | None = None, *, dry_run: bool = False
     ) -> tuple[OffsetReset, ...]:
-        """Have a group skip what has piled up, in a topic or in all that it consumes.
+        """Skip a group's backlog in one topic, or in all topics that it consumes.
 
-        Java: ``skipAccumulatedMessage``. Arguments and errors are those of :meth:`reset`, and
-        GroupNotFoundError if it consumes nothing.
+        Java: ``skipAccumulatedMessage``. Arguments, result and errors are those of :meth:`reset`.
         """
         return await self._reset_all(group, group, topic, ResetTo.latest(), dry_run=dry_run)
 
     async def clone(
         self, source: str, target: str, topic: str | None = None, *, dry_run: bool = False
     ) -> tuple[OffsetReset, ...]:
-        """Have a group go on where another one is, in a topic or in all that the other consumes.
+        """Set a group's offsets to those of another group, in one topic or in all that the other consumes.
 
-        Java: ``cloneGroupOffset``. Errors are those of :meth:`reset`, and GroupNotFoundError if the source
-        consumes nothing.
+        Java: ``cloneGroupOffset``. Result and errors are those of :meth:`reset`.
+
+        Args:
+            source: the group whose offsets are read.
+            target: the group whose offsets are set.
+            topic: the topic. None for all topics that the source has offsets in.
+            dry_run: whether to only return the changes without making them.
         """
         check_group(source, "source")
         check_group(target, "target")
         return await self._reset_all(target, source, topic, ResetTo.as_group(source), dry_run=dry_run)
 
     async def topics(self, group: str) -> tuple[str, ...]:
-        """Return the topics that a group has offsets of, without its own retry topic.
+        """Return the topics that a group has offsets in, without its retry topic.
 
-        Raises GroupNotFoundError if there are none.
+        Raises:
+            GroupNotFoundError: there are none.
+            SomeBrokersFailedError: some of several brokers did not answer. With a single one its own error is
+                raised.
         """
-        answers = await self._topics(check_group(group))
-        complete(answers, f"looking for the topics of group {group!r}")
-        return self._known(group, answers)
+        results = await self._query_topics(check_group(group))
+        require_all(results, f"looking for the topics of group {group!r}")
+        return self._merged_topics(group, results)
 
-    async def _topics(self, group: str) -> Answers[str, frozenset[str]]:
+    async def _query_topics(self, group: str) -> PartialResults[str, frozenset[str]]:
         client = self._client
-        brokers = await self._chosen()
+        brokers = await self._select_brokers()
 
-        async def ask(name: str) -> frozenset[str]:
-            table = (await stats_at(client, any_of(brokers[name]), group)).offset_table
+        async def query(name: str) -> frozenset[str]:
+            table = (await consume_stats(client, any_address(brokers[name]), group)).offset_table
             names = {queue.topic for queue in table if not queue.topic.startswith(RETRY_PREFIX)}
             return frozenset(map(client.namespace.unwrap_topic, names))
 
-        return await ask_each(brokers, ask)
+        return await query_each(brokers, query)
 
-    def _known(self, group: str, answers: Answers[str, frozenset[str]]) -> tuple[str, ...]:
+    def _merged_topics(self, group: str, results: PartialResults[str, frozenset[str]]) -> tuple[str, ...]:
         client = self._client
-        found = sorted(frozenset().union(*answers.values.values()))
+        found = sorted(frozenset().union(*results.values.values()))
         if not found:
             raise GroupNotFoundError(group, client.name_servers.addresses, client.namespace.name)
         return tuple(found)
 
     async def _reset_all(
-        self, group: str, of: str, topic: str | None, to: ResetTo, *, dry_run: bool
+        self, group: str, source: str, topic: str | None, to: ResetTo, *, dry_run: bool
     ) -> tuple[OffsetReset, ...]:
-        """Reset a group in one topic, or in all topics of a group, as far as brokers answer."""
+        """Reset a group in one topic, or in all topics that ``source`` has offsets in.
+
+        A broker that fails for one topic does not keep the others from being reset.
+        """
         check_group(group)
         optional(check_topic, topic, "topic")
         check_flag(dry_run, "dry_run")
         if topic is not None:
             return await self._reset(group, topic, to, dry_run=dry_run)
-        answers = await self._topics(of)
-        if not answers.values:
-            complete(answers, f"looking for the topics of group {of!r}")
-        moves: dict[str, list[OffsetReset]] = {name: [] for name in answers.values}
-        failures = dict(answers.failures)
-        for name in self._known(of, answers):
+        results = await self._query_topics(source)
+        if not results.values:
+            require_all(results, f"looking for the topics of group {source!r}")
+        resets: dict[str, list[OffsetReset]] = {name: [] for name in results.values}
+        failures = dict(results.failures)
+        for name in self._merged_topics(source, results):
             try:
-                done = await self._reset(group, name, to, dry_run=dry_run)
+                of_topic = await self._reset(group, name, to, dry_run=dry_run)
             except SomeBrokersFailedError as error:
-                done = tuple(move for some in error.answers.values() for move in some)
+                of_topic = tuple(reset for of_broker in error.answers.values() for reset in of_broker)
                 failures.update(error.failures)
-            for move in done:
-                moves[move.queue.broker_name].append(move)
+            for reset in of_topic:
+                resets[reset.queue.broker_name].append(reset)
         if failures:
-            did = {name: tuple(some) for name, some in moves.items() if name not in failures}
-            raise SomeBrokersFailedError(f"resetting group {group!r}", did, failures)
-        return tuple(move for some in moves.values() for move in some)
+            succeeded = {name: tuple(some) for name, some in resets.items() if name not in failures}
+            raise SomeBrokersFailedError(f"resetting group {group!r}", succeeded, failures)
+        return tuple(reset for of_broker in resets.values() for reset in of_broker)
 
-    async def _moves(
-        self, group: str, topic: str, to: ResetTo, broker: BrokerData
-    ) -> tuple[OffsetReset, ...]:
-        """Return what is to be done on one broker."""
+    async def _plan(self, group: str, topic: str, to: ResetTo, broker: BrokerData) -> tuple[OffsetReset, ...]:
+        """Return the resets to make on one broker."""
         client = self._client
-        answer = await call(client, any_of(broker), GetTopicStatsInfoRequest(topic=topic))
-        moves = []
+        answer = await call_broker(client, any_address(broker), GetTopicStatsInfoRequest(topic=topic))
+        resets = []
         table = TopicStats.decode(answer.body).offset_table
         for wire_queue in sorted(table, key=lambda queue: queue.queue_id):
             queue, bounds = attrs.evolve(wire_queue, topic=topic), table[wire_queue]
-            wanted = await self._wanted(to, queue, bounds, broker)
-            if wanted is not None:
-                move = OffsetReset(
+            target = await self._target_offset(to, queue, bounds, broker)
+            if target is not None:
+                reset = OffsetReset(
                     queue=queue,
                     before=await self._committed(group, queue, broker),
-                    after=min(max(wanted, bounds.min_offset), bounds.max_offset),
+                    after=min(max(target, bounds.min_offset), bounds.max_offset),
                     min_offset=bounds.min_offset,
                     max_offset=bounds.max_offset,
                 )
-                moves.append(move)
-        return tuple(moves)
+                resets.append(reset)
+        return tuple(resets)
 
-    async def _wanted(
+    async def _target_offset(
         self, to: ResetTo, queue: MessageQueue, bounds: TopicOffset, broker: BrokerData
     ) -> int | None:
+        """Return a queue's target offset, None if the queue does not change."""
         match to._kind:
             case _Kind.EARLIEST:
                 return bounds.min_offset
@@ -279,7 +296,7 @@ class Offsets(Part):
                 return bounds.max_offset
             case _Kind.TIME:
                 header = SearchOffsetRequest(topic=queue.topic, queue_id=queue.queue_id, timestamp=to._number)
-                answer = await call(self._client, any_of(broker), header)
+                answer = await call_broker(self._client, any_address(broker), header)
                 return OffsetAnswer.from_fields(answer.fields).offset
             case _Kind.OFFSET:
                 return to._number
@@ -293,7 +310,7 @@ class Offsets(Part):
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
         )
         try:
-            answer = await call(self._client, any_of(broker), header)
+            answer = await call_broker(self._client, any_address(broker), header)
         except BrokerError as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
@@ -301,53 +318,56 @@ class Offsets(Part):
         return OffsetAnswer.from_fields(answer.fields).offset
 
     async def _apply(
-        self, group: str, topic: str, to: ResetTo, broker: BrokerData, moves: tuple[OffsetReset, ...]
+        self, group: str, topic: str, to: ResetTo, broker: BrokerData, plan: tuple[OffsetReset, ...]
     ) -> tuple[OffsetReset, ...]:
-        if not moves:
-            return moves
-        client, address = self._client, master_of(broker)
-        version = await version_at(client, address)
-        if version >= FIRST_5:
-            await self._have_broker_move(group, topic, address, moves)
-        elif await connections_at(client, address, group) is None:
-            await self._commit(group, topic, address, moves)
+        """Make the planned resets on one broker."""
+        if not plan:
+            return plan
+        client, address = self._client, master_address(broker)
+        version = await broker_version(client, address)
+        if version >= VERSION_5_0:
+            await self._reset_queues(group, topic, address, plan)
+        elif await group_connections(client, address, group) is None:
+            await self._commit(group, topic, address, plan)
         elif to.timestamp_ms is not None:
             header = InvokeBrokerToResetOffsetRequest(
                 group=group, topic=topic, timestamp=to.timestamp_ms, is_force=True
             )
-            await call(client, address, header)
+            await call_broker(client, address, header)
         else:
             raise UnsupportedByBrokerError(
-                f"{address} is of version {version_name(version)}, and can move group {group!r} to given "
-                "offsets only while no member runs; stop them, or reset to earliest, latest or a time"
+                f"{address} (version {version_name(version)}) does not support resetting group {group!r} to "
+                "given offsets while members run; stop them, or reset to earliest, latest or a time"
             )
-        return moves
+        return plan
 
-    async def _have_broker_move(
-        self, group: str, topic: str, address: str, moves: tuple[OffsetReset, ...]
+    async def _reset_queues(
+        self, group: str, topic: str, address: str, plan: tuple[OffsetReset, ...]
     ) -> None:
-        for move in moves:
+        """Reset each queue on a broker of 5.x."""
+        for reset in plan:
             header = InvokeBrokerToResetOffsetRequest(
                 group=group,
                 topic=topic,
                 timestamp=LATEST_MS,
                 is_force=True,
-                queue_id=move.queue.queue_id,
-                offset=move.after,
+                queue_id=reset.queue.queue_id,
+                offset=reset.after,
             )
             try:
-                await call(self._client, address, header)
+                await call_broker(self._client, address, header)
             except BrokerError as error:
                 if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                     raise GroupNotFoundError(group, address, self._client.namespace.name) from None
                 raise
 
-    async def _commit(self, group: str, topic: str, address: str, moves: tuple[OffsetReset, ...]) -> None:
-        for move in moves:
+    async def _commit(self, group: str, topic: str, address: str, plan: tuple[OffsetReset, ...]) -> None:
+        """Commit the new offset of each queue, in place of the group's members."""
+        for reset in plan:
             header = UpdateConsumerOffsetRequest(
                 consumer_group=group,
                 topic=topic,
-                queue_id=move.queue.queue_id,
-                commit_offset=move.after,
+                queue_id=reset.queue.queue_id,
+                commit_offset=reset.after,
             )
-            await call(self._client, address, header)
+            await call_broker(self._client, address, header)

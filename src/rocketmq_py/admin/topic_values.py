@@ -1,4 +1,4 @@
-"""What there is to know about topics."""
+"""Values that describe topics: settings, queues and message types."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Mapping
 
 import attrs
 
-from rocketmq_py.admin.asking import Listing
+from rocketmq_py.admin.fan_out import Listing
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.protocol.bodies import READABLE, WRITABLE, TopicConfig
+from rocketmq_py.protocol.bodies import READABLE, WRITABLE, TopicConfig, TopicOffset
 
 TYPE_ATTRIBUTE = "message.type"
-"""The attribute of 5.x topics that says which kind of messages they take. Java: ``TopicAttributes``."""
+"""The attribute of 5.x topics that holds their message type. Java: ``TopicAttributes``."""
 
 
 class MessageType(enum.StrEnum):
-    """Which kind of messages a topic takes, where proxies of 5.x check that. Java: ``TopicMessageType``.
+    """The type of messages that a topic is for. Proxies of 5.x check it. Java: ``TopicMessageType``.
 
-    Brokers know them from 5.0 on, LITE and PRIORITY from later ones; they refuse those that they do not know,
-    and MIXED where ``enableMixedMessageType`` is not set.
+    Brokers support message types from 5.0 on, LITE and PRIORITY from later versions. They reject types that
+    they do not support, and MIXED unless ``enableMixedMessageType`` is set.
     """
 
     NORMAL = "NORMAL"
@@ -33,7 +33,7 @@ class MessageType(enum.StrEnum):
 
 
 class Permission(enum.StrEnum):
-    """What clients may do with a topic. Java: ``PermName``."""
+    """The permission of clients on a topic. Java: ``PermName``."""
 
     READ_WRITE = "RW"
     READ = "R"
@@ -42,7 +42,7 @@ class Permission(enum.StrEnum):
 
     @classmethod
     def of_bits(cls, perm: int) -> Permission:
-        """Return the permission that the bits of ``TopicConfig.perm`` say."""
+        """Return the permission for the bits of ``TopicConfig.perm``."""
         return _OF_BITS[perm & (READABLE | WRITABLE)]
 
     @property
@@ -64,10 +64,10 @@ class TopicSettings:
     """A topic's settings on one broker. Java: ``TopicConfig``.
 
     Attributes:
-        read_queues: queues that consumers read.
-        write_queues: queues that producers write.
-        permission: what clients may do with it.
-        order: whether its queues keep their places when a broker is lost.
+        read_queues: number of queues that consumers read.
+        write_queues: number of queues that producers write.
+        permission: the permission of clients.
+        order: whether the topic's queues stay in its route while a broker is down.
         attributes: further settings (5.x), such as ``message.type``.
     """
 
@@ -79,7 +79,7 @@ class TopicSettings:
 
     @classmethod
     def of(cls, config: TopicConfig) -> TopicSettings:
-        """Return the settings that a broker's answer holds."""
+        """Return the settings in a broker's response."""
         return cls(
             read_queues=config.read_queue_nums,
             write_queues=config.write_queue_nums,
@@ -90,18 +90,18 @@ class TopicSettings:
 
 
 def _type_of(brokers: Mapping[str, TopicSettings]) -> str:
-    """Return the kind of messages that a topic takes; several with ``/`` between, if brokers differ."""
+    """Return the message type of a topic. If brokers differ, all of their types, joined by ``/``."""
     types = {settings.attributes.get(TYPE_ATTRIBUTE, MessageType.NORMAL) for settings in brokers.values()}
     return "/".join(sorted(types)) or MessageType.NORMAL
 
 
 @attrs.frozen(kw_only=True)
 class TopicSummary:
-    """A topic in a list.
+    """A topic in a listing.
 
     Attributes:
-        topic: its name.
-        brokers: its settings by broker; of a broker that did not answer they are missing.
+        topic: the topic's name.
+        brokers: the settings by broker name, without the brokers that did not answer.
     """
 
     topic: str
@@ -109,22 +109,22 @@ class TopicSummary:
 
     @property
     def message_type(self) -> str:
-        """A ``MessageType``, or one that is not known here. Brokers of 4.x know only NORMAL."""
+        """A ``MessageType``, or a newer type. NORMAL on brokers of 4.x."""
         return _type_of(self.brokers)
 
     @property
     def read_queues(self) -> int:
-        """Queues that consumers read, of all brokers together."""
+        """The number of queues on all brokers that consumers read."""
         return sum(settings.read_queues for settings in self.brokers.values())
 
     @property
     def write_queues(self) -> int:
-        """Queues that producers write, of all brokers together."""
+        """The number of queues on all brokers that producers write."""
         return sum(settings.write_queues for settings in self.brokers.values())
 
     @property
     def permissions(self) -> tuple[Permission, ...]:
-        """What clients may do with it; several where brokers differ."""
+        """The permission of clients. Several if brokers differ."""
         return tuple(sorted({settings.permission for settings in self.brokers.values()}))
 
 
@@ -133,8 +133,8 @@ class TopicListing(Listing[TopicSummary]):
     """All topics.
 
     Attributes:
-        topics: sorted by name.
-        failures: the error of each broker that did not tell its topics' settings.
+        topics: the topics, sorted by name.
+        failures: the error of each broker that did not return its topics' settings, by its name.
     """
 
     topics: tuple[TopicSummary, ...]
@@ -150,10 +150,10 @@ class TopicQueue:
     """A queue of a topic. Java: ``TopicOffset``.
 
     Attributes:
-        queue: which.
-        min_offset: the oldest message.
-        max_offset: the offset that the next message will get.
-        last_message_ms: when the last message was stored, epoch milliseconds; None if there is none.
+        queue: the queue.
+        min_offset: the offset of the oldest message.
+        max_offset: the offset of the next message.
+        last_message_ms: store time of the newest message, epoch milliseconds. None if there is none.
     """
 
     queue: MessageQueue
@@ -161,24 +161,42 @@ class TopicQueue:
     max_offset: int
     last_message_ms: int | None
 
+    @classmethod
+    def of(cls, topic: str, queue: MessageQueue, offset: TopicOffset) -> TopicQueue:
+        """Return a queue in a broker's response.
+
+        Args:
+            topic: the topic's user-visible name.
+            queue: the queue, with the topic's name on the wire.
+            offset: the queue's offsets.
+        """
+        return cls(
+            queue=MessageQueue(topic, queue.broker_name, queue.queue_id),
+            min_offset=offset.min_offset,
+            max_offset=offset.max_offset,
+            last_message_ms=offset.last_update_timestamp or None,
+        )
+
     @property
     def messages(self) -> int:
-        """How many there are."""
+        """The number of messages."""
         return self.max_offset - self.min_offset
 
 
 @attrs.frozen(kw_only=True)
 class TopicDescription:
-    """A topic, and where it is. Java: ``TopicRouteData``, ``TopicConfig`` and ``TopicStatsTable``.
+    """A topic with its route, settings and queues.
+
+    Java: ``TopicRouteData``, ``TopicConfig`` and ``TopicStatsTable``.
 
     Attributes:
-        topic: its name.
-        brokers: its settings by broker.
-        addresses: the addresses of its brokers, by name.
-        queues: its queues, sorted by broker and id.
-        order_configuration: of an ordered topic: which queues each broker has for good, as
-            ``broker:count;broker:count``.
-        failures: the error of each broker that did not answer.
+        topic: the topic's name.
+        brokers: the settings by broker name.
+        addresses: the addresses of the topic's brokers, by name.
+        queues: the queues, sorted by broker and id.
+        order_configuration: the fixed number of queues on each broker, ``broker:count;broker:count``. None
+            unless the topic is ordered.
+        failures: the error of each broker that did not answer, by its name.
     """
 
     topic: str
@@ -190,15 +208,15 @@ class TopicDescription:
 
     @property
     def message_type(self) -> str:
-        """A ``MessageType``, or one that is not known here. Brokers of 4.x know only NORMAL."""
+        """A ``MessageType``, or a newer type. NORMAL on brokers of 4.x."""
         return _type_of(self.brokers)
 
     @property
     def messages(self) -> int:
-        """How many there are."""
+        """The number of messages."""
         return sum(queue.messages for queue in self.queues)
 
     @property
     def last_message_ms(self) -> int | None:
-        """When the last message was stored, epoch milliseconds; None if there is none."""
+        """Store time of the newest message, epoch milliseconds. None if there is none."""
         return max((queue.last_message_ms for queue in self.queues if queue.last_message_ms), default=None)

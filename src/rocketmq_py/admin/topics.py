@@ -1,4 +1,4 @@
-"""Topics: what there is of them, and making, changing and deleting them."""
+"""Topics: list, describe, create, alter and delete them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,21 @@ from typing import Any
 
 import msgspec
 
-from rocketmq_py.admin.asking import ask_each, complete, have_each_do
-from rocketmq_py.admin.calling import call, tell_name_servers
-from rocketmq_py.admin.order import correct_order, forget_order, keep_order
-from rocketmq_py.admin.part import Part, any_of, applicable, changed_by, master_of
+from rocketmq_py.admin.attributes import (
+    applicable,
+    changed,
+    check_topic_attributes,
+    encode_topic_changes,
+    require_attribute_support,
+)
+from rocketmq_py.admin.fan_out import change_each, query_each, require_all
+from rocketmq_py.admin.operations import (
+    Operations,
+    any_address,
+    call_all_name_servers,
+    call_broker,
+    master_address,
+)
 from rocketmq_py.admin.topic_values import (
     TYPE_ATTRIBUTE,
     MessageType,
@@ -33,52 +44,53 @@ from rocketmq_py.client.namespace import users_topics
 from rocketmq_py.errors import (
     ConfigurationError,
     RocketMQError,
+    SomeBrokersFailedError,
     TopicExistsError,
     TopicNotFoundError,
     UnsupportedByBrokerError,
 )
-from rocketmq_py.message import MessageQueue
-from rocketmq_py.names import (
-    DEFAULT_TOPIC,
-    check_count,
-    check_topic,
-    is_system_topic,
-)
+from rocketmq_py.names import DEFAULT_TOPIC, check_count, check_topic, is_system_topic
 from rocketmq_py.protocol.bodies import (
     BrokerData,
     TopicConfig,
     TopicConfigTable,
-    TopicOffset,
     TopicRoute,
     TopicStats,
 )
 from rocketmq_py.protocol.headers import (
     CreateTopicRequest,
+    DeleteKvConfigRequest,
     DeleteTopicInBrokerRequest,
     DeleteTopicInNameServerRequest,
     GetAllTopicConfigRequest,
     GetTopicConfigRequest,
     GetTopicStatsInfoRequest,
+    PutKvConfigRequest,
 )
 
+ORDER_CONFIGURATION = "ORDER_TOPIC_CONFIG"
+"""Namespace of ordered topics in the name servers' key-value configuration. Java: ``NamesrvUtil``."""
 
-class Topics(Part):
+
+class Topics(Operations):
     """``admin.topics``.
 
-    All methods raise NameServerError if no name server answers. A cancellation leaves what is done by then.
+    All methods raise NameServerError if no name server answers. A cancellation does not undo the changes that
+    brokers have made by then.
     """
 
     async def list(self, *, system: bool = False) -> TopicListing:
         """Return all topics, with their settings on each broker. Java: ``fetchAllTopicList``.
 
         Args:
-            system: with RocketMQ's own, and those that groups have for retries and dead letters.
+            system: whether to include RocketMQ's internal topics, and the retry and dead-letter topics of
+                groups.
         """
         check_flag(system, "system")
         client = self._client
-        brokers = await self._chosen()
+        brokers = await self._select_brokers()
         names = await client.name_servers.topics()
-        answers = await ask_each(brokers, lambda name: self._configs(brokers[name]))
+        answers = await query_each(brokers, lambda name: self._configs(brokers[name]))
         if not system:
             info = await client.name_servers.cluster_info()
             names = users_topics(names, info, client.namespace)
@@ -94,17 +106,18 @@ class Topics(Part):
         return TopicListing(topics=tuple(topics), failures=answers.failures)
 
     async def describe(self, topic: str) -> TopicDescription:
-        """Return where a topic is, its settings and its queues. Java: ``examineTopicRouteInfo`` and others.
+        """Return a topic's route, settings and queues. Java: ``examineTopicRouteInfo`` and others.
 
         Raises:
-            TopicNotFoundError: name servers know no such topic.
-            SomeBrokersFailedError: no broker answered; of a single one its own error.
+            TopicNotFoundError: the topic does not exist.
+            SomeBrokersFailedError: none of several brokers answered. With a single one its own error is
+                raised.
         """
         route = await self._client.name_servers.route(check_topic(topic))
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
-        answers = await ask_each(sorted(brokers), lambda name: self._described(topic, brokers[name]))
+        answers = await query_each(sorted(brokers), lambda name: self._described(topic, brokers[name]))
         if not answers.values:
-            complete(answers, f"describing topic {topic!r}")
+            require_all(answers, f"describing topic {topic!r}")
         return TopicDescription(
             topic=topic,
             brokers={name: settings for name, (settings, _) in answers.values.items()},
@@ -128,26 +141,32 @@ class Topics(Part):
         brokers: Iterable[str] | None = None,
         cluster: str | None = None,
     ) -> tuple[str, ...]:
-        """Create a topic; return the names of the brokers that have it now. Java: ``updateTopic``.
+        """Create a topic. Java: ``updateTopic``.
 
         Args:
-            topic: its name.
-            queues: queues on each broker.
-            read_queues: queues that consumers read, where that is another number.
-            write_queues: queues that producers write, where that is another number.
-            permission: what clients may do with it.
-            message_type: which kind of messages it takes (5.x).
-            order: whether its queues keep their places when a broker is lost: name servers keep them.
+            topic: the topic's name.
+            queues: number of queues on each broker.
+            read_queues: number of queues that consumers read. None for ``queues``.
+            write_queues: number of queues that producers write. None for ``queues``.
+            permission: the permission of clients.
+            message_type: the type of messages that the topic is for (5.x).
+            order: whether the topic's queues stay in its route while a broker is down. Name servers store
+                the number of queues on each broker.
             attributes: further settings (5.x), such as ``{"cleanup.policy": "COMPACTION"}``.
-            brokers: only on brokers of these names; None for all.
-            cluster: only on brokers of this cluster; None for all.
+            brokers: the names of the brokers to create it on. None for all.
+            cluster: create it only on the brokers of this cluster. None for all.
+
+        Returns:
+            The names of the brokers that the topic was created on.
 
         Raises:
-            ConfigurationError: the name or a number is not allowed, or there is no such broker or cluster.
-            TopicExistsError: one of these brokers has it; :meth:`alter` changes it.
-            UnsupportedByBrokerError: a broker is older than 5.0, and knows no types and attributes; nothing
-                was created.
-            SomeBrokersFailedError: not all of several brokers created it; of a single one its own error.
+            ConfigurationError: the name or a number is not allowed, or a broker or the cluster does not
+                exist.
+            TopicExistsError: one of the brokers already has the topic. Change it with :meth:`alter`.
+            UnsupportedByBrokerError: a message type or attributes were given and a broker is older than 5.0.
+                Nothing was created.
+            SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
+                error is raised.
         """
         _check_name(topic)
         check_count(queues, "queues")
@@ -159,24 +178,28 @@ class Topics(Part):
             order=check_flag(order, "order"),
         )
         wanted: dict[str, str | None] = {**(optional(check_settings, attributes, "attributes") or {})}
-        _check_attributes(wanted)
+        check_topic_attributes(wanted)
         if (kind := check_choice(message_type, "message_type", MessageType)) is not MessageType.NORMAL:
             wanted[TYPE_ATTRIBUTE] = kind
-        chosen = await self._chosen(brokers, cluster)
-        changes = _changes_of(wanted)
-        await self._check_is_new(topic, chosen)
-        await self._check_knows_attributes(chosen, wanted, "topic")
-        if order:  # first: brokers are told when they register the topic
-            await keep_order(self._client, topic, dict.fromkeys(chosen, config.write_queue_nums))
+        selected = await self._select_brokers(brokers, cluster)
+        changes = encode_topic_changes(wanted)
+        await self._check_is_new(topic, selected)
+        await require_attribute_support(self._client, selected, wanted, "topic")
+        if order:  # first, since name servers return it to brokers when these register the topic
+            await self._put_order(topic, dict.fromkeys(selected, config.write_queue_nums))
         try:
-            done = await have_each_do(
-                chosen, lambda name: self._put(chosen[name], config, changes), f"creating topic {topic!r}"
+            created = await change_each(
+                selected, lambda name: self._put(selected[name], config, changes), f"creating topic {topic!r}"
             )
         except RocketMQError as error:
             if order:
-                await correct_order(self._client, topic, error, config.write_queue_nums)
+                succeeded = error.done if isinstance(error, SomeBrokersFailedError) else ()
+                if succeeded:
+                    await self._put_order(topic, dict.fromkeys(succeeded, config.write_queue_nums))
+                else:
+                    await self._delete_order(topic)
             raise
-        return tuple(done)
+        return tuple(created)
 
     async def alter(
         self,
@@ -191,27 +214,32 @@ class Topics(Part):
         attributes: Mapping[str, str | None] | None = None,
         brokers: Iterable[str] | None = None,
     ) -> Mapping[str, TopicSettings]:
-        """Change a topic's settings; return the new ones by broker. What is not given stays as it is.
+        """Change a topic's settings. Arguments that are None keep their value.
 
-        Fewer queues: take them from producers first (``write_queues``), from consumers when they are empty.
+        To reduce the number of queues, reduce ``write_queues`` first. Reduce ``read_queues`` once consumers
+        have emptied the removed queues.
 
         Args:
-            topic: its name.
-            queues: queues on each broker, for producers and consumers.
-            read_queues: queues that consumers read.
-            write_queues: queues that producers write.
-            permission: what clients may do with it.
-            message_type: which kind of messages it takes (5.x).
-            order: whether its queues keep their places when a broker is lost.
-            attributes: further settings (5.x); None as a value takes one away.
-            brokers: only on brokers of these names; None for all that have it.
+            topic: the topic's name.
+            queues: number of queues on each broker, for producers and consumers.
+            read_queues: number of queues that consumers read.
+            write_queues: number of queues that producers write.
+            permission: the permission of clients.
+            message_type: the type of messages that the topic is for (5.x).
+            order: whether the topic's queues stay in its route while a broker is down.
+            attributes: further settings (5.x). The value None removes an attribute.
+            brokers: the names of the brokers to change it on. None for all that have the topic.
+
+        Returns:
+            The new settings by broker name.
 
         Raises:
-            ConfigurationError: a number is not allowed, or the topic is on no such broker.
-            TopicNotFoundError: there is no such topic.
-            UnsupportedByBrokerError: a broker is older than 5.0, and knows no attributes; nothing was
-                changed.
-            SomeBrokersFailedError: not all of several brokers changed it; of a single one its own error.
+            ConfigurationError: a number is not allowed, or one of the brokers does not have the topic.
+            TopicNotFoundError: the topic does not exist.
+            UnsupportedByBrokerError: a message type or attributes were given and a broker is older than 5.0.
+                Nothing was changed.
+            SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
+                error is raised.
         """
         _check_name(topic)
         queues = optional(check_count, queues, "queues")
@@ -222,73 +250,76 @@ class Topics(Part):
             "write_queue_nums": write_queues,
             "order": optional(check_flag, order, "order"),
         }
-        changed: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+        new_values: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
         new_permission = optional(check_choice, permission, "permission", kind=Permission)
         wanted = optional(check_changes, attributes, "attributes") or {}
-        _check_attributes(wanted)
+        check_topic_attributes(wanted)
         if message_type is not None:
             wanted[TYPE_ATTRIBUTE] = check_choice(message_type, "message_type", MessageType)
         names = optional(check_texts, brokers, "brokers")
-        chosen = _those_of(topic, await self._client.name_servers.route(topic), names)
-        await self._check_knows_attributes(chosen, wanted, "topic")
+        selected = _brokers_with(topic, await self._client.name_servers.route(topic), names)
+        await require_attribute_support(self._client, selected, wanted, "topic")
 
         async def change(name: str) -> TopicConfig:
-            old = await self._config(topic, chosen[name])
+            old = await self._config(topic, selected[name])
             perm = old.perm if new_permission is None else old.perm & 1 | new_permission.bits
-            new = msgspec.structs.replace(old, perm=perm, **changed)
+            new = msgspec.structs.replace(old, perm=perm, **new_values)
             applied = applicable(wanted, old.attributes)
-            await self._put(chosen[name], new, _changes_of(applied))
-            return msgspec.structs.replace(new, attributes=changed_by(applied, old.attributes))
+            await self._put(selected[name], new, encode_topic_changes(applied))
+            return msgspec.structs.replace(new, attributes=changed(applied, old.attributes))
 
-        if order is False:  # first: brokers are told when they register the topic
-            await forget_order(self._client, topic)
+        if order is False:  # first, since name servers return it to brokers when these register the topic
+            await self._delete_order(topic)
         elif order:
-            configs = {name: await self._config(topic, broker) for name, broker in chosen.items()}
-            await keep_order(
-                self._client,
-                topic,
-                {name: write_queues or config.write_queue_nums for name, config in configs.items()},
+            configs = {name: await self._config(topic, broker) for name, broker in selected.items()}
+            await self._put_order(
+                topic, {name: write_queues or config.write_queue_nums for name, config in configs.items()}
             )
-        done = await have_each_do(chosen, change, f"changing topic {topic!r}")
-        return {name: TopicSettings.of(config) for name, config in done.items()}
+        new_configs = await change_each(selected, change, f"changing topic {topic!r}")
+        return {name: TopicSettings.of(config) for name, config in new_configs.items()}
 
     async def delete(self, topic: str) -> tuple[str, ...]:
-        """Delete a topic on all brokers that have it, then on all name servers; return those brokers' names.
+        """Delete a topic and its messages on all brokers that have it, then on all name servers.
 
-        Its messages are gone then. Java: ``deleteTopic``.
+        Java: ``deleteTopic``.
+
+        Returns:
+            The names of the brokers that had the topic.
 
         Raises:
-            ConfigurationError: the topic is one of RocketMQ's own.
-            TopicNotFoundError: there is no such topic.
-            SomeBrokersFailedError: not all of several brokers or name servers deleted it; of a single one its
-                own error. Name servers are told when all brokers have deleted it.
+            ConfigurationError: the topic is an internal one of RocketMQ.
+            TopicNotFoundError: the topic does not exist.
+            SomeBrokersFailedError: the change failed on some of several brokers or name servers. With a
+                single one its own error is raised. If a broker failed, the name servers still have the topic.
         """
         _check_name(topic)
         client = self._client
         route = await client.name_servers.route(topic)
-        chosen = _those_of(topic, route, None)
+        brokers = _brokers_with(topic, route, None)
         header = DeleteTopicInBrokerRequest(topic=topic)
-        done = await have_each_do(
-            chosen, lambda name: call(client, master_of(chosen[name]), header), f"deleting topic {topic!r}"
+        deleted = await change_each(
+            brokers,
+            lambda name: call_broker(client, master_address(brokers[name]), header),
+            f"deleting topic {topic!r}",
         )
         if route.order_topic_conf:
-            await forget_order(self._client, topic)
-        await tell_name_servers(
+            await self._delete_order(topic)
+        await call_all_name_servers(
             client, DeleteTopicInNameServerRequest(topic=topic), f"deleting topic {topic!r} on name servers"
         )
-        return tuple(done)
+        return tuple(deleted)
 
-    # One broker
+    # Requests to one broker
 
     async def _configs(self, broker: BrokerData) -> Mapping[str, TopicConfig]:
-        answer = await call(self._client, any_of(broker), GetAllTopicConfigRequest())
+        answer = await call_broker(self._client, any_address(broker), GetAllTopicConfigRequest())
         return TopicConfigTable.decode(answer.body).topic_config_table
 
     async def _config(self, topic: str, broker: BrokerData) -> TopicConfig:
         """Return a topic's settings."""
         try:
-            answer = await call(self._client, any_of(broker), GetTopicConfigRequest(topic=topic))
-        except UnsupportedByBrokerError:  # 4.x tells only those of all topics
+            answer = await call_broker(self._client, any_address(broker), GetTopicConfigRequest(topic=topic))
+        except UnsupportedByBrokerError:  # 4.x only returns the settings of all topics
             config = (await self._configs(broker)).get(self._client.namespace.wrap_topic(topic))
             if config is None:
                 raise TopicNotFoundError(
@@ -302,9 +333,9 @@ class Topics(Part):
         self, topic: str, broker: BrokerData
     ) -> tuple[TopicSettings, tuple[TopicQueue, ...]]:
         settings = TopicSettings.of(await self._config(topic, broker))
-        answer = await call(self._client, any_of(broker), GetTopicStatsInfoRequest(topic=topic))
+        answer = await call_broker(self._client, any_address(broker), GetTopicStatsInfoRequest(topic=topic))
         table = TopicStats.decode(answer.body).offset_table
-        queues = [_queue(topic, queue, offset) for queue, offset in table.items()]
+        queues = [TopicQueue.of(topic, queue, offset) for queue, offset in table.items()]
         return settings, tuple(sorted(queues, key=lambda one: one.queue.queue_id))
 
     async def _put(self, broker: BrokerData, config: TopicConfig, changes: str | None) -> None:
@@ -319,57 +350,48 @@ class Topics(Part):
             order=config.order,
             attributes=changes,
         )
-        await call(self._client, master_of(broker), header)
+        await call_broker(self._client, master_address(broker), header)
 
-    # Before and after
+    # Requests to name servers
 
     async def _check_is_new(self, topic: str, brokers: Mapping[str, BrokerData]) -> None:
         try:
             route = await self._client.name_servers.route(topic)
         except TopicNotFoundError:
             return
-        there = sorted(brokers.keys() & {broker.broker_name for broker in route.broker_datas})
-        if there:
-            raise TopicExistsError(topic, there)
+        existing = sorted(brokers.keys() & {broker.broker_name for broker in route.broker_datas})
+        if existing:
+            raise TopicExistsError(topic, existing)
+
+    async def _put_order(self, topic: str, queues: Mapping[str, int]) -> None:
+        """Store the number of queues of an ordered topic on each broker."""
+        value = ";".join(f"{name}:{count}" for name, count in sorted(queues.items()))
+        key = self._client.namespace.wrap_topic(topic)
+        header = PutKvConfigRequest(kv_namespace=ORDER_CONFIGURATION, key=key, value=value)
+        await call_all_name_servers(self._client, header, f"storing the order of topic {topic!r}")
+
+    async def _delete_order(self, topic: str) -> None:
+        key = self._client.namespace.wrap_topic(topic)
+        header = DeleteKvConfigRequest(kv_namespace=ORDER_CONFIGURATION, key=key)
+        await call_all_name_servers(self._client, header, f"deleting the order of topic {topic!r}")
 
 
 def _check_name(topic: str) -> None:
     check_topic(topic)
     if is_system_topic(topic):
-        raise ConfigurationError(f"topic {topic!r} is one of RocketMQ's own")
+        raise ConfigurationError(f"topic {topic!r} is internal to RocketMQ and cannot be changed")
 
 
-def _check_attributes(attributes: Mapping[str, str | None]) -> None:
-    for name, value in attributes.items():
-        if not name or any(letter in f"{name}{value or ''}" for letter in "+,= \n"):
-            raise ConfigurationError(f"attribute {name}={value} may hold none of + , = and blanks")
-
-
-def _changes_of(attributes: Mapping[str, str | None]) -> str | None:
-    """Return changes as brokers read them, such as ``+message.type=FIFO,-cleanup.policy``; None for none."""
-    changes = [f"-{name}" if value is None else f"+{name}={value}" for name, value in attributes.items()]
-    return ",".join(changes) or None
-
-
-def _those_of(topic: str, route: TopicRoute, names: Iterable[str] | None) -> Mapping[str, BrokerData]:
-    """Return the brokers that have a topic: all, or those that are named."""
+def _brokers_with(topic: str, route: TopicRoute, names: Iterable[str] | None) -> Mapping[str, BrokerData]:
+    """Return the brokers that have a topic: all of them, or those with the given names."""
     known = {broker.broker_name: broker for broker in route.broker_datas}
     for name in names or ():
         if name not in known:
             raise ConfigurationError(
-                f"topic {topic!r} is not on broker {name!r}: it is on {', '.join(known)}"
+                f"topic {topic!r} is not on broker {name!r}; it is on {', '.join(known)}"
             )
     return {name: known[name] for name in sorted(known if names is None else set(names))}
 
 
 def _address(broker: BrokerData) -> str | None:
     return broker.broker_addrs[min(broker.broker_addrs)] if broker.broker_addrs else None
-
-
-def _queue(topic: str, queue: MessageQueue, offset: TopicOffset) -> TopicQueue:
-    return TopicQueue(
-        queue=MessageQueue(topic, queue.broker_name, queue.queue_id),
-        min_offset=offset.min_offset,
-        max_offset=offset.max_offset,
-        last_message_ms=offset.last_update_timestamp or None,
-    )

@@ -8,7 +8,7 @@ from rocketmq_py import admin
 from rocketmq_py import client as core
 from rocketmq_py.aio.hosted import Hosted, shared_client
 from rocketmq_py.aio.methods import (
-    Access,
+    AccessControl,
     Brokers,
     Clients,
     DeadLetterQueues,
@@ -48,7 +48,7 @@ class Admin(Hosted[admin.Admin]):
         self.clients: Clients = Clients(target.clients, self._call)
         self.brokers: Brokers = Brokers(target.brokers, self._call)
         self.name_servers: NameServers = NameServers(target.name_servers, self._call)
-        self.access: Access = Access(target.access, self._call)
+        self.access: AccessControl = AccessControl(target.access, self._call)
 
     @property
     def _client(self) -> core.Client:

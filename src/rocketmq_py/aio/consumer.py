@@ -220,6 +220,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When cancelled, no message is
         lost: the next poll returns it.
         """
+        self._check_open()  # a forked child must not return messages of its parent
         if not self._undelivered:
             await self._call(
                 self._undelivered.fetch,
@@ -231,6 +232,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
         return self
 
     async def __anext__(self) -> ReceivedMessage:
+        self._check_open()  # a forked child must not return messages of its parent
         if not self._undelivered:
             await self._call(self._undelivered.fetch_one, self._target.__anext__)
         (message,) = self._undelivered.take(1)
@@ -302,6 +304,7 @@ class PopConsumer(PopConsumerMethods, _Consumer[consumer.PopConsumer]):
         Arguments and errors are those of the trio PopConsumer's ``receive``. When cancelled, no message is
         lost: the next call returns it.
         """
+        self._check_open()  # a forked child must not return messages of its parent
         if not self._undelivered:
             receive = partial(
                 self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial, wraps
@@ -56,12 +55,13 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
         link = self._link = current_link()
         self._context = contextvars.copy_context()
         await link.watch_end()
+        link.open[self] = None  # first: it may be open although the wait was interrupted
         try:
             await link.call(partial(self._thread.start_task, self._live))
         except BaseException:
+            link.open.pop(self, None)
             self.close_soon()
             raise
-        link.open[self] = None
 
     async def aclose(self) -> None:
         """Close it, after everything that was opened from it. Pending work may end within ``close_timeout``.
@@ -73,7 +73,7 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
             return
         try:
             await current_link().call(self.end)
-        except asyncio.CancelledError:
+        except BaseException:
             self.close_soon()
             raise
 

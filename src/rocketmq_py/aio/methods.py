@@ -93,17 +93,17 @@ class NameServers(Part):
     alter: Final = coroutine(admin.NameServers.alter)
 
 
-class Access(Part):
+class AccessControl(Part):
     """``admin.access``."""
 
-    users: Final = coroutine(admin.Access.users)
-    create_user: Final = coroutine(admin.Access.create_user)
-    alter_user: Final = coroutine(admin.Access.alter_user)
-    delete_user: Final = coroutine(admin.Access.delete_user)
-    rules: Final = coroutine(admin.Access.rules)
-    put_rule: Final = coroutine(admin.Access.put_rule)
-    delete_rules: Final = coroutine(admin.Access.delete_rules)
-    accounts_versions: Final = coroutine(admin.Access.accounts_versions)
+    users: Final = coroutine(admin.AccessControl.users)
+    create_user: Final = coroutine(admin.AccessControl.create_user)
+    alter_user: Final = coroutine(admin.AccessControl.alter_user)
+    delete_user: Final = coroutine(admin.AccessControl.delete_user)
+    rules: Final = coroutine(admin.AccessControl.rules)
+    put_rule: Final = coroutine(admin.AccessControl.put_rule)
+    delete_rules: Final = coroutine(admin.AccessControl.delete_rules)
+    acl_config_versions: Final = coroutine(admin.AccessControl.acl_config_versions)
 
 
 class ProducerMethods:

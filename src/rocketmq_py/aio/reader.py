@@ -128,6 +128,7 @@ class _Flattened(AsyncIterator[Item]):
         self._has_ended = False
 
     async def __anext__(self) -> Item:
+        self._hosted._thread.check_usable()
         while not self._items:
             if self._has_ended:
                 raise StopAsyncIteration

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
-from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
@@ -39,29 +38,35 @@ _CANCELLED: Final = object()
 class ThreadFuture(Future[Result]):
     """A future whose outcome is set in the trio thread. Another thread runs its callbacks.
 
-    ``concurrent.futures.Future`` guards its state with a lock, which a thread may hold while a signal handler
-    or a finalizer runs in it. The trio thread must not wait for that. So it sets an outcome of its own here,
-    on which all methods rely. The state of the base class matters for callbacks, ``wait()`` and
-    ``as_completed()``: a thread of its own completes that, and calls the callbacks.
+    ``concurrent.futures.Future`` guards its state with a lock. A thread may hold it while a signal handler
+    or a finalizer runs in it, an interruption may leave it locked, and a forked child may inherit it locked.
+    So all methods rely on an outcome of its own, which needs no lock. Only ``wait()`` and ``as_completed()``
+    use the state of the base class. A future has none before it is hashed, as both do first.
 
-    Fast path: a future that has no callbacks and was never hashed, as ``wait()`` and ``as_completed()`` do
-    first, has no state of the base class. Saves 30 % of the CPU of a pipelined send.
+    Fast path: no state of the base class for most futures saves 30 % of the CPU of a pipelined send.
 
     Args:
         thread: the trio thread.
-        completer: completes the base class.
+        completer: calls the callbacks.
     """
 
     _outcome: Any = None  # None while it is pending; a result, a _Failed, or _CANCELLED
     _parked: deque[Callable[[], object]] | None = None  # wakes up the threads that wait
-    _is_shared = False  # the base class may be used
+    _callbacks: deque[Callable[[Future[Result]], object]] | None = None
+    _is_hashed = False
+    _is_complete = False  # the base class has the outcome, too
 
     def __init__(self, thread: TrioThread, completer: FutureCompleter) -> None:
-        # Not super().__init__(): _share() does that.
+        # Not super().__init__(): __hash__ does that.
         self._thread = thread
         self._completer = completer
         # cancel() acquires it, or the trio thread when it starts the work.
         self._claim = threading.Lock()
+
+    def __repr__(self) -> str:
+        outcome = self._outcome
+        state = "pending" if outcome is None else "cancelled" if outcome is _CANCELLED else "done"
+        return f"<{type(self).__name__} at {id(self):#x} state={state}>"
 
     def result(self, timeout: float | None = None) -> Result:
         """Return the result, or raise the error. TimeoutError after ``timeout`` seconds.
@@ -95,38 +100,38 @@ class ThreadFuture(Future[Result]):
 
     def cancel(self) -> bool:
         """Cancel it, unless the work has been started. Returns whether it is cancelled."""
-        self._share()
-        if self._claim.acquire(blocking=False):
-            self._outcome = _CANCELLED
-            self._wake()
-            super().cancel()
+        if self._outcome is None:
+            self._check_not_inherited()
+            if self._claim.acquire(blocking=False):
+                self._outcome = _CANCELLED
+                self._wake()
+                self.complete()
         return self.cancelled()
 
     def add_done_callback(self, fn: Callable[[Future[Result]], object]) -> None:
-        """Call ``fn(self)`` when it is done, in the thread that completes futures; now if it is complete.
+        """Call ``fn(self)`` when it is done, in the thread that calls callbacks; now if it is done already.
 
-        An exception of ``fn`` is logged, SystemExit too.
+        An exception of ``fn`` is logged. In the thread that calls callbacks, that includes SystemExit.
         """
-        self._share()
-        super().add_done_callback(partial(_call_contained, fn))
+        if self.done():
+            self._call(fn)
+            return
+        self._check_not_inherited()
+        self.__dict__.setdefault("_callbacks", deque()).append(fn)
+        if self.done():  # the trio thread may not have seen the callback
+            self._completer.complete_now(self)
 
     def __hash__(self) -> int:
-        self._share()
-        return super().__hash__()
-
-    def __repr__(self) -> str:
-        self._share()
-        return super().__repr__()
-
-    def _share(self) -> None:
-        """Initialize the base class, and complete it now or when there is an outcome."""
-        if not self._is_shared:
+        self._check_not_inherited()
+        if not self._is_hashed:
+            base: Future[Result] = Future()
             # Attribute by attribute: a signal handler, or another thread, may do the same in between.
-            for name, value in vars(Future[Result]()).items():
+            for name, value in vars(base).items():
                 self.__dict__.setdefault(name, value)
-            self._is_shared = True
-            if self._outcome is not None:
-                self.complete()
+            self._is_hashed = True
+        if self._outcome is not None and not self._is_complete:
+            self._complete_base()
+        return super().__hash__()
 
     def _wait(self, timeout: float | None) -> Any:
         """Return the outcome when it is there, unless it is the cancellation."""
@@ -147,12 +152,16 @@ class ThreadFuture(Future[Result]):
         return self._outcome
 
     def _check_may_wait(self, timeout: float | None) -> None:
+        self._check_not_inherited()
+        if self._thread.is_current and (timeout is None or timeout > 0):
+            self._thread.check_may_wait()
+
+    def _check_not_inherited(self) -> None:
+        """Raise ClosedError in a process that was forked since."""
         if self._thread.is_left_behind:
             error = ClosedError("this was sent in the parent process, which has the result")
             error.delivery = Delivery.UNKNOWN
             raise error
-        if self._thread.is_current and (timeout is None or timeout > 0):
-            self._thread.check_may_wait()
 
     def _result_of(self, outcome: Any) -> Result:
         result: Result = outcome
@@ -178,7 +187,7 @@ class ThreadFuture(Future[Result]):
         self._outcome = outcome
         if self._parked is not None:
             self._thread.before_wait(self._wake)
-        if self._is_shared:
+        if self._callbacks is not None or self._is_hashed:
             self._completer.add(self)
 
     def fail(self, error: BaseException) -> None:
@@ -188,27 +197,34 @@ class ThreadFuture(Future[Result]):
     # In any thread but the trio thread
 
     def complete(self) -> None:
-        """Bring the base class to the outcome, and call the callbacks."""
+        """Bring the base class to the outcome if need be, and call the callbacks. It may be called again."""
+        if self._is_hashed:
+            self._complete_base()
+        callbacks = self._callbacks
+        while callbacks:
+            with suppress(IndexError):  # another thread has taken it
+                self._call(callbacks.popleft())
+
+    def _complete_base(self) -> None:
         outcome = self._outcome
-        with suppress(InvalidStateError):  # another thread has just done it
+        with suppress(InvalidStateError):  # another thread has done it
             if type(outcome) is _Failed:
                 self.set_exception(outcome.error)
-            elif outcome is not _CANCELLED:
-                self.set_result(outcome)  # result() does not return this one
             else:
-                super().cancel()
-                self.set_running_or_notify_cancel()
+                self.set_result(outcome)  # a cancelled one is done for wait(), too
+        self._is_complete = True
 
-
-def _call_contained(fn: Callable[[Future[Any]], object], future: Future[Any]) -> None:
-    try:
-        fn(future)
-    except BaseException:
-        logger.exception("callback of a future failed: callback=%r", fn)
+    def _call(self, fn: Callable[[Future[Result]], object]) -> None:
+        try:
+            fn(self)
+        except BaseException as error:
+            if not (isinstance(error, Exception) or self._completer.is_current):
+                raise  # Ctrl-C in the user's own thread
+            logger.exception("callback of a future failed: callback=%r", fn)
 
 
 class FutureCompleter:
-    """Completes futures, and so calls their callbacks, in a thread of its own.
+    """Completes futures and calls their callbacks, in a thread of its own.
 
     Args:
         thread: the trio thread in which they get their outcomes.
@@ -217,7 +233,7 @@ class FutureCompleter:
     def __init__(self, thread: TrioThread) -> None:
         self._trio_thread = thread
         self._batch: list[ThreadFuture[Any]] = []
-        self._batches: SimpleQueue[list[ThreadFuture[Any]] | threading.Event] = SimpleQueue()
+        self._batches: SimpleQueue[list[ThreadFuture[Any]] | Callable[[], object]] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="rocketmq-py callbacks", daemon=True)
         self._thread.start()
         thread.at_end.append(self.flush)
@@ -232,19 +248,29 @@ class FutureCompleter:
         self._batches.put(self._batch)
         self._batch = []
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in its thread: a callback."""
+        return threading.current_thread() is self._thread
+
+    def complete_now(self, future: ThreadFuture[Any]) -> None:
+        """Complete a future that has its outcome (in any thread)."""
+        self._batches.put([future])
+
     def flush(self) -> None:
         """Wait for the callbacks of all futures that have an outcome, within FLUSH_SECONDS."""
-        if threading.current_thread() is self._thread or not self._trio_thread.is_usable:
+        if self.is_current or not self._trio_thread.is_usable:
             return  # in a callback, in a forked child, or at the end of the process
-        completed = threading.Event()
-        self._batches.put(completed)
-        completed.wait(FLUSH_SECONDS)
+        completed = threading.Lock()  # an Event has a lock that an interrupted thread might keep
+        completed.acquire()
+        self._batches.put(completed.release)
+        completed.acquire(timeout=FLUSH_SECONDS)
 
     def _run(self) -> None:
         while True:
             batch = self._batches.get()
-            if isinstance(batch, threading.Event):
-                batch.set()
+            if not isinstance(batch, list):
+                batch()
                 continue
             for future in batch:
                 try:

@@ -93,17 +93,17 @@ class NameServers(Part):
     alter: Final = blocking(admin.NameServers.alter)
 
 
-class Access(Part):
+class AccessControl(Part):
     """``admin.access``."""
 
-    users: Final = blocking(admin.Access.users)
-    create_user: Final = blocking(admin.Access.create_user)
-    alter_user: Final = blocking(admin.Access.alter_user)
-    delete_user: Final = blocking(admin.Access.delete_user)
-    rules: Final = blocking(admin.Access.rules)
-    put_rule: Final = blocking(admin.Access.put_rule)
-    delete_rules: Final = blocking(admin.Access.delete_rules)
-    accounts_versions: Final = blocking(admin.Access.accounts_versions)
+    users: Final = blocking(admin.AccessControl.users)
+    create_user: Final = blocking(admin.AccessControl.create_user)
+    alter_user: Final = blocking(admin.AccessControl.alter_user)
+    delete_user: Final = blocking(admin.AccessControl.delete_user)
+    rules: Final = blocking(admin.AccessControl.rules)
+    put_rule: Final = blocking(admin.AccessControl.put_rule)
+    delete_rules: Final = blocking(admin.AccessControl.delete_rules)
+    acl_config_versions: Final = blocking(admin.AccessControl.acl_config_versions)
 
 
 class ProducerMethods:

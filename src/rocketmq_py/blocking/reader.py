@@ -197,6 +197,7 @@ class _Flattened(Iterator[Item]):
         self._has_ended = False
 
     def __next__(self) -> Item:
+        self._hosted._thread.check_usable()
         while True:
             with suppress(IndexError):  # another thread may take one meanwhile
                 return self._items.popleft()

@@ -1,53 +1,41 @@
-"""How a command reaches a cluster: its options, the environment, and the clusters that have a name."""
+"""Access to a cluster: the options of every command, their environment variables, and named clusters."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import click
 
 from rocketmq_py.cli.clusters import Clusters, ClustersError
-from rocketmq_py.cli.options import DEFAULT_ADDRESS, check_addresses, checked, not_empty
+from rocketmq_py.cli.option_values import check_addresses, checked, not_empty, read_secret
 
 if TYPE_CHECKING:
     from rocketmq_py.client import ClientOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-
-def read_secret(text: str) -> str:
-    """Return a secret, or what the file that ``@FILE`` names holds. Raises ValueError if there is none."""
-    if not text.startswith("@"):
-        return not_empty(text)
-    try:
-        secret = Path(text[1:]).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ValueError(f"cannot read {text[1:]}: {reason}") from None
-    if not secret:
-        raise ValueError(f"{text[1:]} is empty")
-    return secret
+DEFAULT_ADDRESS = "127.0.0.1:9876"
+"""The client's default, repeated here so that ``--help`` does not import the client."""
 
 
 @attrs.frozen(kw_only=True)
 class Access:
-    """Where a cluster is, and how it lets one in.
+    """The address of a cluster, and the credentials and TLS settings for it.
 
     Attributes:
         name_servers: ``host:port;host:port``, or a URL.
-        access_key: who asks; None where brokers do not check that.
-        secret_key: what requests are signed with.
-        security_token: what a service for temporary identities gave out.
-        tls: whether connections are encrypted.
-        ca: the authorities to trust, a PEM file.
-        cert: this client's certificate, a PEM file.
-        key: its private key, a PEM file.
-        insecure: whether any certificate is taken.
-        namespace: the tenant.
+        access_key: the access key. None for clusters without access control.
+        secret_key: the secret key that signs requests.
+        security_token: the token of temporary credentials.
+        tls: whether to use TLS.
+        ca: a PEM file of the certificate authorities to trust.
+        cert: a PEM file of the client's certificate.
+        key: a PEM file of the certificate's private key.
+        insecure: whether to use TLS without verifying the server's certificate.
+        namespace: the namespace of topics and groups.
     """
 
     name_servers: str = DEFAULT_ADDRESS
@@ -62,7 +50,7 @@ class Access:
     namespace: str | None = None
 
     def client_options(self) -> ClientOptions:
-        """Return what a client is opened with. Raises ConfigurationError for what cannot be."""
+        """Return the options of a client. Raises ConfigurationError if they are invalid."""
         from rocketmq_py.client import ClientOptions
         from rocketmq_py.credentials import Credentials
         from rocketmq_py.remoting import TLS
@@ -87,86 +75,95 @@ _OPTIONS = (
     click.option(
         "-n", "name_servers", metavar="NAMESRV", callback=checked(check_addresses),
         envvar="NAMESRV_ADDR", show_envvar=True, show_default=DEFAULT_ADDRESS,
-        help="Name servers: host:port, several as host:port;host:port, or a URL that names them.",
+        help="Name servers: host:port, host:port;host:port, or a URL that returns them.",
     ),
     click.option(
         "-C", "cluster_name", metavar="NAME", callback=checked(not_empty),
         envvar="ROCKETMQ_CLUSTER", show_envvar=True,
-        help="The cluster of this name in the configuration: rocketmq-py config --help.",
+        help="A named cluster of the configuration. See rocketmq-py config --help.",
     ),
     click.option(
         "--access-key", metavar="KEY", callback=checked(not_empty), envvar="ROCKETMQ_ACCESS_KEY",
-        show_envvar=True, help="Who asks, for brokers that check access.",
+        show_envvar=True, help="Access key, for clusters with access control.",
     ),
     click.option(
         "--secret-key", metavar="SECRET", callback=checked(read_secret), envvar="ROCKETMQ_SECRET_KEY",
-        show_envvar=True, help="What requests are signed with, or @FILE: others see command lines.",
+        show_envvar=True,
+        help="Secret key that signs requests. Prefer @FILE: command lines are visible to other users.",
     ),
     click.option(
         "--security-token", metavar="TOKEN", callback=checked(read_secret),
         envvar="ROCKETMQ_SECURITY_TOKEN", show_envvar=True,
-        help="The token of a temporary identity, or @FILE.",
+        help="Token of temporary credentials, or @FILE.",
     ),
     click.option(
-        "--tls", is_flag=True, default=None, envvar="ROCKETMQ_TLS", show_envvar=True, help="Encrypt."
+        "--tls", is_flag=True, default=None, envvar="ROCKETMQ_TLS", show_envvar=True, help="Use TLS."
     ),
     click.option(
         "--ca", metavar="FILE", type=_FILE, envvar="ROCKETMQ_CA", show_envvar=True,
-        help="The authorities to trust instead of the system's; encrypts.",
+        help="Certificate authorities to trust instead of the system's. Implies --tls.",
     ),
     click.option(
         "--cert", metavar="FILE", type=_FILE, envvar="ROCKETMQ_CERT", show_envvar=True,
-        help="The client's certificate; encrypts.",
+        help="Client certificate. Implies --tls.",
     ),
     click.option(
         "--insecure", is_flag=True, default=None, envvar="ROCKETMQ_INSECURE", show_envvar=True,
-        help="Encrypt, and take any certificate.",
+        help="Use TLS without verifying the server's certificate.",
     ),
     click.option(
         "--namespace", metavar="NAME", callback=checked(not_empty), envvar="ROCKETMQ_NAMESPACE",
-        show_envvar=True, help="The tenant whose topics and groups are meant.",
+        show_envvar=True, help="Namespace of topics and groups.",
     ),
 )  # fmt: skip
-"""What is not given is None: then the named cluster says it."""
+"""Options that are not given are None. The named cluster then provides their values."""
 
 
-def takes_access(function: Function) -> Function:
-    """Give a command the options of access; it gets them as ``access``."""
+def access_options(function: Function) -> Function:
+    """Add the access options to a command. It receives them as ``access``."""
     return _with_options(function, "--key", "--tls-key")
 
 
-def takes_access_beside_keys(function: Function) -> Function:
-    """Do the same for a command whose ``--key`` is a message's: the private key is ``--tls-key`` there."""
+def access_options_without_key(function: Function) -> Function:
+    """Add the access options to a command whose ``--key`` is a message's key.
+
+    The option for the private key is ``--tls-key`` only.
+    """
     return _with_options(function, "--tls-key")
 
 
 def access_of(options: Mapping[str, Any]) -> Access:
-    """Return the access that a command's options name, as far as they are there. Raises UsageError."""
-    given = {field.name: options.get(field.name) for field in attrs.fields(Access) if field.name != "key"}
-    return _resolved(options.get("cluster_name"), {**given, "key": options.get("private_key")})
+    """Return the access for the parsed options of a command line, which may be incomplete.
+
+    Raises click.UsageError if they are invalid.
+    """
+    values = {field.name: options.get(field.name) for field in attrs.fields(Access) if field.name != "key"}
+    return _resolved(options.get("cluster_name"), {**values, "key": options.get("private_key")})
 
 
-def _with_options(function: Function, *names_of_key: str) -> Function:
+def _with_options(function: Function, *key_names: str) -> Function:
     @functools.wraps(function)
     def command(*args: Any, private_key: str | None, cluster_name: str | None, **options: Any) -> Any:
-        given = {field.name: options.pop(field.name) for field in attrs.fields(Access) if field.name != "key"}
-        given["key"] = private_key
-        access = _resolved(cluster_name, given)
+        values = {
+            field.name: options.pop(field.name) for field in attrs.fields(Access) if field.name != "key"
+        }
+        values["key"] = private_key
+        access = _resolved(cluster_name, values)
         return function(*args, access=access, **options)
 
     wrapped: Any = command
     key_option = click.option(
-        *names_of_key, "private_key", metavar="FILE", type=_FILE, envvar="ROCKETMQ_KEY", show_envvar=True,
-        help="The certificate's private key, if that is in a file of its own.",
+        *key_names, "private_key", metavar="FILE", type=_FILE, envvar="ROCKETMQ_KEY", show_envvar=True,
+        help="Private key of the certificate, if it is in a separate file.",
     )  # fmt: skip
     for option in (key_option, *reversed(_OPTIONS)):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[no-any-return]
 
 
-def _resolved(cluster_name: str | None, given: dict[str, Any]) -> Access:
-    """Return the access that options and the named cluster make together; options come first."""
-    given = {name: value for name, value in given.items() if value is not None}
+def _resolved(cluster_name: str | None, values: dict[str, Any]) -> Access:
+    """Combine options and the settings of the named cluster. Options take precedence."""
+    given = {name: value for name, value in values.items() if value is not None}
     try:
         clusters = Clusters.load()
         name = cluster_name or (None if "name_servers" in given else clusters.current)
@@ -180,6 +177,6 @@ def _resolved(cluster_name: str | None, given: dict[str, Any]) -> Access:
             raise click.UsageError(f"cluster {name}: {error}") from None
     access = Access(**{**settings, **given})
     if bool(access.access_key) != bool(access.secret_key):
-        lacking = "--secret-key" if access.access_key else "--access-key"
-        raise click.UsageError(f"{lacking} is missing: access and secret key belong together")
+        missing = "--secret-key" if access.access_key else "--access-key"
+        raise click.UsageError(f"{missing} is missing: access and secret key belong together")
     return access

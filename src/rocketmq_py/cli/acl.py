@@ -1,4 +1,4 @@
-"""``rocketmq-py acl``: its commands and their options."""
+"""``rocketmq-py acl``: users and ACL rules."""
 
 from __future__ import annotations
 
@@ -7,16 +7,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rocketmq_py.cli.access import Access, read_secret, takes_access
-from rocketmq_py.cli.console import is_terminal, print_out
-from rocketmq_py.cli.options import checked, not_empty
-from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form
-from rocketmq_py.cli.topic import yes_option
+from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.admin_runner import confirm, run_admin
+from rocketmq_py.cli.console import is_terminal
+from rocketmq_py.cli.option_values import checked, not_empty, read_secret
+from rocketmq_py.cli.options import yes_option
+from rocketmq_py.cli.tables import (
+    Column,
+    OutputFormat,
+    Table,
+    format_time,
+    output_option,
+    print_change,
+    print_result,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from rocketmq_py.admin import Admin, Rule, User
+    from rocketmq_py.admin import AclRule, Admin, User
     from rocketmq_py.errors import RocketMQError
 
 ACTIONS = click.Choice(
@@ -29,32 +38,31 @@ actions_argument: Final = click.argument(
 )
 source_option: Final = click.option(
     "--from", "source_ips", metavar="ADDRESS", multiple=True, callback=checked(not_empty),
-    help="Only from this address or network; may be repeated.",
+    help="Limit the rule to this address or network. Repeatable.",
 )  # fmt: skip
 password_option: Final = click.option(
     "--password", metavar="SECRET", callback=checked(read_secret),
-    help="Its secret key, or @FILE: others see command lines. On a terminal it is asked for.",
+    help="Secret key. Prefer @FILE: command lines are visible to other users.",
 )  # fmt: skip
 
 
 @click.group
 def acl() -> None:
-    """Users of brokers of 5.x and what they may do; the state of accounts of 4.x.
+    """Manage users and ACL rules of 5.x brokers, and show the ACL versions of 4.x brokers.
 
     \b
-    RESOURCE is Topic:NAME, Group:NAME or Cluster:NAME, Topic:BEGIN* for all that begin so, or *.
+    RESOURCE is Topic:NAME, Group:NAME, Cluster:NAME, a prefix such as Topic:PREFIX*, or *.
     ACTION is Pub, Sub, Create, Update, Delete, Get, List or All.
     """
 
 
 @acl.command("list")
-@click.option("--user", metavar="PART", help="Only of users with this in their name.")
-@click.option("--resource", metavar="PART", help="Only for resources with this in their name.")
-@takes_form
-@takes_access
-def list_rules(access: Access, form: Form, user: str | None, resource: str | None) -> None:
-    """Print what users may do."""
-    from rocketmq_py.cli.administering import administer
+@click.option("--user", metavar="PART", help="Only rules of users whose name contains PART.")
+@click.option("--resource", metavar="PART", help="Only rules for resources whose name contains PART.")
+@output_option
+@access_options
+def list_rules(access: Access, output: OutputFormat, user: str | None, resource: str | None) -> None:
+    """List ACL rules."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.access.rules(user, resource)
@@ -77,13 +85,13 @@ def list_rules(access: Access, form: Form, user: str | None, resource: str | Non
             )
             for one in listing.rules
         ]
-        show(form, [_rule(one) for one in listing.rules], [Sheet(columns, rows)])
+        print_result(output, [_rule_value(one) for one in listing.rules], [Table(columns, rows)])
         return listing.failures
 
-    administer(access, work)
+    run_admin(access, work)
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
+def _rule_value(rule: AclRule) -> dict[str, Any]:
     return {
         "user": rule.user,
         "resource": rule.resource,
@@ -96,18 +104,18 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def _add_command(name: str, text: str, *, is_allowed: bool) -> None:
-    """Add the command that allows, or the one that denies."""
+    """Add the command ``allow`` or ``deny``."""
 
     @acl.command(name, help=text)
     @user_argument
     @resource_argument
     @actions_argument
     @source_option
-    @takes_form
-    @takes_access
+    @output_option
+    @access_options
     def put_rule(
         access: Access,
-        form: Form,
+        output: OutputFormat,
         user: str,
         resource: str,
         actions: tuple[str, ...],
@@ -118,62 +126,58 @@ def _add_command(name: str, text: str, *, is_allowed: bool) -> None:
                 user, resource, actions, is_allowed=is_allowed, source_ips=source_ips
             )
 
-        _change(access, form, user, f"{resource} {'allowed' if is_allowed else 'denied'}", put)
+        _change(access, output, user, f"{resource} {'allowed' if is_allowed else 'denied'}", put)
 
 
-_AND_NO_OTHERS = "a user some actions on a resource: these, and no others that were allowed or denied there."
-_add_command("allow", f"Allow {_AND_NO_OTHERS}", is_allowed=True)
-_add_command("deny", f"Deny {_AND_NO_OTHERS}", is_allowed=False)
+_REPLACES = "a user some actions on a resource. Replaces the user's previous rule for it."
+_add_command("allow", f"Allow {_REPLACES}", is_allowed=True)
+_add_command("deny", f"Deny {_REPLACES}", is_allowed=False)
 
 
 @acl.command()
 @user_argument
 @click.argument("resource", metavar="[RESOURCE]", required=False)
 @yes_option
-@takes_form
-@takes_access
-def remove(access: Access, form: Form, user: str, resource: str | None, yes: bool) -> None:
-    """Remove what is allowed and denied to a user: for a resource, or for all."""
-    from rocketmq_py.cli.administering import ask_first
-
-    what = resource or "everything"
-    ask_first(f"Remove what user {user} may do with {what}", yes=yes)
-    _change(access, form, user, f"{what} removed", lambda admin: admin.access.delete_rules(user, resource))
+@output_option
+@access_options
+def remove(access: Access, output: OutputFormat, user: str, resource: str | None, yes: bool) -> None:
+    """Remove the rules of a user: all of them, or those for RESOURCE."""
+    rules = f"the rules for {resource}" if resource else "all rules"
+    confirm(f"Remove {rules} of user {user}", yes=yes)
+    _change(access, output, user, f"{rules} removed", lambda admin: admin.access.delete_rules(user, resource))
 
 
 @acl.command()
-@takes_form
-@takes_access
-def version(access: Access, form: Form) -> None:
-    """Print which state of its accounts each broker of 4.x has (ACL 1.0)."""
-    from rocketmq_py.cli.administering import administer
+@output_option
+@access_options
+def version(access: Access, output: OutputFormat) -> None:
+    """Show the version of the ACL files of each 4.x broker (ACL 1.0)."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        answers = await admin.access.accounts_versions()
+        results = await admin.access.acl_config_versions()
         value = [
             {"broker": name, "changes": one.changes, "changed_ms": one.changed_ms}
-            for name, one in answers.values.items()
+            for name, one in results.values.items()
         ]
         columns = [Column("BROKER"), Column("CHANGES", right=True), Column("LAST CHANGE")]
-        rows = [(name, one.changes, at(one.changed_ms)) for name, one in answers.values.items()]
-        show(form, value, [Sheet(columns, rows)])
-        return answers.failures
+        rows = [(name, one.changes, format_time(one.changed_ms)) for name, one in results.values.items()]
+        print_result(output, value, [Table(columns, rows)])
+        return results.failures
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 @acl.group(short_help="List, create, alter and delete users.")
 def user() -> None:
-    """List, create, alter and delete users of brokers of 5.x. A user's name is its access key."""
+    """List, create, alter and delete users of 5.x brokers. The name of a user is the access key."""
 
 
 @user.command("list")
 @click.argument("part", metavar="[PART]", required=False)
-@takes_form
-@takes_access
-def list_users(access: Access, form: Form, part: str | None) -> None:
-    """Print users, or those with PART in their name."""
-    from rocketmq_py.cli.administering import administer
+@output_option
+@access_options
+def list_users(access: Access, output: OutputFormat, part: str | None) -> None:
+    """List users, or those whose name contains PART."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.access.users(part)
@@ -188,10 +192,10 @@ def list_users(access: Access, form: Form, part: str | None) -> None:
             }
             for one in listing.users
         ]
-        show(form, value, [Sheet(columns, rows)])
+        print_result(output, value, [Table(columns, rows)])
         return listing.failures
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 def _type(user: User) -> str:
@@ -201,42 +205,46 @@ def _type(user: User) -> str:
 @user.command()
 @click.argument("name", metavar="USER", callback=checked(not_empty))
 @password_option
-@click.option("--super", "is_super", is_flag=True, help="It may do everything.")
-@takes_form
-@takes_access
-def create(access: Access, form: Form, name: str, password: str | None, is_super: bool) -> None:
-    """Create a user on all brokers."""
+@click.option("--super", "is_super", is_flag=True, help="Create a super user, who may do everything.")
+@output_option
+@access_options
+def create(access: Access, output: OutputFormat, name: str, password: str | None, is_super: bool) -> None:
+    """Create a user on all brokers. Prompts for the secret key without --password."""
     if password is None:
         if not is_terminal(sys.stdin):
-            raise click.UsageError("a user needs --password, as nobody can be asked for it here")
+            raise click.UsageError("give --password, since standard input is not a terminal")
         password = click.prompt("Secret key", hide_input=True, confirmation_prompt=True, err=True)
     secret = str(password)
     _change(
-        access, form, name, "created", lambda admin: admin.access.create_user(name, secret, is_super=is_super)
+        access,
+        output,
+        name,
+        "created",
+        lambda admin: admin.access.create_user(name, secret, is_super=is_super),
     )
 
 
 @user.command()
 @click.argument("name", metavar="USER", callback=checked(not_empty))
 @password_option
-@click.option("--super/--normal", "is_super", default=None, help="Whether it may do everything.")
-@click.option("--enable/--disable", "is_enabled", default=None, help="Whether it is let in.")
-@takes_form
-@takes_access
+@click.option("--super/--normal", "is_super", default=None, help="Whether the user may do everything.")
+@click.option("--enable/--disable", "is_enabled", default=None, help="Whether brokers accept the user.")
+@output_option
+@access_options
 def alter(
     access: Access,
-    form: Form,
+    output: OutputFormat,
     name: str,
     password: str | None,
     is_super: bool | None,
     is_enabled: bool | None,
 ) -> None:
-    """Change a user on all brokers; what is not given stays as it is."""
+    """Change a user on all brokers. Options left out keep their value."""
     if password is None and is_super is None and is_enabled is None:
-        raise click.UsageError("nothing to change: give an option")
+        raise click.UsageError("nothing to change: give at least one option")
     _change(
         access,
-        form,
+        output,
         name,
         "altered",
         lambda admin: admin.access.alter_user(
@@ -248,26 +256,24 @@ def alter(
 @user.command()
 @click.argument("name", metavar="USER", callback=checked(not_empty))
 @yes_option
-@takes_form
-@takes_access
-def delete(access: Access, form: Form, name: str, yes: bool) -> None:
-    """Delete a user and what it may do on all brokers."""
-    from rocketmq_py.cli.administering import ask_first
-
-    ask_first(f"Delete user {name} and what it may do", yes=yes)
-    _change(access, form, name, "deleted", lambda admin: admin.access.delete_user(name))
+@output_option
+@access_options
+def delete(access: Access, output: OutputFormat, name: str, yes: bool) -> None:
+    """Delete a user and the user's rules on all brokers."""
+    confirm(f"Delete user {name} and the user's rules", yes=yes)
+    _change(access, output, name, "deleted", lambda admin: admin.access.delete_user(name))
 
 
 def _change(
-    access: Access, form: Form, user: str, what: str, change: Callable[[Admin], Awaitable[tuple[str, ...]]]
+    access: Access,
+    output: OutputFormat,
+    user: str,
+    change: str,
+    request: Callable[[Admin], Awaitable[tuple[str, ...]]],
 ) -> None:
-    from rocketmq_py.cli.administering import administer
+    """Make a change of a user and print it. ``request`` returns the names of the brokers."""
 
     async def work(admin: Admin) -> None:
-        brokers = await change(admin)
-        if form in (Form.JSON, Form.JSONL):
-            show(form, {"user": user, "brokers": list(brokers)}, [])
-        else:
-            print_out(f"user {user}: {what} on {', '.join(brokers)}")
+        print_change(output, "user", user, change, await request(admin))
 
-    administer(access, work)
+    run_admin(access, work)

@@ -1,4 +1,4 @@
-"""``rocketmq-py bench``: its commands and their options."""
+"""``rocketmq-py bench``: options and output. :mod:`~rocketmq_py.cli.benchmark` does the work."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rocketmq_py.cli.access import Access, takes_access
-from rocketmq_py.cli.options import checked, group_option, parse_duration, parse_sizes, topic_option
-from rocketmq_py.cli.sheet import Column, Form, Sheet, show, takes_form
+from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.option_values import checked, parse_duration, parse_sizes
+from rocketmq_py.cli.options import group_option, topic_option
+from rocketmq_py.cli.tables import Column, OutputFormat, Table, output_option, print_result
 
 if TYPE_CHECKING:
-    from rocketmq_py.cli.benching import Measured
+    from rocketmq_py.cli.benchmark import Measurement
 
-WAYS = click.Choice(["pipelined", "batched", "awaited"])
+MODES = click.Choice(["pipelined", "batched", "awaited"])
 count_option: Final = click.option(
     "-c", "count", metavar="COUNT", type=click.IntRange(min=1), help="Stop after COUNT messages."
 )
 duration_option: Final = click.option(
-    "--duration", metavar="TIME", callback=checked(parse_duration), help="Stop after so long: 30s, 5m."
+    "--duration", metavar="TIME", callback=checked(parse_duration), help="Stop after TIME: 30s, 5m."
 )
 
 
 @click.group
 def bench() -> None:
-    """Measure how fast messages are sent and consumed, from here, with the client that programs use.
+    """Measure the rate and latency of sending or consuming messages from this machine.
 
-    Times are told as percentiles: of a hundred messages, fifty (p50) or ninety-nine (p99) took no longer.
-    Ctrl-C ends it early; what was measured until then is told.
+    Latencies are percentiles: 50 of 100 messages took at most p50, 99 of them at most p99.
+    Ctrl-C stops the measurement early and prints its results.
     """
 
 
@@ -38,53 +39,53 @@ def bench() -> None:
 @duration_option
 @click.option(
     "--size", "sizes", metavar="BYTES", callback=checked(parse_sizes), default="1000", show_default=True,
-    help="How large bodies are: 1000, or any size of 100-4000.",
+    help="Size of bodies: 1000, or a random size of the range 100-4000.",
 )  # fmt: skip
 @click.option(
     "--rate", metavar="N", type=click.FloatRange(min=0, min_open=True),
-    help="Send N messages a second at the most; then times are from when each was due.",
+    help="Send at most N messages per second. Latencies then count from the time a message was due.",
 )  # fmt: skip
 @click.option(
-    "--way", type=WAYS, default="pipelined", show_default=True,
-    help="Many at a time, many in one request, or one after the other.",
+    "--way", "mode", type=MODES, default="pipelined", show_default=True,
+    help="Many messages in flight, many messages per request, or one after the other.",
 )  # fmt: skip
 @click.option(
     "--parallel", metavar="N", type=click.IntRange(1, 10_000), default=1, show_default=True,
-    help="So many send one after the other at the same time, with --way awaited.",
+    help="With --way awaited: number of concurrent senders.",
 )  # fmt: skip
-@takes_form
-@takes_access
+@output_option
+@access_options
 def produce(
     access: Access,
-    form: Form,
+    output: OutputFormat,
     topic: str,
     count: int | None,
     duration: float | None,
     sizes: range,
     rate: float | None,
-    way: str,
+    mode: str,
     parallel: int,
 ) -> None:
-    """Send messages that mean nothing, and measure how long brokers take to store them.
+    """Send random messages, and measure the time until brokers have stored them.
 
-    Without -c and --duration there are 10,000. What is measured of each is the time from when it was handed
-    over (with --rate: was due) until the broker has answered. The exit code is 1 if one was not stored.
+    The default is 10,000 messages. The latency of a message is the time from its send (with --rate: from its
+    due time) to the broker's answer. The exit code is 1 if a message was not stored.
     """
-    if parallel > 1 and way != "awaited":
+    if parallel > 1 and mode != "awaited":
         raise click.UsageError("--parallel is for --way awaited")
 
-    from rocketmq_py.cli.benching import Load, Measured, produce
-    from rocketmq_py.cli.running import end_for_signal, run
+    from rocketmq_py.cli.benchmark import LoadProfile, Measurement, produce
+    from rocketmq_py.cli.runner import exit_for_signal, run
 
     if count is None and duration is None:
         count = 10_000
-    load = Load(topic, sizes, count, duration, rate, way, parallel)
-    measured = Measured()
-    caught = run(lambda: produce(access, load, measured))
-    _tell(form, measured, {"topic": topic, "way": way}, "SENT")
-    measured.tally.report_failures()
-    end_for_signal(caught)
-    sys.exit(1 if measured.tally.failed else 0)
+    load = LoadProfile(topic, sizes, count, duration, rate, mode, parallel)
+    measurement = Measurement()
+    caught = run(lambda: produce(access, load, measurement))
+    _print(output, measurement, {"topic": topic, "way": mode}, "SENT")
+    measurement.statistics.report_failures()
+    exit_for_signal(caught)
+    sys.exit(1 if measurement.statistics.failed else 0)
 
 
 @bench.command()
@@ -92,37 +93,44 @@ def produce(
 @group_option
 @count_option
 @duration_option
-@takes_form
-@takes_access
+@output_option
+@access_options
 def consume(
-    access: Access, form: Form, topic: str, group: str | None, count: int | None, duration: float | None
+    access: Access,
+    output: OutputFormat,
+    topic: str,
+    group: str | None,
+    count: int | None,
+    duration: float | None,
 ) -> None:
-    """Consume a topic, and measure how fast that is and how old messages are when they come.
+    """Consume a topic, and measure the rate and the age of messages when they arrive.
 
-    Without -G no group is joined, and it starts with the oldest message; without -c and --duration it stops
-    at the end of what was there. A group needs one of them. Ages are by the clocks of this machine and of the
-    senders: of use while messages are being sent.
+    Without -G it reads from the oldest message, and without -c and --duration it stops at the current end.
+    With -G it needs -c or --duration. Ages compare the clocks of this machine and of the senders. They are
+    useful while messages are being sent.
     """
     if group is not None and count is None and duration is None:
-        raise click.UsageError("-G needs -c or --duration: a group goes on for ever")
+        raise click.UsageError("-G needs -c or --duration: a group consumes without end")
 
-    from rocketmq_py.cli.benching import Measured, consume
-    from rocketmq_py.cli.running import end_for_signal, run
+    from rocketmq_py.cli.benchmark import Measurement, consume
+    from rocketmq_py.cli.runner import exit_for_signal, run
 
-    measured = Measured()
-    caught = run(lambda: consume(access, topic, group, count, duration, measured))
-    _tell(form, measured, {"topic": topic, "group": group}, "CONSUMED")
-    end_for_signal(caught)
+    measurement = Measurement()
+    caught = run(lambda: consume(access, topic, group, count, duration, measurement))
+    _print(output, measurement, {"topic": topic, "group": group}, "CONSUMED")
+    exit_for_signal(caught)
 
 
-def _tell(form: Form, measured: Measured, what: dict[str, str | None], verb: str) -> None:
-    value = {**what, **measured.value()}
-    times = value["latency_ms"]
-    columns = [Column(verb), Column("FAILED"), Column("SECONDS"), Column("MESSAGES/S"), Column("MB/S")]
-    columns += [Column(f"{name.upper()} MS") for name in times]
+def _print(
+    output: OutputFormat, measurement: Measurement, labels: dict[str, str | None], count_title: str
+) -> None:
+    value = {**labels, **measurement.value()}
+    latencies = value["latency_ms"]
+    titles = [count_title, "FAILED", "SECONDS", "MESSAGES/S", "MB/S"]
+    titles += [f"{name.upper()} MS" for name in latencies]
     row = [value["messages"], value["failed"], value["seconds"], value["rate"], value["mb_per_second"]]
     row += [
-        None if time is None else f"{time:,.1f}" if time >= 10 else f"{time:.3f}" for time in times.values()
+        None if latency is None else f"{latency:,.1f}" if latency >= 10 else f"{latency:.3f}"
+        for latency in latencies.values()
     ]
-    right = [Column(column.title, right=True) for column in columns]
-    show(form, value, [Sheet(right, [row])])
+    print_result(output, value, [Table([Column(title, right=True) for title in titles], [row])])

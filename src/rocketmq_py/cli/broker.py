@@ -1,4 +1,4 @@
-"""``rocketmq-py broker``: its commands and their options."""
+"""``rocketmq-py broker``: status and settings of brokers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.admin_runner import confirm, run_admin
 from rocketmq_py.cli.console import complain
-from rocketmq_py.cli.options import checked, not_empty, parse_property
-from rocketmq_py.cli.server import serve, server, server_options
-from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form, takes_watch
+from rocketmq_py.cli.option_values import checked, not_empty, parse_property
+from rocketmq_py.cli.options import yes_option
+from rocketmq_py.cli.server import serve, server_options
+from rocketmq_py.cli.tables import (
+    Column,
+    OutputFormat,
+    Table,
+    format_time,
+    output_option,
+    print_result,
+    watch_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,25 +34,24 @@ broker_argument: Final = click.argument("name", metavar="BROKER", callback=check
 @click.group(invoke_without_command=True)
 @server_options(hidden=True)
 def broker(**options: Any) -> None:
-    """List and describe brokers, read and change their settings.
+    """List and describe brokers, show and change their settings.
 
-    A broker is named by its name, which means its master, or by its address.
+    BROKER is the name of a broker, which means its master, or an address.
     """
     if click.get_current_context().invoked_subcommand is None:
         complain(
-            "`rocketmq-py broker` alone is deprecated and will be removed; start the embedded broker with "
-            "`rocketmq-py server`"
+            "`rocketmq-py broker` without a command is deprecated and will be removed; start the embedded "
+            "broker with `rocketmq-py server`"
         )
         serve(**options)
 
 
 @broker.command("list")
-@takes_form
-@takes_watch
-@takes_access
-def list_brokers(access: Access, form: Form) -> None:
-    """Print how all brokers are doing, replicas too."""
-    from rocketmq_py.cli.administering import administer
+@output_option
+@watch_option
+@access_options
+def list_brokers(access: Access, output: OutputFormat) -> None:
+    """List all brokers, with replicas, and their status."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.brokers.list()
@@ -71,7 +80,7 @@ def list_brokers(access: Access, form: Form) -> None:
                 one.put_rate,
                 one.get_rate,
                 None if one.disk_ratio is None else f"{one.disk_ratio:.0%}",
-                at(one.started_ms),
+                format_time(one.started_ms),
                 one.cluster,
                 one.broker_id,
                 one.put_today,
@@ -81,17 +90,17 @@ def list_brokers(access: Access, form: Form) -> None:
             )
             for one in listing.brokers
         ]
-        show(form, [_status(one) for one in listing.brokers], [Sheet(columns, rows)])
+        print_result(output, [_value(one) for one in listing.brokers], [Table(columns, rows)])
         return listing.failures
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 def _role(broker: BrokerStatus) -> str:
     return "master" if broker.is_master else "replica"
 
 
-def _status(broker: BrokerStatus) -> dict[str, Any]:
+def _value(broker: BrokerStatus) -> dict[str, Any]:
     return {
         "broker": broker.name,
         "cluster": broker.cluster,
@@ -114,51 +123,46 @@ def _status(broker: BrokerStatus) -> dict[str, Any]:
 
 @broker.command()
 @broker_argument
-@takes_form
-@takes_watch
-@takes_access
-def describe(access: Access, form: Form, name: str) -> None:
-    """Print all that a broker tells of itself."""
-    from rocketmq_py.cli.administering import administer
+@output_option
+@watch_option
+@access_options
+def describe(access: Access, output: OutputFormat, name: str) -> None:
+    """Show the status of a broker and all figures that it reports."""
 
     async def work(admin: Admin) -> None:
-        one = await admin.brokers.describe(name)
-        rows = [*_status(one).items(), *one.details.items()]
-        value = {**_status(one), "details": dict(one.details)}
-        show(form, value, [Sheet([Column("NAME"), Column("VALUE")], [(key, _plain(v)) for key, v in rows])])
+        status = await admin.brokers.describe(name)
+        rows = [
+            (key, None if value is None else str(value))
+            for key, value in (*_value(status).items(), *status.details.items())
+        ]
+        value = {**_value(status), "details": dict(status.details)}
+        print_result(output, value, [Table([Column("NAME"), Column("VALUE")], rows)])
 
-    administer(access, work)
-
-
-def _plain(value: object) -> object:
-    return None if value is None else str(value)
+    run_admin(access, work)
 
 
 @broker.command()
 @broker_argument
 @click.argument("settings", metavar="[NAME=VALUE]...", nargs=-1, callback=checked(parse_property))
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@takes_form
-@takes_access
-def config(access: Access, form: Form, name: str, settings: tuple[tuple[str, str], ...], yes: bool) -> None:
-    """Print a broker's settings, or change those that are given.
+@yes_option
+@output_option
+@access_options
+def config(
+    access: Access, output: OutputFormat, name: str, settings: tuple[tuple[str, str], ...], yes: bool
+) -> None:
+    """Show the settings of a broker, or change the given ones.
 
-    Some take effect when it starts the next time.
+    Some settings take effect only when the broker restarts.
     """
-    from rocketmq_py.cli.administering import administer, ask_first
-
-    changed = dict(settings)
-    if changed:
-        ask_first(f"Set {', '.join(changed)} of broker {name}", yes=yes)
+    changes = dict(settings)
+    if changes:
+        confirm(f"Set {', '.join(changes)} of broker {name}", yes=yes)
 
     async def work(admin: Admin) -> None:
-        if changed:
-            await admin.brokers.alter(name, changed)
-        found = await admin.brokers.settings(name)
-        shown = {key: found[key] for key in changed} if changed else dict(found)
-        show(form, shown, [Sheet([Column("NAME"), Column("VALUE")], list(shown.items()))])
+        if changes:
+            await admin.brokers.alter(name, changes)
+        current = await admin.brokers.settings(name)
+        shown = {key: current[key] for key in changes} if changes else dict(current)
+        print_result(output, shown, [Table([Column("NAME"), Column("VALUE")], list(shown.items()))])
 
-    administer(access, work)
-
-
-__all__ = ["broker", "server"]
+    run_admin(access, work)

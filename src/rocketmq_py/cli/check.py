@@ -1,4 +1,4 @@
-"""``rocketmq-py check``: for monitoring, in the words and with the exit codes of Nagios' plugins."""
+"""``rocketmq-py check``: monitoring checks, with the output and exit codes of Nagios plugins."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.completion import complete_topics
 from rocketmq_py.cli.console import complain, print_out
-from rocketmq_py.cli.consumer_group import group_argument
-from rocketmq_py.cli.options import checked, complete_topics
+from rocketmq_py.cli.option_values import checked
+from rocketmq_py.cli.options import group_argument
 from rocketmq_py.names import check_topic
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class State(enum.IntEnum):
-    """How it is; its number is the exit code."""
+    """The result of a check. Its number is the exit code."""
 
     OK = 0
     WARNING = 1
@@ -28,53 +29,53 @@ class State(enum.IntEnum):
     UNKNOWN = 3
 
 
-class WrongCheckError(click.UsageError):
-    """What is wrong with the command line of a check."""
+class CheckUsageError(click.UsageError):
+    """A usage error of a check. The exit code is that of UNKNOWN."""
 
     exit_code = State.UNKNOWN.value
 
 
-class Checks(click.Group):
-    """A group whose wrong command lines end with 3: a slip of the pen in a check is no alarm."""
+class CheckGroup(click.Group):
+    """A group whose usage errors exit with 3, since the usual 2 means CRITICAL."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a check; see ``click.Group.invoke``."""
+        """Run a check. See ``click.Group.invoke``."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            raise WrongCheckError(error.format_message(), error.ctx) from None
+            raise CheckUsageError(error.format_message(), error.ctx) from None
 
 
-@click.group(cls=Checks)
+@click.group(cls=CheckGroup)
 def check() -> None:
-    """Checks for monitoring, which Nagios, Icinga and their like can run.
+    """Checks for monitoring systems such as Nagios, Icinga and Prometheus.
 
-    The exit code is 0 for OK, 1 for WARNING, 2 for CRITICAL, and 3 for UNKNOWN, when nobody could say.
+    The exit code is 0 for OK, 1 for WARNING, 2 for CRITICAL and 3 for UNKNOWN.
     """
 
 
 @check.command()
 @group_argument
-@click.option("--warn", metavar="N", type=click.IntRange(min=0), help="WARNING from a lag of N on.")
-@click.option("--critical", metavar="N", type=click.IntRange(min=0), help="CRITICAL from a lag of N on.")
+@click.option("--warn", metavar="N", type=click.IntRange(min=0), help="WARNING if the lag is N or more.")
+@click.option("--critical", metavar="N", type=click.IntRange(min=0), help="CRITICAL if the lag is N or more.")
 @click.option(
     "--topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics,
-    help="Only this topic. Without it: all that the group consumes, retries too.",
+    help="Only this topic.  [default: all topics that the group consumes, and its retry topic]",
 )  # fmt: skip
 @click.option(
-    "-o", "form", type=click.Choice(["nagios", "prometheus", "json"]), default="nagios", show_default=True,
+    "-o", "output", type=click.Choice(["nagios", "prometheus", "json"]), default="nagios", show_default=True,
     help="A line for Nagios, metrics for Prometheus, or JSON.",
 )  # fmt: skip
-@takes_access
+@access_options
 def lag(
-    access: Access, group: str, warn: int | None, critical: int | None, topic: str | None, form: str
+    access: Access, group: str, warn: int | None, critical: int | None, topic: str | None, output: str
 ) -> None:
-    """Check how many messages a consumer group has still to consume."""
+    """Check the lag of a consumer group: the number of messages that it has not consumed yet."""
     if warn is not None and critical is not None and warn > critical:
         raise click.UsageError(f"--warn {warn} is above --critical {critical}")
 
     from rocketmq_py.admin import Admin
-    from rocketmq_py.cli.running import end_for_signal, run
+    from rocketmq_py.cli.runner import exit_for_signal, run
     from rocketmq_py.errors import RocketMQError
 
     states: list[State] = []
@@ -86,57 +87,57 @@ def lag(
         except RocketMQError as error:
             states.append(State.UNKNOWN)
             reason = " ".join(str(error).split())
-            if form == "json":
+            if output == "json":
                 print_out(json.dumps({"state": "UNKNOWN", "group": group, "reason": reason}))
-            elif form == "prometheus":
+            elif output == "prometheus":
                 complain(reason)
             else:
                 print_out(f"UNKNOWN - {group}: {reason}")
             return
         lags = {one.topic: one.lag for one in described.topics if topic in (None, one.topic)}
-        state, words = _judged(described, sum(lags.values()), warn, critical, topic)
+        state, text = _evaluate(described, sum(lags.values()), warn, critical, topic)
         states.append(state)
-        if form == "json":
+        if output == "json":
             value = {"state": state.name, "group": group, "lag": sum(lags.values()), "topics": lags}
             print_out(json.dumps({**value, "members": len(described.members)}))
-        elif form == "prometheus":
+        elif output == "prometheus":
             print_out(metrics(group, lags, len(described.members)), end="")
         else:
             limits = ";".join("" if limit is None else str(limit) for limit in (warn, critical))
-            print_out(f"{state.name} - {group}: {words} | lag={sum(lags.values())};{limits};0")
+            print_out(f"{state.name} - {group}: {text} | lag={sum(lags.values())};{limits};0")
 
-    end_for_signal(run(work))
+    exit_for_signal(run(work))
     sys.exit(states[0])
 
 
-def _judged(
+def _evaluate(
     described: GroupDescription, lag: int, warn: int | None, critical: int | None, topic: str | None
 ) -> tuple[State, str]:
     where = f" in {topic}" if topic is not None else ""
-    words = f"lag {lag}{where}, {len(described.members)} members"
+    text = f"lag {lag}{where}, {len(described.members)} members"
     if critical is not None and lag >= critical:
         state = State.CRITICAL
     elif described.failures:
-        # The others' lag comes on top.
-        silent = ", ".join(f"{name} ({error})" for name, error in described.failures.items())
-        return State.UNKNOWN, " ".join(f"{words}; no answer of {silent}".split())
+        # The lag on the failed brokers is unknown, and adds to the known one.
+        failed = ", ".join(f"{name} ({error})" for name, error in described.failures.items())
+        return State.UNKNOWN, " ".join(f"{text}; no answer from {failed}".split())
     elif topic is not None and topic not in {one.topic for one in described.topics}:
-        return State.UNKNOWN, f"it does not consume {topic}"
+        return State.UNKNOWN, f"the group does not consume {topic}"
     elif warn is not None and lag >= warn:
         state = State.WARNING
     else:
         state = State.OK
-    return state, words
+    return state, text
 
 
 def metrics(group: str, lags: dict[str, int], members: int) -> str:
-    """Return the lag of each topic and the number of members in the exposition format of Prometheus."""
+    """Return the lag of each topic and the number of members as Prometheus metrics."""
 
     def quoted(name: str) -> str:
         return '"' + name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") + '"'
 
     lines = [
-        "# HELP rocketmq_group_lag Messages that a consumer group has still to consume.",
+        "# HELP rocketmq_group_lag Messages that a consumer group has not consumed yet.",
         "# TYPE rocketmq_group_lag gauge",
         *[
             f"rocketmq_group_lag{{group={quoted(group)},topic={quoted(topic)}}} {lag}"

@@ -1,4 +1,4 @@
-"""``rocketmq-py client``: its commands and their options."""
+"""``rocketmq-py client``: connected clients."""
 
 from __future__ import annotations
 
@@ -6,10 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.admin_runner import failure_texts, run_admin
 from rocketmq_py.cli.console import print_out
-from rocketmq_py.cli.options import checked, not_empty
-from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form, takes_watch
+from rocketmq_py.cli.option_values import checked, not_empty
+from rocketmq_py.cli.tables import (
+    Column,
+    OutputFormat,
+    Table,
+    format_time,
+    output_option,
+    print_result,
+    watch_option,
+)
 from rocketmq_py.names import check_group
 
 if TYPE_CHECKING:
@@ -21,20 +30,19 @@ if TYPE_CHECKING:
 
 @click.group
 def client() -> None:
-    """List and describe the clients that are online: producers, and members of consumer groups."""
+    """List and describe connected clients: producers, and members of consumer groups."""
 
 
 @client.command("list")
 @click.option(
     "-g", "--group", "group", metavar="GROUP", callback=checked(check_group),
-    help="Only those of this producer or consumer group.",
+    help="Only clients of this producer or consumer group.",
 )  # fmt: skip
-@takes_form
-@takes_watch
-@takes_access
-def list_clients(access: Access, form: Form, group: str | None) -> None:
-    """Print all clients that are online."""
-    from rocketmq_py.cli.administering import administer
+@output_option
+@watch_option
+@access_options
+def list_clients(access: Access, output: OutputFormat, group: str | None) -> None:
+    """List connected clients."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.clients.list()
@@ -43,31 +51,30 @@ def list_clients(access: Access, form: Form, group: str | None) -> None:
             for one in listing.clients
             if group is None or group in (*one.producer_groups, *one.consumer_groups)
         ]
-        show(form, [_value(one) for one in found], [_sheet(found)])
+        print_result(output, [_value(one) for one in found], [_table(found)])
         return listing.failures
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 @client.command()
 @click.argument("client_id", metavar="CLIENT", callback=checked(not_empty))
-@click.option("--stack", is_flag=True, help="With what its threads and tasks are doing.")
-@takes_form
-@takes_watch
-@takes_access
-def describe(access: Access, form: Form, client_id: str, stack: bool) -> None:
-    """Print how a client is doing in each of its consumer groups, as it says itself."""
-    from rocketmq_py.cli.administering import administer
+@click.option("--stack", is_flag=True, help="Include the stacks of its threads and tasks.")
+@output_option
+@watch_option
+@access_options
+def describe(access: Access, output: OutputFormat, client_id: str, stack: bool) -> None:
+    """Show the state of a client in each of its consumer groups, as the client reports it."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         described = await admin.clients.describe(client_id, stack=stack)
-        show(form, _described(described), _sheets(described))
-        if stack and form in (Form.TABLE, Form.WIDE):
+        print_result(output, _described(described), _tables(described))
+        if stack and output in (OutputFormat.TABLE, OutputFormat.WIDE):
             for one in described.members:
                 print_out(f"\n{one.group}:\n{(one.stack or '-').rstrip()}")
         return described.failures
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 def _value(client: ClientSummary) -> dict[str, Any]:
@@ -82,14 +89,14 @@ def _value(client: ClientSummary) -> dict[str, Any]:
     }
 
 
-def _sheet(clients: list[ClientSummary]) -> Sheet:
+def _table(clients: list[ClientSummary]) -> Table:
     columns = [
         Column("CLIENT"),
         Column("ADDRESS"),
         Column("LANGUAGE"),
         Column("VERSION"),
-        Column("PRODUCES FOR"),
-        Column("CONSUMES FOR"),
+        Column("PRODUCER GROUPS"),
+        Column("CONSUMER GROUPS"),
         Column("BROKERS", wide=True),
     ]
     rows = [
@@ -104,12 +111,10 @@ def _sheet(clients: list[ClientSummary]) -> Sheet:
         )
         for one in clients
     ]
-    return Sheet(columns, rows)
+    return Table(columns, rows)
 
 
 def _described(described: ClientDescription) -> dict[str, Any]:
-    from rocketmq_py.cli.administering import told
-
     return {
         **_value(described.client),
         "members": [
@@ -149,12 +154,12 @@ def _described(described: ClientDescription) -> dict[str, Any]:
             }
             for one in described.members
         ],
-        "failures": told(described.failures),
+        "failures": failure_texts(described.failures),
     }
 
 
-def _sheets(described: ClientDescription) -> list[Sheet]:
-    queues = Sheet(
+def _tables(described: ClientDescription) -> list[Table]:
+    queues = Table(
         [
             Column("GROUP"),
             Column("TOPIC"),
@@ -171,19 +176,19 @@ def _sheets(described: ClientDescription) -> list[Sheet]:
                 one.group,
                 held.queue.topic,
                 held.queue.broker_name,
-                # Brokers may have a member pop from all their queues at once.
+                # Members may pop from all queues of a broker at once.
                 "all" if held.queue.queue_id < 0 else held.queue.queue_id,
                 held.committed,
                 held.cached,
                 held.locked,
-                at(held.pulled_ms),
-                at(held.consumed_ms),
+                format_time(held.pulled_ms),
+                format_time(held.consumed_ms),
             )
             for one in described.members
             for held in one.queues
         ],
     )
-    rates = Sheet(
+    rates = Table(
         [
             Column("GROUP"),
             Column("TOPIC"),
@@ -209,9 +214,9 @@ def _sheets(described: ClientDescription) -> list[Sheet]:
             for each in one.rates
         ],
     )
-    properties = Sheet(
+    properties = Table(
         [Column("GROUP", wide=True), Column("PROPERTY", wide=True), Column("VALUE", wide=True)],
         [(one.group, name, value) for one in described.members for name, value in one.properties.items()],
     )
-    sheets = [queues, rates, properties]
-    return [_sheet([described.client]), *[sheet for sheet in sheets if sheet.rows]]
+    tables = [queues, rates, properties]
+    return [_table([described.client]), *[table for table in tables if table.rows]]

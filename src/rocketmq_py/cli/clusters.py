@@ -85,11 +85,11 @@ class Clusters:
         try:
             document = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise ClustersError(f"{path} is no TOML: {error}") from None
+            raise ClustersError(f"{path} is not valid TOML: {error}") from None
         clusters = document.get("clusters", {})
         current = document.get("current")
         if not isinstance(clusters, dict) or not isinstance(current, str | None):
-            raise ClustersError(f'{path} must hold current = "NAME" and tables [clusters.NAME]')
+            raise ClustersError(f'{path} must contain current = "NAME" and tables [clusters.NAME]')
         for name, settings in clusters.items():
             _check(path, name, settings)
         return cls(path, current, clusters)
@@ -108,15 +108,16 @@ class Clusters:
             for name in SECRETS
         )
         if holds_secret and os.name == "posix" and self.path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-            complain(f"{self.path} holds a secret, and others may read it: chmod 600")
+            complain(f"{self.path} contains a secret and is readable by other users; run chmod 600 on it")
 
 
 def _check(path: Path, name: str, settings: object) -> None:
     if not isinstance(settings, dict):
-        raise ClustersError(f"{path}: clusters.{name} is no table")
+        raise ClustersError(f"{path}: clusters.{name} is not a table")
     for key, value in settings.items():
         if key not in (*TEXTS, *FLAGS):
-            raise ClustersError(f"{path}: cluster {name!r} has a setting {key!r}, which there is not")
+            known = ", ".join((*TEXTS, *FLAGS))
+            raise ClustersError(f"{path}: cluster {name!r} has an unknown setting {key!r}; settings: {known}")
         if not isinstance(value, bool if key in FLAGS else str):
-            kind = "true or false" if key in FLAGS else "a text"
+            kind = "true or false" if key in FLAGS else "a string"
             raise ClustersError(f"{path}: {key} of cluster {name!r} must be {kind}")

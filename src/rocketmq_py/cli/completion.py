@@ -2,29 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+
 import click
 from click.shell_completion import get_completion_class
 
+from rocketmq_py.cli.access import access_of
 from rocketmq_py.cli.console import print_out
+from rocketmq_py.names import RETRY_PREFIX, check_group, check_topic, is_internal_topic
 
 PROGRAM = "rocketmq-py"
+TIMEOUT = 2.0
+"""Seconds that a shell waits for the cluster when it completes a name."""
 _VARIABLE = "_ROCKETMQ_PY_COMPLETE"
 
 
 @click.command
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that has a shell complete commands and options, and topics and groups of the cluster.
+    """Print the completion script of a shell. It completes commands, options, topics and groups.
 
     \b
     bash:  eval "$(rocketmq-py completion bash)"      in ~/.bashrc
     zsh:   eval "$(rocketmq-py completion zsh)"       in ~/.zshrc
     fish:  rocketmq-py completion fish | source       in ~/.config/fish/config.fish
 
-    Topics and groups are those of the cluster that the command line, the environment or the configuration
-    names; groups that never had a member are not among them.
+    Topics and groups come from the cluster that the command line, the environment or the configuration
+    selects. Groups that never had a member are not completed.
     """
-    kind = get_completion_class(shell)
-    assert kind is not None
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None
     root = click.get_current_context().find_root().command
-    print_out(kind(root, {}, PROGRAM, _VARIABLE).source())
+    print_out(shell_class(root, {}, PROGRAM, _VARIABLE).source())
+
+
+def complete_topics(context: click.Context, _: click.Parameter, prefix: str) -> list[str]:
+    """Return the topics that start with ``prefix``, or none if the cluster does not answer."""
+    topics = [name for name in _all_topics(context) if not is_internal_topic(name)]
+    return _matching(topics, prefix, check_topic)
+
+
+def complete_groups(context: click.Context, _: click.Parameter, prefix: str) -> list[str]:
+    """Return the groups with a retry topic that start with ``prefix``, or none without an answer."""
+    topics = [name for name in _all_topics(context) if name.startswith(RETRY_PREFIX)]
+    return _matching([name.removeprefix(RETRY_PREFIX) for name in topics], prefix, check_group)
+
+
+def _matching(names: list[str], prefix: str, check: Callable[[str], object]) -> list[str]:
+    """Return the valid names that start with ``prefix``. A shell could run code in an invalid one."""
+    valid = []
+    for name in names:
+        if name.startswith(prefix):
+            with suppress(ValueError):
+                check(name)
+                valid.append(name)
+    return valid
+
+
+def _all_topics(context: click.Context) -> list[str]:
+    """Return all topics of the cluster that an incomplete command line selects."""
+    import trio
+
+    from rocketmq_py.client import Client
+    from rocketmq_py.errors import RocketMQError
+
+    topics: list[str] = []
+
+    async def query() -> None:
+        access = access_of(context.params)
+        with trio.move_on_after(TIMEOUT):
+            async with Client(access.name_servers, **access.client_options()) as client:
+                names = await client.name_servers.topics()
+                topics.extend(sorted(client.namespace.unwrap_topic(name) for name in names))
+
+    with suppress(RocketMQError, click.ClickException):
+        trio.run(query)
+    return topics

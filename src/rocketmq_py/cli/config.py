@@ -9,8 +9,8 @@ import click
 
 from rocketmq_py.cli.clusters import FLAGS, SECRETS, TEXTS, Clusters, ClustersError
 from rocketmq_py.cli.console import print_out
-from rocketmq_py.cli.group import TEXT
-from rocketmq_py.cli.options import checked, parse_property
+from rocketmq_py.cli.lazy_group import TEXT
+from rocketmq_py.cli.option_values import checked, parse_property
 
 HIDDEN = "(not shown)"
 
@@ -52,7 +52,7 @@ def show(name: str | None) -> None:
         name = name or clusters.current
         if name is None:
             raise click.UsageError(
-                "no cluster is used: name one, or set one with `rocketmq-py config use NAME`"
+                "no cluster is in use: name one, or select one with `rocketmq-py config use NAME`"
             )
         settings = clusters.settings_of(name)
     for key, value in settings.items():
@@ -74,7 +74,7 @@ def set_settings(name: str, settings: tuple[tuple[str, str], ...]) -> None:
     """  # fmt: skip
     for key, text in settings:
         if key not in (*TEXTS, *FLAGS):
-            raise click.UsageError(f"there is no setting {key!r}; there are {', '.join((*TEXTS, *FLAGS))}")
+            raise click.UsageError(f"setting {key!r} does not exist; settings: {', '.join((*TEXTS, *FLAGS))}")
         if key in FLAGS and text not in ("true", "false", ""):
             raise click.UsageError(f"{key} is true or false, not {text!r}")
     # Prompts come before the file is locked: other commands would wait for the answer.

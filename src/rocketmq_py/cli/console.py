@@ -165,12 +165,12 @@ async def keep_line(stream: TextIO, text: Callable[[float], str]) -> None:
     """
     import trio
 
-    began = trio.current_time()
+    started = trio.current_time()
     await trio.sleep(SHOW_AFTER)
     width = 0
     try:
         while True:
-            line = text(trio.current_time() - began)
+            line = text(trio.current_time() - started)
             width = max(width, len(line))
             write_parts(stream, [LINE_START, f"{line:<{width}}"])
             await trio.sleep(REFRESH_EVERY)

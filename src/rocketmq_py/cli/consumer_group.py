@@ -1,4 +1,4 @@
-"""``rocketmq-py group``: its commands and their options."""
+"""``rocketmq-py group``: consumer groups and their offsets."""
 
 from __future__ import annotations
 
@@ -7,13 +7,27 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from rocketmq_py.cli.access import Access, takes_access
-from rocketmq_py.cli.console import print_out
-from rocketmq_py.cli.group_sheets import group_sheets, group_value
-from rocketmq_py.cli.options import checked, complete_groups, complete_topics
-from rocketmq_py.cli.reset_place import Place, parse_place, read_offsets
-from rocketmq_py.cli.sheet import Column, Form, Sheet, show, takes_form, takes_watch
-from rocketmq_py.cli.topic import broker_option, yes_option
+from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.admin_runner import confirm, partial_result, run_admin
+from rocketmq_py.cli.completion import complete_groups, complete_topics
+from rocketmq_py.cli.group_tables import group_tables, group_value
+from rocketmq_py.cli.option_values import ResetTarget, checked, parse_reset_target, read_offsets
+from rocketmq_py.cli.options import (
+    broker_option,
+    cluster_option,
+    dry_run_option,
+    group_argument,
+    yes_option,
+)
+from rocketmq_py.cli.tables import (
+    Column,
+    OutputFormat,
+    Table,
+    output_option,
+    print_change,
+    print_result,
+    watch_option,
+)
 from rocketmq_py.names import MAX_QUEUES, check_group, check_topic
 
 if TYPE_CHECKING:
@@ -24,14 +38,10 @@ if TYPE_CHECKING:
 
 COUNT = click.IntRange(0, MAX_QUEUES)
 Function = TypeVar("Function", bound=Callable[..., Any])
-group_argument: Final = click.argument(
-    "group", metavar="GROUP", callback=checked(check_group), shell_complete=complete_groups
-)
 topic_option: Final = click.option(
     "--topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics,
-    help="Only this topic. Without it: all that the group consumes.",
+    help="Only this topic.  [default: all topics that the group consumes]",
 )  # fmt: skip
-dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 
 
 @click.group("group")
@@ -40,13 +50,12 @@ def consumer_group() -> None:
 
 
 @consumer_group.command("list")
-@click.option("--system", is_flag=True, help="With RocketMQ's own.")
-@takes_form
-@takes_watch
-@takes_access
-def list_groups(access: Access, form: Form, system: bool) -> None:
-    """Print all groups, with their members and lag."""
-    from rocketmq_py.cli.administering import administer
+@click.option("--system", is_flag=True, help="Include RocketMQ's internal groups.")
+@output_option
+@watch_option
+@access_options
+def list_groups(access: Access, output: OutputFormat, system: bool) -> None:
+    """List groups, with their members and lag."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.groups.list(system=system)
@@ -55,7 +64,7 @@ def list_groups(access: Access, form: Form, system: bool) -> None:
             Column("MEMBERS", right=True),
             Column("LAG", right=True),
             Column("MESSAGES/S", right=True),
-            Column("CONSUMES"),
+            Column("CONSUME TYPE"),
             Column("MODEL", wide=True),
             Column("BROKERS", wide=True),
         ]
@@ -63,10 +72,10 @@ def list_groups(access: Access, form: Form, system: bool) -> None:
             (one.group, one.members, one.lag, one.rate, one.consume_type, one.message_model, one.brokers)
             for one in listing.groups
         ]
-        show(form, [_summary(one) for one in listing.groups], [Sheet(columns, rows)])
+        print_result(output, [_summary(one) for one in listing.groups], [Table(columns, rows)])
         return listing.failures
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 def _summary(group: GroupSummary) -> dict[str, Any]:
@@ -83,37 +92,38 @@ def _summary(group: GroupSummary) -> dict[str, Any]:
 
 @consumer_group.command()
 @group_argument
-@takes_form
-@takes_watch
-@takes_access
-def describe(access: Access, form: Form, group: str) -> None:
-    """Print a group's lag, members, subscriptions and settings."""
-    from rocketmq_py.cli.administering import administer
+@output_option
+@watch_option
+@access_options
+def describe(access: Access, output: OutputFormat, group: str) -> None:
+    """Show the lag, members, subscriptions and settings of a group."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         described = await admin.groups.describe(group)
-        show(form, group_value(described), group_sheets(described))
+        print_result(output, group_value(described), group_tables(described))
         return described.failures
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 SETTINGS = (
-    click.option("--retries", metavar="N", type=COUNT, help="Failures until a message is a dead letter."),
-    click.option("--retry-queues", metavar="N", type=COUNT, help="Queues of its retry topic."),
     click.option(
-        "--consume/--no-consume", "consume_enable", default=None, help="Whether it may consume."
+        "--retries", metavar="N", type=COUNT, help="Redeliveries until a message becomes a dead letter."
+    ),
+    click.option("--retry-queues", metavar="N", type=COUNT, help="Queues of the group's retry topic."),
+    click.option(
+        "--consume/--no-consume", "consume_enable", default=None, help="Whether the group may consume."
     ),
     click.option(
         "--broadcast/--no-broadcast", "broadcast_enable", default=None,
-        help="Whether it may consume by broadcasting.",
+        help="Whether the group may consume by broadcasting.",
     ),
-    click.option("--orderly/--no-orderly", default=None, help="Whether it consumes in order (5.x)."),
+    click.option("--orderly/--no-orderly", default=None, help="Whether the group consumes in order (5.x)."),
 )  # fmt: skip
 
 
-def takes_settings(function: Function) -> Function:
-    """Give a command the options that set what a group may do."""
+def settings_options(function: Function) -> Function:
+    """Add the options for the settings of a group to a command."""
     for option in reversed(SETTINGS):
         function = option(function)
     return function
@@ -121,115 +131,118 @@ def takes_settings(function: Function) -> Function:
 
 @consumer_group.command()
 @group_argument
-@takes_settings
+@settings_options
 @broker_option
-@click.option("--cluster", metavar="NAME", help="Only on the brokers of this cluster.")
-@takes_form
-@takes_access
-def create(access: Access, form: Form, group: str, brokers: tuple[str, ...], **options: Any) -> None:
-    """Create a group on all brokers, or some."""
-    from rocketmq_py.cli.administering import administer, as_far_as_done
-
-    given = {name: value for name, value in options.items() if value is not None}
+@cluster_option
+@output_option
+@access_options
+def create(
+    access: Access, output: OutputFormat, group: str, brokers: tuple[str, ...], **options: Any
+) -> None:
+    """Create a group on all brokers, or on the selected ones."""
+    settings = {name: value for name, value in options.items() if value is not None}
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        done, failures = await as_far_as_done(admin.groups.create(group, brokers=brokers or None, **given))
-        _show_done(form, group, "created", tuple(done))
+        created, failures = await partial_result(
+            admin.groups.create(group, brokers=brokers or None, **settings)
+        )
+        print_change(output, "group", group, "created", tuple(created))
         return failures
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 @consumer_group.command()
 @group_argument
-@takes_settings
+@settings_options
 @broker_option
-@takes_form
-@takes_access
-def alter(access: Access, form: Form, group: str, brokers: tuple[str, ...], **options: Any) -> None:
-    """Change a group's settings; what is not given stays as it is."""
-    from rocketmq_py.cli.administering import administer, as_far_as_done
-
+@output_option
+@access_options
+def alter(access: Access, output: OutputFormat, group: str, brokers: tuple[str, ...], **options: Any) -> None:
+    """Change the settings of a group. Options left out keep their value."""
     if all(value is None for value in options.values()):
-        raise click.UsageError("nothing to change: give an option")
+        raise click.UsageError("nothing to change: give at least one option")
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        done, failures = await as_far_as_done(admin.groups.alter(group, brokers=brokers or None, **options))
-        _show_done(form, group, "altered", tuple(done))
+        altered, failures = await partial_result(
+            admin.groups.alter(group, brokers=brokers or None, **options)
+        )
+        print_change(output, "group", group, "altered", tuple(altered))
         return failures
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 @consumer_group.command()
 @group_argument
-@click.option("--dead-letters", is_flag=True, help="Its dead letters, too.")
+@click.option("--dead-letters", is_flag=True, help="Delete its dead letters too.")
 @yes_option
-@takes_form
-@takes_access
-def delete(access: Access, form: Form, group: str, dead_letters: bool, yes: bool) -> None:
-    """Delete a group with its offsets on all brokers."""
-    from rocketmq_py.cli.administering import administer, ask_first
-
+@output_option
+@access_options
+def delete(access: Access, output: OutputFormat, group: str, dead_letters: bool, yes: bool) -> None:
+    """Delete a group and its offsets on all brokers."""
     also = ", its offsets and its dead letters" if dead_letters else " and its offsets"
-    ask_first(f"Delete group {group}{also}", yes=yes)
+    confirm(f"Delete group {group}{also}", yes=yes)
 
     async def work(admin: Admin) -> None:
-        _show_done(form, group, "deleted", await admin.groups.delete(group, dead_letters=dead_letters))
+        deleted = await admin.groups.delete(group, dead_letters=dead_letters)
+        print_change(output, "group", group, "deleted", deleted)
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 @consumer_group.command()
 @group_argument
 @topic_option
 @click.option(
-    "--to", "place", metavar="PLACE", callback=checked(parse_place),
+    "--to", "target", metavar="TARGET", callback=checked(parse_reset_target),
     help="earliest, latest, @MS (a time, epoch milliseconds) or OFFSET.",
 )  # fmt: skip
-@click.option("--as-group", metavar="GROUP", callback=checked(check_group), help="To where this group is.")
+@click.option(
+    "--as-group", metavar="GROUP", callback=checked(check_group), help="Use the offsets of this group."
+)
 @click.option(
     "--file", "file", metavar="FILE", type=click.File("rb"),
-    help='To the offsets in FILE, lines such as {"broker": "broker-a", "queue": 0, "offset": 7}; - is stdin.',
+    help='Use the offsets in FILE (- for stdin), lines such as '
+    '{"broker": "broker-a", "queue": 0, "offset": 7}.',
 )  # fmt: skip
 @dry_run_option
 @yes_option
-@takes_form
-@takes_access
+@output_option
+@access_options
 def reset(
     access: Access,
-    form: Form,
+    output: OutputFormat,
     group: str,
     topic: str | None,
-    place: Place | None,
+    target: ResetTarget | None,
     as_group: str | None,
     file: Any,
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Have a group go on elsewhere, in one topic or all that it consumes.
+    """Reset the offsets of a group in one topic, or in all topics that it consumes.
 
-    Brokers of 5.x move it while its members run. Those of 4.x tell the members, who can be told earliest,
-    latest and a time only: stop them for anything else.
+    Brokers of 5.x reset any offset while members run. Brokers of 4.x pass the reset on to running members,
+    which only supports earliest, latest and @MS. Stop the members for any other target.
     """
-    if sum(given is not None for given in (place, as_group, file)) != 1:
+    if sum(option is not None for option in (target, as_group, file)) != 1:
         raise click.UsageError("give one of --to, --as-group and --file")
     if file is not None and topic is None:
         raise click.UsageError("--file needs --topic")
     from rocketmq_py.admin import ResetTo
-    from rocketmq_py.cli.administering import administer, ask_first
 
     if file is not None:
         to = ResetTo.queues(read_offsets(file, str(topic)))
     else:
-        to = ResetTo.as_group(as_group) if as_group is not None else place.reset_to()  # type: ignore[union-attr]
+        to = ResetTo.as_group(as_group) if as_group is not None else target.reset_to()  # type: ignore[union-attr]
     if not dry_run:
-        ask_first(f"Reset group {group} on {topic or 'all its topics'}", yes=yes)
+        confirm(f"Reset group {group} on {topic or 'all its topics'}", yes=yes)
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        return await _move(form, admin.offsets.reset(group, topic, to, dry_run=dry_run))
+        return await _print_resets(output, admin.offsets.reset(group, topic, to, dry_run=dry_run))
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 @consumer_group.command()
@@ -238,43 +251,37 @@ def reset(
 @topic_option
 @dry_run_option
 @yes_option
-@takes_form
-@takes_access
+@output_option
+@access_options
 def clone(
-    access: Access, form: Form, source: str, target: str, topic: str | None, dry_run: bool, yes: bool
+    access: Access,
+    output: OutputFormat,
+    source: str,
+    target: str,
+    topic: str | None,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
-    """Have group TARGET go on where GROUP is."""
-    from rocketmq_py.cli.administering import administer, ask_first
-
+    """Set the offsets of group TARGET to those of GROUP."""
     if not dry_run:
-        ask_first(f"Reset group {target} to where {source} is", yes=yes)
+        confirm(f"Reset group {target} to the offsets of {source}", yes=yes)
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        return await _move(form, admin.offsets.clone(source, target, topic, dry_run=dry_run))
+        return await _print_resets(output, admin.offsets.clone(source, target, topic, dry_run=dry_run))
 
-    administer(access, work)
-
-
-def _show_done(form: Form, group: str, what: str, brokers: tuple[str, ...]) -> None:
-    if form in (Form.JSON, Form.JSONL):
-        show(form, {"group": group, "brokers": list(brokers)}, [])
-    else:
-        print_out(f"group {group}: {what} on {', '.join(brokers)}")
+    run_admin(access, work)
 
 
-async def _move(form: Form, change: Awaitable[tuple[OffsetReset, ...]]) -> Mapping[str, RocketMQError]:
-    """Print what a change did to queues, as far as brokers made it; return the errors of the others."""
-    from rocketmq_py.cli.administering import as_far_as_done
-
-    done, failures = await as_far_as_done(change)
-    if isinstance(done, tuple):
-        _show_moves(form, done)
-    else:
-        _show_moves(form, [move for some in done.values() for move in some])
-    return failures
-
-
-def _show_moves(form: Form, moves: Sequence[OffsetReset]) -> None:
+async def _print_resets(
+    output: OutputFormat, change: Awaitable[tuple[OffsetReset, ...]]
+) -> Mapping[str, RocketMQError]:
+    """Print the resets that a change made. Return the errors of the brokers where it failed."""
+    result, failures = await partial_result(change)
+    resets: Sequence[OffsetReset] = (
+        result
+        if isinstance(result, tuple)
+        else [reset for of_broker in result.values() for reset in of_broker]
+    )
     columns = [
         Column("TOPIC"),
         Column("BROKER"),
@@ -286,15 +293,16 @@ def _show_moves(form: Form, moves: Sequence[OffsetReset]) -> None:
     ]
     rows = [
         (
-            move.queue.topic,
-            move.queue.broker_name,
-            move.queue.queue_id,
-            move.before,
-            move.after,
-            move.min_offset,
-            move.max_offset,
+            reset.queue.topic,
+            reset.queue.broker_name,
+            reset.queue.queue_id,
+            reset.before,
+            reset.after,
+            reset.min_offset,
+            reset.max_offset,
         )
-        for move in moves
+        for reset in resets
     ]
     names = ("topic", "broker", "queue", "before", "after", "min_offset", "max_offset")
-    show(form, [dict(zip(names, row, strict=True)) for row in rows], [Sheet(columns, rows)])
+    print_result(output, [dict(zip(names, row, strict=True)) for row in rows], [Table(columns, rows)])
+    return failures

@@ -1,4 +1,4 @@
-"""``rocketmq-py dlq``: its commands and their options."""
+"""``rocketmq-py dlq``: dead letters."""
 
 from __future__ import annotations
 
@@ -6,28 +6,35 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rocketmq_py.cli.access import Access, takes_access
-from rocketmq_py.cli.consumer_group import group_argument
-from rocketmq_py.cli.message_sheets import first_words, full_value
-from rocketmq_py.cli.options import since_option, until_option
-from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form, takes_watch
-from rocketmq_py.cli.topic import yes_option
+from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.admin_runner import confirm, run_admin
+from rocketmq_py.cli.message_tables import body_summary, full_value
+from rocketmq_py.cli.options import group_argument, since_option, until_option, yes_option
+from rocketmq_py.cli.tables import (
+    Column,
+    OutputFormat,
+    Table,
+    format_time,
+    output_option,
+    print_result,
+    watch_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rocketmq_py.admin import Admin, DeadLetter, DeadLetters
+    from rocketmq_py.admin import Admin, DeadLetter, DeadLetterListing
     from rocketmq_py.errors import RocketMQError
 
 count_option: Final = click.option(
     "-c", "count", metavar="COUNT", type=click.IntRange(1, 10_000), default=100, show_default=True,
-    help="The newest COUNT at the most.",
+    help="At most the newest COUNT messages.",
 )  # fmt: skip
 
 
 @click.group
 def dlq() -> None:
-    """List what a group has given up, and send it again."""
+    """List and resend dead letters: messages that a group failed on too often."""
 
 
 @dlq.command("list")
@@ -35,37 +42,38 @@ def dlq() -> None:
 @since_option
 @until_option
 @count_option
-@takes_form
-@takes_watch
-@takes_access
+@output_option
+@watch_option
+@access_options
 def list_letters(
-    access: Access, form: Form, group: str, begin_ms: int | None, end_ms: int | None, count: int
+    access: Access, output: OutputFormat, group: str, begin_ms: int | None, end_ms: int | None, count: int
 ) -> None:
-    """Print the dead letters of a group, oldest first."""
-    from rocketmq_py.cli.administering import administer
+    """List the dead letters of a group, oldest first."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         found = await admin.dead_letters.list(group, max=count, begin_ms=begin_ms, end_ms=end_ms)
-        show(form, [_value(one) for one in found.letters], [_sheet(group, found)])
+        print_result(output, [_value(one) for one in found.letters], [_table(group, found)])
         return found.failures
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 @dlq.command()
 @group_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that `dlq list` shows with the same options.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Resend all that `dlq list` shows with the same options."
+)
 @since_option
 @until_option
 @count_option
-@click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
+@click.option("--dry-run", is_flag=True, help="Print the messages without sending them.")
 @yes_option
-@takes_form
-@takes_access
+@output_option
+@access_options
 def resend(
     access: Access,
-    form: Form,
+    output: OutputFormat,
     group: str,
     ids: tuple[str, ...],
     everything: bool,
@@ -75,23 +83,22 @@ def resend(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Send dead letters to the topic that they came from, where all its groups get them.
+    """Send dead letters to their original topic again, where all of its groups receive them.
 
-    ID is a message id, of either kind, as `dlq list` shows it. They stay among the dead letters, too. What is
-    sent has two more properties: RESENT_FROM, the dead-letter topic, and RESENT_MESSAGE_ID.
+    ID is a message id or offset message id that `dlq list` shows. The letters also stay in the dead-letter
+    topic. The new messages have two more properties: RESENT_FROM, the dead-letter topic, and
+    RESENT_MESSAGE_ID.
     """
     if bool(ids) == everything:
         raise click.UsageError("give ids of dead letters, or --all")
-    from rocketmq_py.cli.administering import administer, ask_first
-
     if not dry_run:
-        ask_first(f"Send {'all listed' if everything else len(ids)} dead letters of {group} again", yes=yes)
+        confirm(f"Resend {'all listed' if everything else len(ids)} dead letters of {group}", yes=yes)
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         found = await admin.dead_letters.list(group, max=count, begin_ms=begin_ms, end_ms=end_ms)
-        letters = _chosen(group, found.letters, ids) if ids else found.letters
+        letters = _selected(group, found.letters, ids) if ids else found.letters
         if dry_run:
-            show(form, [_value(one) for one in letters], [_sheet(group, found, letters)])
+            print_result(output, [_value(one) for one in letters], [_table(group, found, letters)])
             return found.failures
         results = await admin.dead_letters.resend(letters)
         rows = [
@@ -103,27 +110,28 @@ def resend(
             for one in letters
             if one.message.offset_message_id in results.values
         ]
-        columns = [Column("DEAD LETTER"), Column("SENT TO"), Column("AS")]
+        columns = [Column("DEAD LETTER"), Column("SENT TO"), Column("NEW MESSAGE ID")]
         names = ("message_id", "topic", "sent_message_id")
-        show(form, [dict(zip(names, row, strict=True)) for row in rows], [Sheet(columns, rows)])
+        print_result(output, [dict(zip(names, row, strict=True)) for row in rows], [Table(columns, rows)])
         return {**found.failures, **results.failures}
 
-    administer(access, work)
+    run_admin(access, work)
 
 
-def _chosen(group: str, letters: Sequence[DeadLetter], ids: Sequence[str]) -> list[DeadLetter]:
-    from rocketmq_py.cli.running import CommandError
+def _selected(group: str, letters: Sequence[DeadLetter], ids: Sequence[str]) -> list[DeadLetter]:
+    """Return the letters with the given ids. Raises CommandError if one is missing."""
+    from rocketmq_py.cli.runner import CommandError
 
-    chosen = []
+    selected = []
     for wanted in dict.fromkeys(ids):
         found = [one for one in letters if wanted in (one.message.message_id, one.message.offset_message_id)]
         if not found:
             raise CommandError(
-                f"there is no {wanted} among the newest {len(letters)} dead letters of {group}; "
-                "nothing was sent"
+                f"{wanted} is not among the newest {len(letters)} dead letters of group {group}; "
+                "nothing was sent. Increase -c or check the id"
             )
-        chosen += found
-    return chosen
+        selected += found
+    return selected
 
 
 def _value(letter: DeadLetter) -> dict[str, Any]:
@@ -134,11 +142,11 @@ def _value(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def _sheet(group: str, found: DeadLetters, letters: Sequence[DeadLetter] | None = None) -> Sheet:
+def _table(group: str, found: DeadLetterListing, letters: Sequence[DeadLetter] | None = None) -> Table:
     columns = [
         Column("STORED"),
         Column("MESSAGE ID"),
-        Column("FROM TOPIC"),
+        Column("ORIGINAL TOPIC"),
         Column("OFFSET MESSAGE ID", wide=True),
         Column("TAG"),
         Column("KEYS"),
@@ -146,14 +154,14 @@ def _sheet(group: str, found: DeadLetters, letters: Sequence[DeadLetter] | None 
     ]
     rows = [
         (
-            at(one.message.store_time_ms),
+            format_time(one.message.store_time_ms),
             one.message.message_id,
             one.origin_topic,
             one.message.offset_message_id,
             one.message.tags,
             one.message.keys,
-            first_words(one.message),
+            body_summary(one.message),
         )
         for one in (found.letters if letters is None else letters)
     ]
-    return Sheet(columns, rows, title=f"{group}: {found.total:,} dead letters, {len(rows):,} shown")
+    return Table(columns, rows, title=f"{group}: {found.total:,} dead letters, {len(rows):,} shown")

@@ -57,7 +57,7 @@ class MessageText:
         """Return ``values`` of ``message`` between ``literals``, escaped and shortened as needed.
 
         There is one literal more than there are values. Literals are not escaped, and the last one ends
-        the shortened text too: it holds the extension of a file name.
+        the shortened text too, since it contains the extension of a file name.
         """
         escaped = [self._escape(value) for value in values]
         if escaped != list(values):
@@ -114,11 +114,11 @@ def _check_component(component: list[str]) -> None:
     for name in component[1::2]:
         if name not in _VALUES:
             known = " ".join(f"{{{known}}}" for known in _VALUES)
-            raise ValueError(f"a name of a file knows no {{{name}}}; it knows {known}")
+            raise ValueError(f"placeholder {{{name}}} is not supported; supported: {known}")
     size = sum(len(os.fsencode(literal)) for literal in component[::2])
     limit = MAX_NAME_BYTES - _DIGEST_LENGTH - 2
     if len(component) > 1 and size > limit:
-        raise ValueError(f"the text around its placeholders has {size} bytes; at most {limit} are possible")
+        raise ValueError(f"the text around the placeholders has {size} bytes; at most {limit} are possible")
 
 
 def _percent(text: str) -> str:

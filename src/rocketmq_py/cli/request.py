@@ -1,47 +1,48 @@
-"""``rocketmq-py request`` and ``rocketmq-py reply``: their options."""
+"""``rocketmq-py request`` and ``rocketmq-py reply``: request-reply messaging."""
 
 from __future__ import annotations
 
 import os
+import sys
+from typing import TYPE_CHECKING
 
+import attrs
 import click
 
-from rocketmq_py.cli.access import Access, takes_access, takes_access_beside_keys
-from rocketmq_py.cli.format import BODY_A_LINE, Render, as_it_is, compile_format
-from rocketmq_py.cli.options import (
-    checked,
-    complete_groups,
-    not_empty,
-    parse_duration,
-    parse_property,
-    raw_option,
-    topic_option,
-)
+from rocketmq_py.cli.access import Access, access_options, access_options_without_key
+from rocketmq_py.cli.completion import complete_groups
+from rocketmq_py.cli.console import complain, write_parts
+from rocketmq_py.cli.message_formats import DEFAULT_FORMAT, Render, compile_format, json_line, unescaped
+from rocketmq_py.cli.option_values import checked, not_empty, parse_duration, parse_property
+from rocketmq_py.cli.options import raw_option, topic_option
 from rocketmq_py.names import check_group
+
+if TYPE_CHECKING:
+    from rocketmq_py.message import Message, ReceivedMessage
+
+_GROUP = "CID_RMQ_SYS_REPLIER"
 
 
 @click.command
 @topic_option
 @click.argument("body", type=click.UNPROCESSED)
-@click.option("--tag", metavar="TAG", default="", help="The request's tag.")
-@click.option(
-    "-k", "--key", "keys", metavar="KEY", multiple=True, help="A key to find it by; may be repeated."
-)
+@click.option("--tag", metavar="TAG", default="", help="Tag of the request.")
+@click.option("-k", "--key", "keys", metavar="KEY", multiple=True, help="Key of the request. Repeatable.")
 @click.option(
     "-H", "properties", metavar="NAME=VALUE", callback=checked(parse_property), multiple=True,
-    help="A property of the request; may be repeated.",
+    help="Property of the request. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--timeout", metavar="TIME", callback=checked(parse_duration), default="3s", show_default=True,
-    help="How long the reply is waited for: 250ms, 7.3s, 5m.",
+    help="Maximum time to wait for the reply: 250ms, 7.3s, 5m.",
 )  # fmt: skip
 @click.option(
     "-f", "render", metavar="FORMAT", type=click.UNPROCESSED, callback=checked(compile_format),
-    help=r"How to print the reply, as in `tail`; the default is '%s\n'.",
+    help=r"Format of the reply, as in `tail`.  [default: %s\n]",
 )  # fmt: skip
 @click.option("-J", "as_json", is_flag=True, help="Print the reply as a line of JSON.")
 @raw_option
-@takes_access_beside_keys
+@access_options_without_key
 def request(
     access: Access,
     topic: str,
@@ -56,14 +57,13 @@ def request(
 ) -> None:
     """Send BODY as a request to a topic, wait for a consumer's reply, and print it.
 
-    The exit code is 1 when no reply came in time.
+    The exit code is 1 if no reply arrived in time.
     """
     if as_json and render is not None:
         raise click.UsageError("give -f FORMAT or -J, not both")
     if timeout <= 0:
         raise click.UsageError("--timeout must be above 0")
-    from rocketmq_py.cli.requesting import ask
-    from rocketmq_py.cli.running import end_for_signal, run
+    from rocketmq_py.cli.runner import exit_for_signal, run
     from rocketmq_py.errors import InvalidMessageError
     from rocketmq_py.message import Message
 
@@ -71,14 +71,19 @@ def request(
         message = Message(topic, os.fsencode(body), tag, keys, dict(properties))
     except InvalidMessageError as error:
         raise click.UsageError(str(error)) from None
-    if as_json:
-        from rocketmq_py.cli.json_lines import json_line
-
-        render = json_line
-    shown = render or compile_format(BODY_A_LINE)
+    render_reply = json_line if as_json else render or compile_format(DEFAULT_FORMAT)
     if raw:
-        shown = as_it_is(shown)
-    end_for_signal(run(lambda: ask(access, message, timeout, shown)))
+        render_reply = unescaped(render_reply)
+    exit_for_signal(run(lambda: _send_request(access, message, timeout, render_reply)))
+
+
+async def _send_request(access: Access, message: Message, timeout: float, render: Render) -> None:
+    """Send a request and print its reply. Raises ReplyTimeoutError, and the errors of a send."""
+    from rocketmq_py.producer import Producer
+
+    async with Producer(access.name_servers, **access.client_options()) as producer:
+        reply = await producer.request(message, timeout=timeout)
+    write_parts(sys.stdout, render(reply))
 
 
 @click.command
@@ -86,15 +91,15 @@ def request(
 @click.argument("body", required=False, type=click.UNPROCESSED)
 @click.option(
     "-G", "group", metavar="GROUP", callback=checked(check_group), required=True,
-    shell_complete=complete_groups, help="The consumer group: its members share the requests.",
+    shell_complete=complete_groups, help="Consumer group. Its members share the requests.",
 )  # fmt: skip
 @click.option(
     "-x", "command", metavar="COMMAND", type=click.UNPROCESSED, callback=checked(not_empty),
-    help="Reply with what this command of the shell prints; it gets the request's body on stdin.",
+    help="Shell command whose output is the reply. Its stdin is the body of the request.",
 )  # fmt: skip
 @click.option("-c", "count", metavar="COUNT", type=click.IntRange(min=1), help="Stop after COUNT replies.")
 @click.option("--wait", is_flag=True, help="Wait for the topic if it does not exist yet.")
-@takes_access
+@access_options
 def reply(
     access: Access,
     topic: str,
@@ -104,18 +109,102 @@ def reply(
     count: int | None,
     wait: bool,
 ) -> None:
-    """Reply to the requests of a topic: with BODY, or with what a command prints.
+    """Reply to the requests of a topic with BODY, or with the output of a command.
 
-    A new group begins with what is sent from now on. It goes on until Ctrl-C (exit code 130), or until -c
-    COUNT replies. A request that its command fails on (an exit code that is not 0, or nothing printed) comes
-    again. What is no request, and one that nobody waits for any more, is told of on stderr.
+    A new group starts at the end of the topic. It runs until Ctrl-C (exit code 130), or until it has sent
+    COUNT replies. If the command fails (exit code other than 0, or no output), the request is redelivered.
+    Messages that are not requests, and requests that have timed out, are reported on stderr.
     """
     if (body is None) == (command is None):
         raise click.UsageError("give BODY or -x COMMAND")
     if body == "":
-        raise click.UsageError("the body is empty; brokers refuse such a message")
-    from rocketmq_py.cli.requesting import Replier
-    from rocketmq_py.cli.running import end_for_signal, run
+        raise click.UsageError("the body is empty; brokers reject empty messages")
+    from rocketmq_py.cli.runner import exit_for_signal, run
 
     replier = Replier(access, topic, group, None if body is None else os.fsencode(body), command, count, wait)
-    end_for_signal(run(replier.run))
+    exit_for_signal(run(replier.run))
+
+
+@attrs.define
+class Replier:
+    """Replies to the requests of a topic.
+
+    Args:
+        access: the cluster and the credentials.
+        topic: the topic.
+        group: the consumer group.
+        body: the body of every reply. None if ``command`` makes them.
+        command: a shell command that gets the body of a request and prints the reply.
+        count: number of replies to send. None for no limit.
+        wait: whether to wait for the topic if it does not exist yet.
+    """
+
+    _access: Access
+    _topic: str
+    _group: str
+    _body: bytes | None
+    _command: str | None
+    _count: int | None
+    _wait: bool = False
+    _accepted: int = 0
+    _sent: int = 0
+
+    async def run(self) -> None:
+        """Reply until cancelled, or until ``count`` replies are sent.
+
+        Raises RocketMQError if the topic does not exist.
+        """
+        import trio
+
+        from rocketmq_py.cli.runner import log_warnings, wait_for_topic
+        from rocketmq_py.consumer import ConsumeFrom
+        from rocketmq_py.errors import BrokerError, InvalidMessageError
+        from rocketmq_py.shared_client import Client
+
+        all_sent = trio.CancelScope()
+        async with (
+            Client(self._access.name_servers, **self._access.client_options()) as client,
+            client.producer(_GROUP) as producer,
+        ):
+            # A consumer would wait for a missing topic silently, which hides a mistyped name.
+            await wait_for_topic(client, self._topic, wait=self._wait)
+            log_warnings()
+
+            async def handle(request: ReceivedMessage) -> None:
+                if self._accepted == self._count:
+                    await trio.sleep_forever()  # cancelled at the end, so that the group gets it again
+                self._accepted += 1
+                try:
+                    await producer.reply(request, await self._reply_to(request))
+                except (InvalidMessageError, BrokerError) as error:
+                    complain(str(error))
+                    self._accepted -= 1
+                    return
+                except BaseException:
+                    self._accepted -= 1
+                    raise
+                self._sent += 1
+                if self._sent == self._count:
+                    all_sent.cancel()
+
+            async with client.push_consumer(self._group, consume_from=ConsumeFrom.LAST) as consumer:
+                consumer.subscribe(self._topic)
+                with all_sent:
+                    await consumer.run(handle)
+
+    async def _reply_to(self, request: ReceivedMessage) -> bytes:
+        if self._command is None:
+            return self._body or b""
+        import trio
+
+        from rocketmq_py.cli.runner import CommandError
+
+        completed = await trio.run_process(
+            ["/bin/sh", "-c", self._command], stdin=request.body, capture_stdout=True, check=False
+        )
+        if completed.returncode or not completed.stdout:
+            reason = (
+                f"failed with exit code {completed.returncode}" if completed.returncode else "printed nothing"
+            )
+            raise CommandError(f"the command {reason} for request {request.message_id}")
+        return completed.stdout

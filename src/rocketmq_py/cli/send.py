@@ -1,4 +1,4 @@
-"""``rocketmq-py send``: its options."""
+"""``rocketmq-py send``: options. :mod:`~rocketmq_py.cli.send_loop` does the work."""
 
 from __future__ import annotations
 
@@ -11,15 +11,9 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from rocketmq_py.cli.access import Access, takes_access_beside_keys
-from rocketmq_py.cli.options import (
-    checked,
-    parse_duration,
-    parse_property,
-    parse_queue,
-    parse_time,
-    topic_option,
-)
+from rocketmq_py.cli.access import Access, access_options_without_key
+from rocketmq_py.cli.option_values import checked, parse_duration, parse_property, parse_queue, parse_time
+from rocketmq_py.cli.options import topic_option
 from rocketmq_py.names import check_topic
 
 if TYPE_CHECKING:
@@ -34,16 +28,16 @@ if TYPE_CHECKING:
     "file",
     metavar="FILE",
     type=click.File("rb"),
-    help="Send what FILE holds as one message; - is stdin.",
+    help="Send the content of FILE as one message (- for stdin).",
 )
-@click.option("--tag", metavar="TAG", default="", help="The messages' tag.")
+@click.option("--tag", metavar="TAG", default="", help="Tag of the messages.")
 @click.option(
     "-k",
     "--key",
     "keys",
     metavar="KEY",
     multiple=True,
-    help="A key to find the messages by; may be repeated.",
+    help="Key of the messages. Repeatable.",
 )
 @click.option(
     "-H",
@@ -51,81 +45,81 @@ if TYPE_CHECKING:
     metavar="NAME=VALUE",
     callback=checked(parse_property),
     multiple=True,
-    help="A property of the messages; may be repeated.",
+    help="Property of the messages. Repeatable.",
 )
 @click.option(
     "--sharding-key",
     metavar="KEY",
     default="",
-    help="Messages of one key go to one queue, as long as the topic's queues stay the same.",
+    help="Send messages with the same key to the same queue, as long as the topic's queues do not change.",
 )
 @click.option(
     "--queue",
     metavar="BROKER/N",
     callback=checked(parse_queue),
-    help="The queue that they go to.",
+    help="Send the messages to this queue.",
 )
 @click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="Each line is a message as `tail -J` prints it; its tag, keys and properties go along.",
+    help="Each line of stdin is a message with tag, keys and properties, as `tail -J` prints it.",
 )
 @click.option(
     "--template",
     is_flag=True,
-    help="Fill {n} (a counter), {time_ms}, {time} and {random} in bodies, keys and the sharding key.",
+    help="Replace {n} (a counter), {time_ms}, {time} and {random} in bodies, keys and the sharding key.",
 )
 @click.option(
     "--rate",
     metavar="N",
     type=click.FloatRange(min=0, min_open=True),
-    help="Send N messages a second at the most.",
+    help="Send at most N messages per second.",
 )
 @click.option(
     "--delay",
     metavar="TIME",
     callback=checked(parse_duration),
-    help="Deliver the messages so much later: 250ms, 7.3s, 5m, 2h, 1d. Brokers older than 5.0 need a relay.",
+    help="Deliver the messages after TIME: 250ms, 7.3s, 5m, 2h, 1d. Brokers before 5.0 need a relay.",
 )
 @click.option(
     "--deliver-at",
     "deliver_at_ms",
     metavar="TIME",
     callback=checked(parse_time),
-    help="Deliver the messages then: 2026-01-31T08:00, of this machine's zone if it names none, or @MS.",
+    help="Deliver the messages at TIME: 2026-01-31T08:00 (local time without an offset), or @MS.",
 )
 @click.option(
     "--priority",
     metavar="N",
     type=click.IntRange(0, 2**31 - 1),
-    help="Pop consumers of a topic of type PRIORITY get the highest first: it is their queue (5.4.0).",
+    help="Priority for pop consumers of a PRIORITY topic: the highest is delivered first (5.4.0).",
 )
 @click.option(
     "--half",
     type=click.Choice(["commit", "rollback"]),
-    help="Send each as a half message, in a transaction that is then committed or rolled back.",
+    help="Send each message in a transaction, as a half message, then commit or roll back.",
 )
 @click.option(
     "--delay-relay",
     metavar="TOPIC",
     callback=checked(check_topic),
-    help="The buffer topic of a relay, for brokers older than 5.0: see `rocketmq-py relay`.",
+    help="Buffer topic of a relay, for brokers before 5.0. See `rocketmq-py relay`.",
 )
 @click.option(
     "-c",
     "count",
     metavar="COUNT",
     type=click.IntRange(min=1),
-    help="Stop after COUNT messages; a BODY or FILE is sent COUNT times.",
+    help="Stop after COUNT messages. BODY or FILE is sent COUNT times.",
 )
 @click.option(
     "--oneway",
     is_flag=True,
-    help="Do not wait for the broker to answer: fast, and what is lost goes unnoticed.",
+    help="Do not wait for the broker's answer. Fast, but lost messages are not noticed.",
 )
-@click.option("-v", "verbose", is_flag=True, help="Print a line for each message instead of a summary.")
-@takes_access_beside_keys
+@click.option("-v", "verbose", is_flag=True, help="Print a line per message instead of a summary.")
+@access_options_without_key
 def send(
     access: Access,
     topic: str,
@@ -150,40 +144,43 @@ def send(
 ) -> None:
     """Send messages to a topic.
 
-    BODY is one message. Without it each line of stdin is one, sent as it comes: without its newline,
-    otherwise byte for byte (a carriage return stays), and empty lines are left out, as brokers refuse
-    empty messages. With --json each line is a message with its tag, keys and properties.
-    Messages are spread over the topic's queues and sent many at a time.
+    BODY is one message. Without BODY and -f, each line of stdin is a message, and is sent as soon as it
+    arrives. Its newline is removed, all other bytes are kept. Empty lines are skipped, since brokers reject
+    empty messages. Many messages are in flight at a time, spread over the queues of the topic.
 
-    Results go to stderr. The exit code is 0 when every message was stored (with --oneway: was handed to
-    the network), and 1 when one was not; then stderr says how many and why.
+    Results go to stderr. The exit code is 0 if every message was stored (with --oneway: written to the
+    network). Otherwise it is 1, and stderr shows the number of failures by reason.
     """  # fmt: skip
     if body is not None and file is not None:
         raise click.UsageError("give BODY or -f FILE, not both")
     if oneway and verbose:
-        raise click.UsageError("-v shows the broker's answers, and with --oneway there are none")
-
+        raise click.UsageError("-v prints the broker's answers, but with --oneway there are none")
     if queue is not None and sharding_key:
         raise click.UsageError("give --queue or --sharding-key, not both")
     if as_json and (template or body is not None or file is not None):
-        raise click.UsageError("--json is for lines of stdin: neither BODY, -f nor --template goes with it")
+        raise click.UsageError("--json reads lines of stdin: do not give BODY, -f or --template")
     if delay is not None and deliver_at_ms is not None:
         raise click.UsageError("give --delay or --deliver-at, not both")
     if delay_relay is not None and delay is None and deliver_at_ms is None:
         raise click.UsageError("--delay-relay is for messages with --delay or --deliver-at")
     if half is not None and (oneway or delay or deliver_at_ms or priority is not None):
-        raise click.UsageError("--half goes with none of --oneway, --delay, --deliver-at and --priority")
+        raise click.UsageError("--half cannot be used with --oneway, --delay, --deliver-at or --priority")
 
-    from rocketmq_py.cli.bodies import Repeated, lines_of_stdin
     from rocketmq_py.cli.console import complain, is_terminal
-    from rocketmq_py.cli.making import Pattern, from_json, templates
-    from rocketmq_py.cli.running import end_for_signal, run
-    from rocketmq_py.cli.sending import send_all
-    from rocketmq_py.cli.tally import Tally
+    from rocketmq_py.cli.message_input import (
+        MessageFields,
+        RepeatedBody,
+        json_message,
+        lines_of_stdin,
+        template_messages,
+    )
+    from rocketmq_py.cli.runner import exit_for_signal, run
+    from rocketmq_py.cli.send_loop import send_all
+    from rocketmq_py.cli.send_statistics import SendStatistics
     from rocketmq_py.errors import InvalidMessageError
     from rocketmq_py.message import MessageQueue
 
-    pattern = Pattern(
+    fields = MessageFields(
         topic=topic,
         tag=tag,
         keys=keys,
@@ -193,38 +190,36 @@ def send(
         priority=priority,
         sharding_key=sharding_key,
     )
-    one = os.fsencode(body) if body is not None else file.read() if file is not None else None
+    single_body = os.fsencode(body) if body is not None else file.read() if file is not None else None
     try:
-        pattern.make(one if one is not None else b"?")
+        fields.message(single_body if single_body is not None else b"?")
     except InvalidMessageError as error:
         raise click.UsageError(str(error)) from None
-    make: Callable[[bytes], Message] = pattern.make
+    make: Callable[[bytes], Message] = fields.message
     if as_json:
-        make = partial(from_json, pattern)
+        make = partial(json_message, fields)
     elif template:
-        make = templates(pattern, rng=random.Random())
+        make = template_messages(fields, rng=random.Random())
     if "||" in tag:
-        complain(
-            f"a message has one tag: {tag!r} is sent as it is, and who subscribes to a part of it misses it"
-        )
-    bodies = lines_of_stdin(count) if one is None else Repeated(one, count or 1)
-    tally = Tally(verbose=verbose)
-    # Not while somebody types the messages into the same terminal, nor between the lines of -v.
-    typing = one is None and is_terminal(sys.stdin)
-    show = not verbose and not typing and is_terminal(sys.stderr)
+        complain(f"a message has one tag: consumers that subscribe to a part of {tag!r} will not receive it")
+    bodies = lines_of_stdin(count) if single_body is None else RepeatedBody(single_body, count or 1)
+    statistics = SendStatistics(verbose=verbose)
+    # A progress line would disturb messages that are typed on the same terminal, and the lines of -v.
+    is_typed = single_body is None and is_terminal(sys.stdin)
+    progress = not verbose and not is_typed and is_terminal(sys.stderr)
     caught = run(
         lambda: send_all(
             access,
             make,
             bodies,
-            tally,
+            statistics,
             queue=None if queue is None else MessageQueue(topic, *queue),
             rate=rate,
             delay_relay=delay_relay,
             half=half,
             oneway=oneway,
-            show=show,
+            progress=progress,
         )
     )
-    end_for_signal(caught)
-    sys.exit(1 if tally.failed else 0)
+    exit_for_signal(caught)
+    sys.exit(1 if statistics.failed else 0)

@@ -3,100 +3,35 @@
 from __future__ import annotations
 
 import ipaddress
+import sys
+import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rocketmq_py.cli.access import read_secret
-from rocketmq_py.cli.options import checked, not_empty
+from rocketmq_py.cli.console import print_line, print_out
+from rocketmq_py.cli.option_values import checked, not_empty, read_secret
+from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import MAX_QUEUES, check_topic
+
+if TYPE_CHECKING:
+    import ssl
+
+    from rocketmq_py.broker import EmbeddedBroker
 
 _FILE = click.Path(exists=True, dir_okay=False)
 _PORT = click.IntRange(0, 65535)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def server_options(*, hidden: bool = False) -> Callable[[Function], Function]:
-    """Give a command the options of the embedded broker."""
-    options = (
-        click.option(
-            "--host", metavar="H", callback=checked(not_empty), default="127.0.0.1", show_default=True,
-            hidden=hidden, help="The address to bind.",
-        ),
-        click.option(
-            "--namesrv-port", metavar="PORT", type=_PORT, default=9876, show_default=True,
-            hidden=hidden, help="The name server's port; 0 takes a free one.",
-        ),
-        click.option(
-            "--port", metavar="PORT", type=_PORT, default=10911, show_default=True,
-            hidden=hidden, help="The broker's port; 0 takes a free one.",
-        ),
-        click.option(
-            "--advertise", metavar="IP", callback=checked(not_empty), hidden=hidden,
-            help="The address that clients are told, where that is not H: --host 0.0.0.0 needs it.",
-        ),
-        click.option(
-            "-t", "--topic", "topics", metavar="TOPIC[:QUEUES]", multiple=True, callback=_topics,
-            hidden=hidden, help="A topic that is there at once, with 4 queues or so many; repeatable.",
-        ),
-        click.option(
-            "--access-key", metavar="KEY", callback=checked(not_empty), envvar="ROCKETMQ_ACCESS_KEY",
-            show_envvar=True, hidden=hidden, help="Answer requests only that are signed by this one.",
-        ),
-        click.option(
-            "--secret-key", metavar="SECRET", callback=checked(read_secret), envvar="ROCKETMQ_SECRET_KEY",
-            show_envvar=True, hidden=hidden, help="Its secret, or @FILE: others see command lines.",
-        ),
-        click.option(
-            "--cert", metavar="FILE", type=_FILE, hidden=hidden,
-            help="Talk TLS, with this certificate (PEM).",
-        ),
-        click.option(
-            "--key", "private_key", metavar="FILE", type=_FILE, hidden=hidden,
-            help="The certificate's private key, if that is in a file of its own.",
-        ),
-        click.option(
-            "--log-requests", is_flag=True, hidden=hidden, help="Write a line a request to stderr.",
-        ),
-    )  # fmt: skip
-
-    def give(function: Function) -> Function:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return give
-
-
-def serve(
-    *, host: str, advertise: str | None, access_key: str | None, secret_key: str | None, **options: Any
-) -> None:
-    """Run the embedded broker until a signal ends it."""
-    if _stands_for_all(advertise or host):
-        raise click.UsageError(
-            f"{advertise or host} stands for all addresses of this machine: --advertise must say which one "
-            "clients use"
-        )
-    access_keys = {access_key: secret_key} if access_key is not None and secret_key is not None else {}
-    if not access_keys and (access_key or secret_key):
-        raise click.UsageError("--access-key and --secret-key go together")
-    if options["private_key"] is not None and options["cert"] is None:
-        raise click.UsageError("--key needs --cert")
-
-    from rocketmq_py.cli.brokering import run_broker
-    from rocketmq_py.cli.running import run
-
-    run(lambda: run_broker(host=host, advertise=advertise, access_keys=access_keys, **options))
-
-
-def _topics(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+def _parse_topics(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
     topics = {}
     for value in values:
         name, colon, queues = value.partition(":")
         if colon and not (queues.isascii() and queues.isdigit() and 1 <= int(queues) <= MAX_QUEUES):
-            raise click.BadParameter(f"{value!r}: after the colon is a number of queues, 1 to {MAX_QUEUES}")
+            raise click.BadParameter(f"{value!r}: the number of queues must be from 1 to {MAX_QUEUES}")
         try:
             check_topic(name)
         except ConfigurationError as error:
@@ -105,22 +40,149 @@ def _topics(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> d
     return topics
 
 
+def server_options(*, hidden: bool = False) -> Callable[[Function], Function]:
+    """Return a decorator that adds the options of the embedded broker to a command."""
+    options = (
+        click.option(
+            "--host", metavar="H", callback=checked(not_empty), default="127.0.0.1", show_default=True,
+            hidden=hidden, help="Address to listen on.",
+        ),
+        click.option(
+            "--namesrv-port", metavar="PORT", type=_PORT, default=9876, show_default=True,
+            hidden=hidden, help="Port of the name server. 0 for any free port.",
+        ),
+        click.option(
+            "--port", metavar="PORT", type=_PORT, default=10911, show_default=True,
+            hidden=hidden, help="Port of the broker. 0 for any free port.",
+        ),
+        click.option(
+            "--advertise", metavar="IP", callback=checked(not_empty), hidden=hidden,
+            help="Broker address for clients, if it is not H. Required with --host 0.0.0.0.",
+        ),
+        click.option(
+            "-t", "--topic", "topics", metavar="TOPIC[:QUEUES]", multiple=True, callback=_parse_topics,
+            hidden=hidden, help="Create a topic with 4 queues, or QUEUES. Repeatable.",
+        ),
+        click.option(
+            "--access-key", metavar="KEY", callback=checked(not_empty), envvar="ROCKETMQ_ACCESS_KEY",
+            show_envvar=True, hidden=hidden, help="Accept only requests signed with this access key.",
+        ),
+        click.option(
+            "--secret-key", metavar="SECRET", callback=checked(read_secret), envvar="ROCKETMQ_SECRET_KEY",
+            show_envvar=True, hidden=hidden,
+            help="Its secret key. Prefer @FILE: command lines are visible to other users.",
+        ),
+        click.option(
+            "--cert", metavar="FILE", type=_FILE, hidden=hidden,
+            help="Use TLS with this certificate (PEM).",
+        ),
+        click.option(
+            "--key", "private_key", metavar="FILE", type=_FILE, hidden=hidden,
+            help="Private key of the certificate, if it is in a separate file.",
+        ),
+        click.option(
+            "--log-requests", is_flag=True, hidden=hidden, help="Print a line per request to stderr.",
+        ),
+    )  # fmt: skip
+
+    def decorate(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
 @click.command
 @server_options()
 def server(**options: Any) -> None:
-    """Run an embedded name server and broker, in memory, for tests and for trying things out.
+    """Run an embedded name server and broker in memory, for tests and experiments.
 
-    With --access-key brokers answer those who sign their requests with it; with --cert name server and
-    broker talk TLS; with --log-requests each request is a line on stderr.
-
-    It prints one line with both addresses when it is ready, and ends with exit code 0 on Ctrl-C or
-    SIGTERM. What it holds is gone then.
+    When ready it prints one line with both addresses. Ctrl-C or SIGTERM ends it with exit code 0. All
+    messages are lost then.
     """
     serve(**options)
 
 
-def _stands_for_all(address: str) -> bool:
+def serve(
+    *, host: str, advertise: str | None, access_key: str | None, secret_key: str | None, **options: Any
+) -> None:
+    """Run the embedded broker until a signal ends it."""
+    if _is_unspecified(advertise or host):
+        raise click.UsageError(
+            f"{advertise or host} means all addresses of this machine; --advertise must name the one that "
+            "clients use"
+        )
+    access_keys = {access_key: secret_key} if access_key is not None and secret_key is not None else {}
+    if not access_keys and (access_key or secret_key):
+        raise click.UsageError("--access-key and --secret-key belong together")
+    if options["private_key"] is not None and options["cert"] is None:
+        raise click.UsageError("--key needs --cert")
+
+    from rocketmq_py.broker import EmbeddedBroker
+    from rocketmq_py.cli.runner import run
+
+    def make_broker() -> EmbeddedBroker:
+        return EmbeddedBroker(
+            host,
+            options["namesrv_port"],
+            options["port"],
+            broker_ip1=advertise or "",
+            topics=options["topics"],
+            access_keys=access_keys,
+            tls=None if options["cert"] is None else _tls_context(options["cert"], options["private_key"]),
+            on_request=_print_request if options["log_requests"] else None,
+        )
+
+    run(lambda: _run_broker(make_broker))
+
+
+def _is_unspecified(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_unspecified
     except ValueError:
-        return False  # the broker says what is wrong with it
+        return False  # the broker reports an invalid address
+
+
+async def _run_broker(make_broker: Callable[[], EmbeddedBroker]) -> None:
+    """Serve until cancelled.
+
+    Raises:
+        ConfigurationError: it cannot listen on an address or port, or the certificate is invalid.
+        CommandError: the line with its addresses cannot be written.
+    """
+    import trio
+
+    from rocketmq_py.cli.runner import CommandError, log_warnings
+
+    async with make_broker() as broker:
+        try:
+            print_out(f"ready: name server {broker.name_server_address}, broker {broker.broker_address}")
+        except OSError as error:
+            reason = error.strerror or error
+            raise CommandError(f"cannot write the addresses of the broker: {reason}") from error
+        log_warnings()
+        await trio.sleep_forever()
+
+
+def _tls_context(cert: str, private_key: str | None) -> ssl.SSLContext:
+    import ssl
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(cert, private_key)
+    except OSError as error:  # SSLError is a subclass
+        files = cert if private_key is None else f"{cert} with {private_key}"
+        raise ConfigurationError(f"{files} is not a certificate with its private key: {error}") from error
+    return context
+
+
+def _print_request(code: int, topic: str | None, client: str) -> None:
+    """Print a request: time, code, topic and the client's address."""
+    try:
+        name = RequestCode(code).name
+    except ValueError:
+        name = str(code)
+    now_ms = time.time_ns() // 1_000_000
+    clock = f"{time.strftime('%H:%M:%S', time.localtime(now_ms / 1000))}.{now_ms % 1000:03}"
+    print_line(sys.stderr, f"{clock} {name}{f' {topic}' if topic else ''} from {client}")

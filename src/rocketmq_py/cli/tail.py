@@ -1,42 +1,42 @@
-"""``rocketmq-py tail``: its options."""
+"""``rocketmq-py tail``: options. :mod:`~rocketmq_py.cli.tail_loop` does the work."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.completion import complete_topics
 from rocketmq_py.cli.file_names import compile_name
-from rocketmq_py.cli.format import BODY_A_LINE, Render, as_it_is, compile_format
-from rocketmq_py.cli.options import (
+from rocketmq_py.cli.message_formats import DEFAULT_FORMAT, Render, compile_format, json_line, unescaped
+from rocketmq_py.cli.option_values import (
+    Offset,
+    Position,
     check_topic_or_pattern,
     checked,
     compile_pattern,
-    complete_topics,
-    group_option,
     not_empty,
-    raw_option,
-    since_option,
-    until_option,
+    parse_offset,
 )
-from rocketmq_py.cli.start import Offset, Position, parse_offset
+from rocketmq_py.cli.options import group_option, raw_option, since_option, until_option
 
 if TYPE_CHECKING:
     from rocketmq_py.message import ReceivedMessage
 
 MAX_COMMANDS = 8
-"""Commands of -x that run concurrently in a group."""
+"""Commands of -x that run concurrently with -G."""
 
 
 @click.command
 @click.option(
     "-t", "topics", metavar="TOPIC", callback=checked(check_topic_or_pattern), required=True, multiple=True,
     shell_complete=complete_topics,
-    help="The topic; may be repeated, or be a pattern: 'order-*'.",
+    help="Topic, or pattern of topics such as 'order-*'. Repeatable.",
 )  # fmt: skip
 @group_option
 @click.option(
@@ -45,8 +45,8 @@ MAX_COMMANDS = 8
     metavar="OFFSET",
     callback=checked(parse_offset),
     show_default="end",
-    help="Where to start: beginning, end, N (this offset in each queue), -N (the last N of each "
-    "queue), @TIMESTAMP_MS or, with an end, @T1..@T2. With -G it says where a new group begins.",
+    help="Start position: beginning, end, N (offset in each queue), -N (last N of each queue), "
+    "@TIMESTAMP_MS, or the range @T1..@T2. With -G, the start position of a new group.",
 )
 @since_option
 @until_option
@@ -54,20 +54,20 @@ MAX_COMMANDS = 8
     "--wait", is_flag=True,
     help="Wait for topics that do not exist yet, and print them from their first message on.",
 )  # fmt: skip
-@click.option("-e", "stop_at_end", is_flag=True, help="Stop at the end of the topic.")
+@click.option("-e", "stop_at_end", is_flag=True, help="Stop at the current end of the topic.")
 @click.option("-c", "count", metavar="COUNT", type=click.IntRange(min=1), help="Stop after COUNT messages.")
 @click.option(
     "--tag",
     "tags",
     metavar="TAGS",
     callback=checked(not_empty),
-    help="Only these tags: A, or A || B.",
+    help="Only messages with these tags: A, or A || B.",
 )
 @click.option(
     "--sql",
     metavar="FILTER",
     callback=checked(not_empty),
-    help="Only what a SQL92 filter on properties lets through, if brokers have enablePropertyFilter.",
+    help="Only messages whose properties match this SQL92 filter. Brokers need enablePropertyFilter.",
 )
 @click.option(
     "--grep",
@@ -75,7 +75,7 @@ MAX_COMMANDS = 8
     type=click.UNPROCESSED,
     metavar="PATTERN",
     callback=checked(compile_pattern),
-    help="Only what has PATTERN, a regular expression of Python's, somewhere in its body.",
+    help="Only messages whose body matches PATTERN (a Python regular expression).",
 )
 @click.option(
     "-f",
@@ -83,23 +83,23 @@ MAX_COMMANDS = 8
     type=click.UNPROCESSED,
     metavar="FORMAT",
     callback=checked(compile_format),
-    help=r"How to print a message; the default is '%s\n', see below.",
+    help=r"Format of a message, see below.  [default: %s\n]",
 )
-@click.option("-J", "as_json", is_flag=True, help="Print messages as lines of JSON.")
+@click.option("-J", "as_json", is_flag=True, help="Print each message as a line of JSON.")
 @raw_option
 @click.option(
     "--to", "file_name", metavar="FILE", type=click.UNPROCESSED, callback=checked(compile_name),
-    help="Add messages to FILE, whose name may hold {topic}, {broker}, {queue}, {tag} and {key}.",
+    help="Append messages to FILE. Its name may contain {topic}, {broker}, {queue}, {tag} and {key}.",
 )  # fmt: skip
 @click.option(
     "-x", "command", metavar="COMMAND", type=click.UNPROCESSED, callback=checked(not_empty),
-    help="Run COMMAND for each message, which it reads from its stdin.",
+    help="Run a shell command for each message, with the message as its stdin.",
 )  # fmt: skip
 @click.option(
     "--lag", "lag_every", metavar="SECONDS", type=click.FloatRange(min=0.1),
-    help="With -G: tell every so many seconds, on stderr, how far the group is behind.",
+    help="With -G: print the group's lag to stderr every SECONDS.",
 )  # fmt: skip
-@takes_access
+@access_options
 def tail(
     access: Access,
     topics: tuple[str, ...],
@@ -120,36 +120,36 @@ def tail(
     command: str | None,
     lag_every: float | None,
 ) -> None:
-    """Print the messages of topics as they come, without joining a group.
+    """Print the messages of topics as they arrive.
 
-    It goes on until Ctrl-C (exit code 130), until whoever reads its output goes away, until -c COUNT
-    messages, or with -e until all that was there has been printed. The messages of one queue come in
-    order; those of different queues are mixed. A pattern means the topics that there are at the beginning.
+    It runs until Ctrl-C (exit code 130), until the reader of its output closes it, for -c COUNT messages,
+    or with -e to the current end. Messages of one queue are in order, those of different queues are mixed.
+    A pattern stands for the topics that match it at the start.
 
-    With -G offsets are committed once messages are printed, so the next run goes on where this one
-    stopped; what was just being printed when it was stopped may come again. -e and --until are not
-    possible then, and neither are N and -N as -o. What --grep leaves out counts as consumed.
+    With -G it joins a consumer group. Offsets are committed once messages are printed, so the next run
+    continues there. Messages that were being printed at the end may be printed again. -G cannot be used
+    with -e, --until, or N and -N of -o. Messages that --grep excludes count as consumed.
 
-    --since is another word for -o; --until prints what was stored until then, and ends.
+    --since sets the start position, as -o does. --until prints the messages stored until then, and exits.
 
-    -x runs a command of the shell for each message, of a topic one after the other; its environment has
-    ROCKETMQ_MESSAGE_TOPIC, _ID, _TAG and _KEYS. If it fails that is the end, with exit code 1;
-    with -G the message has failed, and comes again, and some commands run at the same time.
+    -x runs commands for the messages of a topic one after the other, with ROCKETMQ_MESSAGE_TOPIC, _ID,
+    _TAG and _KEYS in their environment. If one fails, tail exits with 1. With -G the message is
+    redelivered instead, and several commands run at a time.
 
-    In file names of --to, characters of messages that are unsafe there are written as %XX. In the
-    variables of -x, NUL is. Text that is too long is shortened and ends with a hash of the whole.
+    In file names of --to, unsafe characters of messages become %XX, as does NUL in the variables of -x.
+    Text that is too long is shortened and ends with a hash of the whole.
 
     \b
     FORMAT is text with these letters, as in kcat:
-      %s body                     %S its length in bytes
-      %k keys, blanks between     %K their length in bytes, -1 without any
-      %t topic                    %p queue
-      %b broker                   %o offset in the queue
-      %g tag                      %i message id
+      %s body                         %S its length in bytes
+      %k keys, separated by spaces    %K their length in bytes, -1 without keys
+      %t topic                        %p queue id
+      %b broker                       %o offset in the queue
+      %g tag                          %i message id
       %h properties, as name=value,name=value
-      %T time when the broker stored it, in ms: what -o @TIMESTAMP_MS looks for
+      %T store time on the broker in ms, as in -o @TIMESTAMP_MS
       %% a percent sign
-    and the escapes \\n \\t \\r \\0 \\xNN \\\\. No newline is added.
+    The escapes are \\n \\t \\r \\0 \\xNN \\\\. No newline is added.
 
     \b
     -J prints these fields, in this order:
@@ -164,7 +164,7 @@ def tail(
     if file_name is not None and command is not None:
         raise click.UsageError("give --to or -x, not both")
     if lag_every is not None and group is None:
-        raise click.UsageError("--lag is for -G: without a group there is none")
+        raise click.UsageError("--lag needs -G: only groups have a lag")
     end = "--until"
     if offset is not None and offset.end_ms is not None:
         if end_ms is not None:
@@ -173,43 +173,43 @@ def tail(
     if tags is not None and sql is not None:
         raise click.UsageError("give --tag or --sql, not both")
     if end_ms is not None and end_ms > time.time() * 1000:
-        raise click.UsageError(f"{end} is a time that has passed")
+        raise click.UsageError(f"{end} must be a time in the past")
     if begin_ms is not None:
         offset = Offset(Position.TIMESTAMP, begin_ms)
     elif offset is None:
         offset = Offset(Position.END if end_ms is None else Position.BEGINNING)
     if group is not None and end_ms is not None:
-        raise click.UsageError(f"{end} does not go with -G: other members hold a part of the topic")
+        raise click.UsageError(f"{end} cannot be used with -G: other members consume a part of the topic")
     if group is not None and stop_at_end:
-        raise click.UsageError("-e does not go with -G: other members hold a part of the topic")
+        raise click.UsageError("-e cannot be used with -G: other members consume a part of the topic")
     if group is not None and offset.position in (Position.OFFSET, Position.LAST):
         raise click.UsageError("with -G, -o takes beginning, end or @TIMESTAMP_MS")
 
-    from rocketmq_py.cli.outlets import Printed, to_command, to_files
-    from rocketmq_py.cli.running import end_for_signal, run
-    from rocketmq_py.cli.tailing import MAX_CONCURRENT, Tail
+    from rocketmq_py.cli.runner import exit_for_signal, run
+    from rocketmq_py.cli.sinks import CommandSink, FileSink, OpenSink, StdoutSink
+    from rocketmq_py.cli.tail_loop import MAX_CONCURRENT, Tail
 
-    if as_json:
-        from rocketmq_py.cli.json_lines import json_line
-
-        render = json_line
-    shown = render or compile_format(BODY_A_LINE)
+    render_message = json_line if as_json else render or compile_format(DEFAULT_FORMAT)
     if raw:
-        shown = as_it_is(shown)
-    outlet = to_files(file_name) if file_name else to_command(command) if command else Printed
+        render_message = unescaped(render_message)
+    sink: OpenSink = StdoutSink
+    if file_name is not None:
+        sink = partial(FileSink, file_name)
+    elif command is not None:
+        sink = partial(CommandSink, command)
     job = Tail(
         access,
         topics,
         tags or "*",
         offset,
-        shown,
+        render_message,
         count,
         sql=sql,
         pattern=pattern,
         end_ms=end_ms,
-        outlet=outlet,
+        sink=sink,
         concurrency=MAX_COMMANDS if command else MAX_CONCURRENT,
         lag_every=lag_every,
         wait=wait,
     )
-    end_for_signal(run(lambda: job.as_member(group) if group else job.as_reader(stop_at_end=stop_at_end)))
+    exit_for_signal(run(lambda: job.as_member(group) if group else job.as_reader(stop_at_end=stop_at_end)))

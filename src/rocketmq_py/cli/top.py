@@ -1,4 +1,4 @@
-"""``rocketmq-py top``: its options, and what it prints."""
+"""``rocketmq-py top``: the busiest topics and the groups with the largest lag."""
 
 from __future__ import annotations
 
@@ -6,100 +6,186 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import click
 
-from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.admin_runner import failure_texts, run_admin
 from rocketmq_py.cli.console import is_terminal
-from rocketmq_py.cli.sheet import WATCH, Column, Form, Sheet, at, show, takes_form
+from rocketmq_py.cli.tables import (
+    WATCH_INTERVAL,
+    Column,
+    OutputFormat,
+    Table,
+    format_time,
+    output_option,
+    print_result,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rocketmq_py.admin import Admin
-    from rocketmq_py.cli.looking import Busy
+    from rocketmq_py.admin import Admin, GroupSummary, TopicDescription
     from rocketmq_py.errors import RocketMQError
+    from rocketmq_py.message import MessageQueue
 
-_LINES_AROUND = 6
-"""Of a terminal: what stands around the rows of the two tables."""
+_OTHER_LINES = 6
+"""Lines of the terminal that the two tables need in addition to their rows."""
 
 
 @click.command
 @click.option(
     "--interval", metavar="SECONDS", type=click.FloatRange(min=0.1), default=2.0, show_default=True,
-    help="Look again so many seconds later.",
+    help="Seconds between two samples.",
 )  # fmt: skip
-@click.option("--once", is_flag=True, help="Look twice, print what came in between, and end.")
+@click.option("--once", is_flag=True, help="Take two samples, print the rates between them, and exit.")
 @click.option(
     "--rows", metavar="N", type=click.IntRange(min=1),
-    help="So many topics and groups at the most; without it, what fits the terminal, or all.",
+    help="Show at most N topics and N groups.  [default: as many as fit the terminal]",
 )  # fmt: skip
-@takes_form
-@takes_access
-def top(access: Access, form: Form, interval: float, once: bool, rows: int | None) -> None:
-    """Show the topics that get most messages and the groups that are furthest behind, until Ctrl-C.
+@output_option
+@access_options
+def top(access: Access, output: OutputFormat, interval: float, once: bool, rows: int | None) -> None:
+    """Show the topics with the highest rates and the groups with the largest lag, until Ctrl-C.
 
-    IN/S is what a topic got between two looks, OUT/S what brokers say that a group takes. Each topic is asked
-    for on each of its brokers, many side by side.
+    IN/S is the rate of a topic between two samples. OUT/S is the rate of a group as brokers report it. Every
+    sample describes each topic on each of its brokers.
     """
     import trio
 
-    from rocketmq_py.cli.administering import administer
-    from rocketmq_py.cli.looking import Looking
-
     if not once:
-        click.get_current_context().meta[WATCH] = interval
-    looking = Looking()
+        click.get_current_context().meta[WATCH_INTERVAL] = interval
+    monitor = ActivityMonitor()
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         if once:
-            await looking.look(admin)
+            await monitor.sample(admin)
             await trio.sleep(interval)
-        busy = await looking.look(admin)
-        show(form, _value(busy, rows), _sheets(busy, rows or _rows_that_fit()))
-        return busy.failures
+        activity = await monitor.sample(admin)
+        print_result(output, _value(activity, rows), _tables(activity, rows or _rows_that_fit()))
+        return activity.failures
 
-    administer(access, work)
+    run_admin(access, work)
+
+
+@attrs.frozen(kw_only=True)
+class TopicActivity:
+    """The activity of a topic.
+
+    Attributes:
+        topic: the topic.
+        rate: messages stored per second since the previous sample. None in the first sample.
+        messages: number of messages.
+        last_ms: store time of the newest message, epoch milliseconds. None if there is none.
+    """
+
+    topic: str
+    rate: float | None
+    messages: int
+    last_ms: int | None
+
+
+@attrs.frozen(kw_only=True)
+class ClusterActivity:
+    """The activity of a cluster.
+
+    Attributes:
+        topics: all topics, sorted by descending rate.
+        groups: all groups, sorted by descending lag.
+        failures: the errors of brokers that did not answer.
+    """
+
+    topics: tuple[TopicActivity, ...]
+    groups: tuple[GroupSummary, ...]
+    failures: Mapping[str, RocketMQError]
+
+
+class ActivityMonitor:
+    """Computes rates from the offsets of consecutive samples."""
+
+    def __init__(self) -> None:
+        self._end_offsets: dict[MessageQueue, int] = {}
+        self._sampled_at: float | None = None
+
+    async def sample(self, admin: Admin) -> ClusterActivity:
+        """Return the activity since the previous sample. Raises RocketMQError without a name server."""
+        import trio
+
+        from rocketmq_py.admin.fan_out import query_each
+        from rocketmq_py.errors import TopicNotFoundError
+
+        listing = await admin.topics.list()
+        results = await query_each([one.topic for one in listing.topics], admin.topics.describe)
+        groups = await admin.groups.list()
+        failures: dict[str, RocketMQError] = {**listing.failures, **groups.failures}
+        for topic, error in results.failures.items():
+            if not isinstance(error, TopicNotFoundError):  # deleted in the meantime
+                failures[f"topic {topic}"] = error
+        described = results.values.values()
+        for one in described:
+            failures.update(one.failures)
+        now = trio.current_time()
+        seconds = None if self._sampled_at is None else now - self._sampled_at
+        topics = [self._activity(one, seconds) for one in described]
+        self._sampled_at = now
+        # Offsets of a broker that did not answer are kept for the next sample.
+        self._end_offsets.update({queue.queue: queue.max_offset for one in described for queue in one.queues})
+        return ClusterActivity(
+            topics=tuple(sorted(topics, key=lambda one: (-(one.rate or 0), -one.messages, one.topic))),
+            groups=tuple(sorted(groups.groups, key=lambda one: (-one.lag, -one.rate, one.group))),
+            failures=failures,
+        )
+
+    def _activity(self, topic: TopicDescription, seconds: float | None) -> TopicActivity:
+        # New queues, and those of a topic that was created again, count from the next sample.
+        stored = sum(
+            max(one.max_offset - self._end_offsets.get(one.queue, one.max_offset), 0) for one in topic.queues
+        )
+        return TopicActivity(
+            topic=topic.topic,
+            rate=stored / seconds if seconds else None,
+            messages=topic.messages,
+            last_ms=topic.last_message_ms,
+        )
 
 
 def _rows_that_fit() -> int | None:
     if not is_terminal(sys.stdout):
         return None
-    return max((shutil.get_terminal_size().lines - _LINES_AROUND) // 2, 1)
+    return max((shutil.get_terminal_size().lines - _OTHER_LINES) // 2, 1)
 
 
-def _value(busy: Busy, rows: int | None) -> dict[str, Any]:
-    from rocketmq_py.cli.administering import told
-
+def _value(activity: ClusterActivity, rows: int | None) -> dict[str, Any]:
     return {
         "topics": [
             {"topic": one.topic, "rate": one.rate, "messages": one.messages, "last_message_ms": one.last_ms}
-            for one in busy.topics[:rows]
+            for one in activity.topics[:rows]
         ],
         "groups": [
             {"group": one.group, "lag": one.lag, "rate": one.rate, "members": one.members}
-            for one in busy.groups[:rows]
+            for one in activity.groups[:rows]
         ],
-        "failures": told(busy.failures),
+        "failures": failure_texts(activity.failures),
     }
 
 
-def _sheets(busy: Busy, rows: int | None) -> list[Sheet]:
-    topics = Sheet(
+def _tables(activity: ClusterActivity, rows: int | None) -> list[Table]:
+    topics = Table(
         [
             Column("TOPIC"),
             Column("IN/S", right=True),
             Column("MESSAGES", right=True),
             Column("LAST MESSAGE"),
         ],
-        [(one.topic, one.rate, one.messages, at(one.last_ms)) for one in busy.topics[:rows]],
+        [(one.topic, one.rate, one.messages, format_time(one.last_ms)) for one in activity.topics[:rows]],
     )
-    groups = Sheet(
+    groups = Table(
         [
             Column("GROUP"),
             Column("LAG", right=True),
             Column("OUT/S", right=True),
             Column("MEMBERS", right=True),
         ],
-        [(one.group, one.lag, one.rate, one.members) for one in busy.groups[:rows]],
+        [(one.group, one.lag, one.rate, one.members) for one in activity.groups[:rows]],
     )
     return [topics, groups]

@@ -1,16 +1,26 @@
-"""``rocketmq-py topic``: its commands and their options."""
+"""``rocketmq-py topic``: topics and their settings."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketmq_py.cli.access import Access, takes_access
-from rocketmq_py.cli.console import print_out
-from rocketmq_py.cli.options import checked, complete_topics, not_empty, parse_property
-from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form, takes_watch
-from rocketmq_py.names import MAX_QUEUES, check_topic
+from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.admin_runner import confirm, failure_texts, partial_result, run_admin
+from rocketmq_py.cli.option_values import checked, parse_property
+from rocketmq_py.cli.options import broker_option, cluster_option, topic_argument, yes_option
+from rocketmq_py.cli.tables import (
+    Column,
+    OutputFormat,
+    Table,
+    format_time,
+    output_option,
+    print_change,
+    print_result,
+    watch_option,
+)
+from rocketmq_py.names import MAX_QUEUES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,15 +32,6 @@ QUEUES = click.IntRange(1, MAX_QUEUES)
 PERMISSIONS = click.Choice(["RW", "R", "W", "-"])
 TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE", "PRIORITY"])
 
-topic_argument: Final = click.argument(
-    "topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics
-)
-broker_option: Final = click.option(
-    "--broker", "brokers", metavar="NAME", multiple=True, callback=checked(not_empty),
-    help="Only on this broker; may be repeated. Without it: on all.",
-)  # fmt: skip
-yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask.")
-
 
 @click.group
 def topic() -> None:
@@ -38,13 +39,12 @@ def topic() -> None:
 
 
 @topic.command("list")
-@click.option("--system", is_flag=True, help="With RocketMQ's own, and groups' own.")
-@takes_form
-@takes_watch
-@takes_access
-def list_topics(access: Access, form: Form, system: bool) -> None:
-    """Print all topics."""
-    from rocketmq_py.cli.administering import administer
+@click.option("--system", is_flag=True, help="Include internal, retry and dead-letter topics.")
+@output_option
+@watch_option
+@access_options
+def list_topics(access: Access, output: OutputFormat, system: bool) -> None:
+    """List topics."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.topics.list(system=system)
@@ -67,10 +67,10 @@ def list_topics(access: Access, form: Form, system: bool) -> None:
             )
             for one in listing.topics
         ]
-        show(form, [_summary(one) for one in listing.topics], [Sheet(columns, rows)])
+        print_result(output, [_summary(one) for one in listing.topics], [Table(columns, rows)])
         return listing.failures
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 def _summary(topic: TopicSummary) -> dict[str, Any]:
@@ -86,24 +86,21 @@ def _summary(topic: TopicSummary) -> dict[str, Any]:
 
 @topic.command()
 @topic_argument
-@takes_form
-@takes_watch
-@takes_access
-def describe(access: Access, form: Form, topic: str) -> None:
-    """Print a topic's settings on each broker, and its queues."""
-    from rocketmq_py.cli.administering import administer
+@output_option
+@watch_option
+@access_options
+def describe(access: Access, output: OutputFormat, topic: str) -> None:
+    """Show the settings of a topic on each broker, and its queues."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         described = await admin.topics.describe(topic)
-        show(form, _described(described), _sheets(described))
+        print_result(output, _described(described), _tables(described))
         return described.failures
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 def _described(topic: TopicDescription) -> dict[str, Any]:
-    from rocketmq_py.cli.administering import told
-
     return {
         "topic": topic.topic,
         "type": topic.message_type,
@@ -132,12 +129,12 @@ def _described(topic: TopicDescription) -> dict[str, Any]:
             }
             for one in topic.queues
         ],
-        "failures": told(topic.failures),
+        "failures": failure_texts(topic.failures),
     }
 
 
-def _sheets(topic: TopicDescription) -> list[Sheet]:
-    brokers = Sheet(
+def _tables(topic: TopicDescription) -> list[Table]:
+    brokers = Table(
         [
             Column("BROKER"),
             Column("ADDRESS"),
@@ -161,7 +158,7 @@ def _sheets(topic: TopicDescription) -> list[Sheet]:
         ],
         title=f"{topic.topic}: {topic.message_type}, {topic.messages:,} messages",
     )
-    queues = Sheet(
+    queues = Table(
         [
             Column("BROKER"),
             Column("QUEUE", right=True),
@@ -177,7 +174,7 @@ def _sheets(topic: TopicDescription) -> list[Sheet]:
                 one.min_offset,
                 one.max_offset,
                 one.messages,
-                at(one.last_message_ms),
+                format_time(one.last_message_ms),
             )
             for one in topic.queues
         ],
@@ -190,25 +187,30 @@ def _sheets(topic: TopicDescription) -> list[Sheet]:
 @click.option(
     "--queues", metavar="N", type=QUEUES, default=8, show_default=True, help="Queues on each broker."
 )
-@click.option("--read-queues", metavar="N", type=QUEUES, help="Queues that consumers read, if others.")
-@click.option("--write-queues", metavar="N", type=QUEUES, help="Queues that producers write, if others.")
-@click.option("--permission", type=PERMISSIONS, default="RW", show_default=True, help="What clients may do.")
 @click.option(
-    "--type", "message_type", type=TYPES, default="NORMAL", show_default=True,
-    help="Which kind of messages it takes (5.x).",
-)  # fmt: skip
-@click.option("--order", is_flag=True, help="Its queues keep their places when a broker is lost.")
+    "--read-queues", metavar="N", type=QUEUES, help="Queues that consumers read.  [default: --queues]"
+)
+@click.option(
+    "--write-queues", metavar="N", type=QUEUES, help="Queues that producers write.  [default: --queues]"
+)
+@click.option(
+    "--permission", type=PERMISSIONS, default="RW", show_default=True, help="Permission of clients."
+)
+@click.option(
+    "--type", "message_type", type=TYPES, default="NORMAL", show_default=True, help="Message type (5.x)."
+)
+@click.option("--order", is_flag=True, help="Keep the topic's queues in its route while a broker is down.")
 @click.option(
     "-a", "--attribute", "attributes", metavar="NAME=VALUE", callback=checked(parse_property), multiple=True,
-    help="A further setting (5.x); may be repeated.",
+    help="Further setting (5.x). Repeatable.",
 )  # fmt: skip
 @broker_option
-@click.option("--cluster", metavar="NAME", help="Only on the brokers of this cluster.")
-@takes_form
-@takes_access
+@cluster_option
+@output_option
+@access_options
 def create(
     access: Access,
-    form: Form,
+    output: OutputFormat,
     topic: str,
     permission: str,
     message_type: str,
@@ -216,25 +218,23 @@ def create(
     brokers: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Create a topic on all brokers, or some."""
-    from rocketmq_py.admin import MessageType, Permission
-    from rocketmq_py.cli.administering import administer, as_far_as_done
+    """Create a topic on all brokers, or on the selected ones."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        done, failures = await as_far_as_done(
+        created, failures = await partial_result(
             admin.topics.create(
                 topic,
-                permission=Permission(permission),
-                message_type=MessageType(message_type),
+                permission=permission,
+                message_type=message_type,
                 attributes=dict(attributes),
                 brokers=brokers or None,
                 **options,
             )
         )
-        _show_done(form, topic, "created", tuple(done))
+        print_change(output, "topic", topic, "created", tuple(created))
         return failures
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 @topic.command()
@@ -242,23 +242,26 @@ def create(
 @click.option("--queues", metavar="N", type=QUEUES, help="Queues on each broker.")
 @click.option("--read-queues", metavar="N", type=QUEUES, help="Queues that consumers read.")
 @click.option("--write-queues", metavar="N", type=QUEUES, help="Queues that producers write.")
-@click.option("--permission", type=PERMISSIONS, help="What clients may do.")
-@click.option("--type", "message_type", type=TYPES, help="Which kind of messages it takes (5.x).")
-@click.option("--order/--no-order", default=None, help="Whether its queues keep their places.")
+@click.option("--permission", type=PERMISSIONS, help="Permission of clients.")
+@click.option("--type", "message_type", type=TYPES, help="Message type (5.x).")
+@click.option(
+    "--order/--no-order", default=None,
+    help="Whether the topic's queues stay in its route while a broker is down.",
+)  # fmt: skip
 @click.option(
     "-a", "--attribute", "attributes", metavar="NAME=VALUE", callback=checked(parse_property), multiple=True,
-    help="A further setting (5.x); may be repeated.",
+    help="Further setting (5.x). Repeatable.",
 )  # fmt: skip
 @click.option(
     "--remove-attribute", "removed", metavar="NAME", multiple=True,
-    help="Take a further setting away (5.x); may be repeated.",
+    help="Remove a further setting (5.x). Repeatable.",
 )  # fmt: skip
 @broker_option
-@takes_form
-@takes_access
+@output_option
+@access_options
 def alter(
     access: Access,
-    form: Form,
+    output: OutputFormat,
     topic: str,
     permission: str | None,
     message_type: str | None,
@@ -267,50 +270,39 @@ def alter(
     brokers: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Change a topic's settings; what is not given stays as it is."""
-    from rocketmq_py.admin import MessageType, Permission
-    from rocketmq_py.cli.administering import administer, as_far_as_done
+    """Change the settings of a topic. Options left out keep their value."""
 
-    given = (permission, message_type, *attributes, *removed, *options.values())
-    if all(value is None for value in given):
-        raise click.UsageError("nothing to change: give an option")
+    changes = (permission, message_type, *attributes, *removed, *options.values())
+    if all(value is None for value in changes):
+        raise click.UsageError("nothing to change: give at least one option")
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        done, failures = await as_far_as_done(
+        altered, failures = await partial_result(
             admin.topics.alter(
                 topic,
-                permission=Permission(permission) if permission else None,
-                message_type=MessageType(message_type) if message_type else None,
+                permission=permission,
+                message_type=message_type,
                 attributes={**dict(attributes), **dict.fromkeys(removed)},
                 brokers=brokers or None,
                 **options,
             )
         )
-        _show_done(form, topic, "altered", tuple(done))
+        print_change(output, "topic", topic, "altered", tuple(altered))
         return failures
 
-    administer(access, work)
+    run_admin(access, work)
 
 
 @topic.command()
 @topic_argument
 @yes_option
-@takes_form
-@takes_access
-def delete(access: Access, form: Form, topic: str, yes: bool) -> None:
+@output_option
+@access_options
+def delete(access: Access, output: OutputFormat, topic: str, yes: bool) -> None:
     """Delete a topic and its messages on all brokers and name servers."""
-    from rocketmq_py.cli.administering import administer, ask_first
-
-    ask_first(f"Delete topic {topic} and all its messages", yes=yes)
+    confirm(f"Delete topic {topic} and all its messages", yes=yes)
 
     async def work(admin: Admin) -> None:
-        _show_done(form, topic, "deleted", await admin.topics.delete(topic))
+        print_change(output, "topic", topic, "deleted", await admin.topics.delete(topic))
 
-    administer(access, work)
-
-
-def _show_done(form: Form, topic: str, what: str, brokers: tuple[str, ...]) -> None:
-    if form in (Form.JSON, Form.JSONL):
-        show(form, {"topic": topic, "brokers": list(brokers)}, [])
-    else:
-        print_out(f"topic {topic}: {what} on {', '.join(brokers)}")
+    run_admin(access, work)

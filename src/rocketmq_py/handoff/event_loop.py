@@ -63,19 +63,22 @@ class LoopLink:
         self._is_woken = False
         self._end: AsyncGenerator[None, None] | None = None
         self._wakeup_fd: WakeupFd | None = None
-        if isinstance(loop, asyncio.SelectorEventLoop):
-            # Fast path: an eventfd instead of call_soon_threadsafe, saves a handle and a context per wake-up.
-            self._wakeup_fd = WakeupFd()
-            loop.add_reader(self._wakeup_fd, self._woken, self._wakeup_fd)
+        # A descriptor instead of call_soon_threadsafe: it stays readable if a signal handler raises before
+        # the loop has called _woken. It also saves a handle and a context per wake-up.
+        with suppress(NotImplementedError):  # the proactor loop of Windows
+            wakeup_fd = WakeupFd()
+            loop.add_reader(wakeup_fd, self._woken, wakeup_fd)
+            self._wakeup_fd = wakeup_fd
 
     # On the loop
 
     async def watch_end(self) -> None:
         """Close what is open at the end of the loop."""
         if self._end is None:
-            self._end = self._close_at_end()
+            end = self._close_at_end()
+            await anext(end)
             self.loop.call_later(NEVER_SECONDS, _LoopClosedDetector(self))
-            await anext(self._end)
+            self._end = end
 
     async def _close_at_end(self) -> AsyncGenerator[None, None]:
         try:
@@ -114,25 +117,35 @@ class LoopLink:
     def _woken(self, wakeup_fd: WakeupFd) -> None:
         try:
             wakeup_fd.drain()
+            self._take_outbox()
         except BaseException:  # a signal handler has raised
-            self.loop.call_soon(self._take_outbox)
+            self._take_again()
             raise
-        self._take_outbox()
 
     def _take_outbox(self) -> None:
-        self._is_woken = False
+        """Call the functions of the outbox.
+
+        One leaves the outbox after its call: if a signal handler raises meanwhile, it is called again.
+        """
         outbox = self._outbox
         try:
+            self._is_woken = False
             for _ in range(min(len(outbox), MAX_AT_ONCE)):
-                function, arguments = outbox.popleft()
+                function, arguments = outbox[0]
                 try:
                     function(*arguments)
                 except Exception:
                     logger.exception("a function of an event loop's outbox failed")
-        finally:  # a signal handler may have raised
-            if outbox and not self._is_woken:
-                self.loop.call_soon(self._take_outbox)
-                self._is_woken = True
+                outbox.popleft()
+        except BaseException:
+            self._take_again()
+            raise
+        if outbox and not self._is_woken:
+            self._take_again()
+
+    def _take_again(self) -> None:
+        self._is_woken = True
+        self.loop.call_soon(self._take_outbox)
 
     def release(self) -> None:
         """Stop using the loop's descriptors, on the loop: another link has replaced this one.
@@ -148,7 +161,10 @@ class LoopLink:
     # In the trio thread
 
     def deliver(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function on the loop, after everything that was delivered before. It must not raise."""
+        """Call a function on the loop, after everything that was delivered before. It must not raise.
+
+        If a signal handler raises in the loop's thread, it may be called twice.
+        """
         self._outbox.append((function, arguments))
         if not self._will_wake:
             self._will_wake = True
@@ -250,7 +266,7 @@ class _CallBack:
 
     def start(self) -> None:
         """Start the task."""
-        if not self._is_cancelled:
+        if self._task is None and not self._is_cancelled:
             self._task = self._link.loop.create_task(self._run(), context=self._context)
             self._task.add_done_callback(self._ended)
 

@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import traceback
+from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from typing import Final
@@ -35,7 +36,7 @@ class LogRecords(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
         self._thread: threading.Thread | None = None
-        self._records: SimpleQueue[logging.LogRecord | threading.Event] = SimpleQueue()
+        self._records: SimpleQueue[logging.LogRecord | Callable[[], object]] = SimpleQueue()
 
     def start(self) -> None:
         """Hand over the records of trio threads to the thread that calls handlers, from now on."""
@@ -62,15 +63,16 @@ class LogRecords(logging.Filter):
         """Wait until the handlers have had every record until now, within FLUSH_SECONDS."""
         if self._thread is None or self._thread is threading.current_thread():
             return
-        done = threading.Event()
-        self._records.put(done)
-        done.wait(FLUSH_SECONDS)
+        done = threading.Lock()  # an Event has a lock that an interrupted thread might keep
+        done.acquire()
+        self._records.put(done.release)
+        done.acquire(timeout=FLUSH_SECONDS)
 
-    def _call_handlers(self, records: SimpleQueue[logging.LogRecord | threading.Event]) -> None:
+    def _call_handlers(self, records: SimpleQueue[logging.LogRecord | Callable[[], object]]) -> None:
         while True:
             record = records.get()
-            if isinstance(record, threading.Event):
-                record.set()
+            if not isinstance(record, logging.LogRecord):
+                record()
                 continue
             try:
                 logging.getLogger(record.name).handle(record)

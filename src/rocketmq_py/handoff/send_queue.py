@@ -91,6 +91,7 @@ class SendQueue(Generic[Sent]):
         self._is_closed = False
         self._is_awaiting = False  # the producer has to await something before it takes more
         self._is_stopped = False
+        self._ended_at: str | None = None  # the name servers of a producer that has ended
         self._nursery: trio.Nursery
         self._scope: trio.CancelScope | None = None
         self._lost = _LostMessages()
@@ -148,6 +149,9 @@ class SendQueue(Generic[Sent]):
     def _take(self) -> None:
         """Pass queued messages to the producer, until it has to await something."""
         self._takes += 1
+        if self._ended_at is not None:  # a sender has passed the check just before
+            self.abandon(self._ended_at)
+            return
         queue = self._queue
         while queue and not self._is_awaiting:
             one = queue[0]
@@ -231,7 +235,8 @@ class SendQueue(Generic[Sent]):
             self._lost.add(message, error)
 
     def abandon(self, name_servers: str) -> None:
-        """Fail the messages that the producer never had, and log what is lost."""
+        """Fail the messages that the producer never had, and those to come. Log how many are lost."""
+        self._ended_at = name_servers
         self.close()
         while self._queue:
             one = self._queue.popleft()
@@ -276,3 +281,4 @@ class _LostMessages:
                 name_servers,
                 self._errors[delivery],
             )
+        self._topics.clear()

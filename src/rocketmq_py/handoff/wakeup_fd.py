@@ -21,8 +21,10 @@ class WakeupFd:
             before or after it, never within.
     """
 
+    _descriptor = -1  # of the class, as __init__ may be interrupted before __del__
+    _sockets: tuple[socket.socket, socket.socket] | None = None
+
     def __init__(self) -> None:
-        self._sockets: tuple[socket.socket, socket.socket] | None = None
         self.wake: Callable[[], object]
         if hasattr(os, "eventfd"):
             self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -38,7 +40,7 @@ class WakeupFd:
         if self._sockets is not None:
             for one in self._sockets:
                 one.close()
-        else:
+        elif self._descriptor >= 0:
             os.close(self._descriptor)
 
     def fileno(self) -> int:

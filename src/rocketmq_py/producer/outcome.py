@@ -73,9 +73,10 @@ class FailureLog:
         now: the clock, in seconds.
     """
 
+    _count = 0  # of the class, as __init__ may be interrupted before __del__
+
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._count = 0
         self._last_error: RocketMQError | None = None
         self._next_report = -math.inf
 

@@ -66,38 +66,34 @@ class RequestRouter:
         Raises:
             NoQueueError, InvalidMessageError, and the exceptions of a selector.
         """
-        target = self._next_target(request, route)
-        if target is None:
-            queue = request.queue = self._choice.choose(route, request)
-            request.template = request.header_builder.template(queue.queue_id, queue.broker_name)
-            return self.connection_nowait(request)
-        request.queue, request.template = target.queue, target.template
-        connection = target.connection
-        if connection is None or not connection.is_usable or request.wants_heartbeat:
-            connection = target.connection = self.connection_nowait(request)
-        return connection
-
-    def _next_target(self, request: SendRequest, route: Route) -> QueueTarget | None:
-        """Return the target of a plain round robin, or None if something else chooses the queue."""
         # Fast path: the cached connection and header of the next queue, saves 5 % of pipelined.
         if (
-            request.fixed_queue is not None
-            or request.selector is not None
-            or request.failed_broker is not None
-            or not (self._faults is None or self._faults.all_clear)
-            or not route.write_queues
+            request.fixed_queue is None
+            and request.selector is None
+            and request.failed_broker is None
+            and (self._faults is None or self._faults.all_clear)
+            and route.write_queues
         ):
-            return None
-        key = request.topic, request.code
-        cached = self._cached_targets.get(key)
-        if cached is None or cached.routes_version != self._client.routes.version:
-            cached = CachedTargets(
-                targets=[QueueTarget(queue, request.header_builder) for queue in route.write_queues],
-                counter=self._choice.counter(route.topic),
-                routes_version=self._client.routes.version,
-            )
-            self._cached_targets[key] = cached
-        return cached.targets[next(cached.counter) % len(cached.targets)]
+            cached = self._cached_targets.get((request.topic, request.code))
+            if cached is None or cached.routes_version != self._client.routes.version:
+                cached = self._cache_targets(request, route)
+            target = cached.targets[next(cached.counter) % len(cached.targets)]
+            request.queue, request.template = target.queue, target.template
+            connection = target.connection
+            if connection is None or not connection.is_usable or request.wants_heartbeat:
+                connection = target.connection = self.connection_nowait(request)
+            return connection
+        queue = request.queue = self._choice.choose(route, request)
+        request.template = request.header_builder.template(queue.queue_id, queue.broker_name)
+        return self.connection_nowait(request)
+
+    def _cache_targets(self, request: SendRequest, route: Route) -> CachedTargets:
+        cached = self._cached_targets[request.topic, request.code] = CachedTargets(
+            targets=[QueueTarget(queue, request.header_builder) for queue in route.write_queues],
+            counter=self._choice.counter(route.topic),
+            routes_version=self._client.routes.version,
+        )
+        return cached
 
     def connection_nowait(self, request: SendRequest) -> Connection | None:
         """Return the connection to the broker of the chosen queue. None as for :meth:`choose_queue`."""

@@ -193,8 +193,8 @@ async def test_an_exception_of_a_hook_is_logged_and_ignored(
     while process_queue.safe_offset != 1:
         await trio.sleep(0)
     assert hook.calls == ["before", "after"]
-    assert caplog.text.count("Broken.before_consume; the message goes its way all the same") == 1
-    assert caplog.text.count("Broken.after_consume; the message goes its way all the same") == 1
+    assert caplog.text.count("Broken.before_consume; the message continues") == 1
+    assert caplog.text.count("Broken.after_consume; the message continues") == 1
 
 
 async def test_after_consume_runs_in_reverse_order(create_dispatch: CreateDispatch) -> None:

@@ -1,0 +1,63 @@
+"""Attributes of topics and consumer groups (5.x): validation, and the encoding of changes.
+
+A change maps the name of an attribute to its new value. None removes the attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rocketmq_py.admin.operations import master_address, require_version_5
+from rocketmq_py.client import Client
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.protocol.bodies import BrokerData
+
+
+async def require_attribute_support(
+    client: Client, brokers: Mapping[str, BrokerData], attributes: Iterable[str], kind: str
+) -> None:
+    """Raise UnsupportedByBrokerError if attributes are to be changed on a broker that is older than 5.0.
+
+    Args:
+        client: the client.
+        brokers: the brokers that the change goes to.
+        attributes: the names of the attributes to set or remove.
+        kind: ``topic`` or ``group``, for the error.
+    """
+    if names := ", ".join(attributes):
+        for broker in brokers.values():
+            await require_version_5(client, master_address(broker), f"a {kind} with {names}")
+
+
+def applicable(changes: Mapping[str, str | None], attributes: Mapping[str, str]) -> dict[str, str | None]:
+    """Return ``changes`` without removals of attributes that are not set, which brokers refuse."""
+    return {name: value for name, value in changes.items() if value is not None or name in attributes}
+
+
+def changed(changes: Mapping[str, str | None], attributes: Mapping[str, str]) -> dict[str, str]:
+    """Return ``attributes`` with ``changes`` applied."""
+    return {name: value for name, value in {**attributes, **changes}.items() if value is not None}
+
+
+def check_topic_attributes(attributes: Mapping[str, str | None]) -> None:
+    """Raise ConfigurationError if :func:`encode_topic_changes` cannot encode a name or value."""
+    for name, value in attributes.items():
+        if not name or any(letter in f"{name}{value or ''}" for letter in "+,= \n"):
+            raise ConfigurationError(
+                f"attribute {name}={value} is not possible: "
+                "names and values must not contain +, commas, = or whitespace"
+            )
+
+
+def encode_topic_changes(changes: Mapping[str, str | None]) -> str | None:
+    """Return changes of a topic on the wire, ``+message.type=FIFO,-cleanup.policy``. None without changes."""
+    parts = [f"-{name}" if value is None else f"+{name}={value}" for name, value in changes.items()]
+    return ",".join(parts) or None
+
+
+def encode_group_changes(changes: Mapping[str, str | None]) -> dict[str, str]:
+    """Return changes of a group on the wire: ``+name`` sets an attribute, ``-name`` removes one."""
+    return {
+        f"-{name}" if value is None else f"+{name}": "" if value is None else value
+        for name, value in changes.items()
+    }

@@ -1,0 +1,160 @@
+"""Base class of the operations of ``Admin``, and requests to single brokers and name servers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+
+from rocketmq_py.admin.fan_out import change_each
+from rocketmq_py.arguments import check_text, check_texts, optional
+from rocketmq_py.client import Client
+from rocketmq_py.codes import RequestCode, ResponseCode, version_name
+from rocketmq_py.errors import BrokerError, ConfigurationError, NoQueueError, UnsupportedByBrokerError
+from rocketmq_py.protocol import headers
+from rocketmq_py.protocol.bodies import MASTER_ID, BrokerData
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers.base import Request
+
+VERSION_5_0 = 413
+"""The ordinal of Java's ``MQVersion.V5_0_0``."""
+
+
+class Operations:
+    """The operations of ``Admin`` on one kind of resource, such as ``admin.topics``.
+
+    Args:
+        client: returns the client, or raises ClosedError.
+    """
+
+    def __init__(self, client: Callable[[], Client]) -> None:
+        self._open_client = client
+
+    @property
+    def _client(self) -> Client:
+        return self._open_client()
+
+    async def _select_brokers(
+        self, brokers: Iterable[str] | None = None, cluster: str | None = None
+    ) -> Mapping[str, BrokerData]:
+        """Return the brokers with these names, those of a cluster, or all.
+
+        Raises:
+            ConfigurationError: the cluster or a broker does not exist.
+            NameServerError: no name server answered.
+        """
+        names = optional(check_texts, brokers, "brokers")
+        optional(check_text, cluster, "cluster")
+        info = await self._client.name_servers.cluster_info()
+        known = info.broker_addr_table
+        if cluster is not None:
+            if cluster not in info.cluster_addr_table:
+                raise ConfigurationError(
+                    f"cluster {cluster!r} does not exist; clusters: {_joined(info.cluster_addr_table)}"
+                )
+            known = {name: known[name] for name in info.cluster_addr_table[cluster] if name in known}
+        if names is None:
+            return dict(sorted(known.items()))
+        selected = list(dict.fromkeys(names))
+        for name in selected:
+            if name not in known:
+                raise ConfigurationError(f"broker {name!r} does not exist; brokers: {_joined(known)}")
+        return {name: known[name] for name in selected}
+
+
+def _joined(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def master_address(broker: BrokerData) -> str:
+    """Return the address of a broker's master. Raises NoQueueError if it has none at the moment."""
+    if MASTER_ID not in broker.broker_addrs:
+        raise NoQueueError(f"broker {broker.broker_name!r} has no master at the moment; try again later")
+    return broker.broker_addrs[MASTER_ID]
+
+
+def any_address(broker: BrokerData) -> str:
+    """Return the address of a broker's master, or of a replica if it has no master at the moment.
+
+    Raises NoQueueError if it has neither.
+    """
+    if not broker.broker_addrs:
+        raise NoQueueError(f"broker {broker.broker_name!r} has no address at the moment; try again later")
+    return broker.broker_addrs[min(broker.broker_addrs)]
+
+
+async def call_broker(client: Client, address: str, header: Request, body: bytes = b"") -> Command:
+    """Send a request to the broker at ``address`` and return its successful response.
+
+    Raises:
+        UnsupportedByBrokerError: the broker does not support this request.
+        BrokerError: the broker answered with another error.
+        ConnectError and others: as ``BrokerCalls.call`` does.
+    """
+    try:
+        return await client.brokers.call(address, header, body)
+    except BrokerError as error:
+        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise
+    raise _unsupported(address, await broker_version(client, address), header)
+
+
+def _unsupported(address: str, version: int, header: Request) -> UnsupportedByBrokerError:
+    return UnsupportedByBrokerError(
+        f"{address} (version {version_name(version)}) does not support {RequestCode(header.code).name}"
+    )
+
+
+async def call_name_server(client: Client, address: str, header: Request, body: bytes = b"") -> Command:
+    """Send a request to the name server at ``address`` and return its successful response.
+
+    Raises as :func:`call_broker` does.
+    """
+    fields = client.namespace.wrap(header).to_fields()
+    answer = await client.connections.request(
+        address, header.code, fields, body, timeout=client.config.request_timeout
+    )
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        raise _unsupported(address, answer.version, header)
+    if answer.code != ResponseCode.SUCCESS:
+        raise BrokerError.from_answer(answer.code, answer.remark, address)
+    return answer
+
+
+async def call_all_name_servers(
+    client: Client, header: Request, action: str, body: bytes = b""
+) -> Mapping[str, Command]:
+    """Send a request to every name server, since they do not share state. Return responses by address.
+
+    Raises:
+        SomeBrokersFailedError: the change failed on some of several name servers. With a single one its own
+            error is raised.
+    """
+    return await change_each(
+        await client.name_servers.all_addresses(),
+        lambda address: call_name_server(client, address, header, body),
+        action,
+    )
+
+
+async def broker_version(client: Client, address: str) -> int:
+    """Return the version of the broker at ``address`` as an ordinal. Every response contains it."""
+    connection = await client.connections.get(client.brokers.channel(address))
+    if not connection.peer_version:
+        with contextlib.suppress(BrokerError):  # an error response contains the version too
+            await client.brokers.call(address, headers.GetBrokerRuntimeInfoRequest())
+    return connection.peer_version
+
+
+async def require_version_5(client: Client, address: str, feature: str) -> None:
+    """Raise UnsupportedByBrokerError if the broker at ``address`` is older than 5.0.
+
+    Args:
+        client: the client.
+        address: the broker's address.
+        feature: the feature that needs 5.0, for the error.
+    """
+    version = await broker_version(client, address)
+    if version < VERSION_5_0:
+        raise UnsupportedByBrokerError(
+            f"{address} (version {version_name(version)}) does not support {feature}: it needs 5.0 or newer"
+        )

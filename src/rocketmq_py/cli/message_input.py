@@ -1,0 +1,286 @@
+"""The messages that ``send`` sends: bodies from the command line or standard input, with their fields."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import itertools
+import os
+import random
+import re
+import stat
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Protocol
+
+import attrs
+import msgspec
+import trio
+
+from rocketmq_py import properties as names
+from rocketmq_py.cli.runner import CommandError
+from rocketmq_py.errors import InvalidMessageError
+from rocketmq_py.message import Message
+
+MAX_LINE_SIZE = 4 * 1024 * 1024
+"""Bytes that the producer and, by default, brokers accept. Bounds memory for input without newlines."""
+_BATCH_SIZE = 1024
+_CHUNK_SIZE = 64 * 1024
+_TOKEN = re.compile(rb"\{(n|time_ms|time|random)\}")
+
+
+# Bodies
+
+
+class BodySource(Protocol):
+    """Bodies to send, in batches."""
+
+    empty: int
+    """Empty lines that were skipped."""
+    too_long: int
+    """Lines longer than MAX_LINE_SIZE, which were skipped."""
+
+    @property
+    def fraction(self) -> float | None:
+        """The share of bodies that has been returned, 0 to 1. None if the total is unknown."""
+
+    async def next_batch(self) -> list[bytes]:
+        """Return the next bodies. An empty list is the end."""
+
+
+class RepeatedBody:
+    """The same body ``count`` times."""
+
+    empty = 0
+    too_long = 0
+
+    def __init__(self, body: bytes, count: int) -> None:
+        self._body = body
+        self._count = count
+        self._left = count
+
+    @property
+    def fraction(self) -> float | None:
+        """See :class:`BodySource`."""
+        return 1 - self._left / self._count
+
+    async def next_batch(self) -> list[bytes]:
+        """See :class:`BodySource`."""
+        await trio.lowlevel.checkpoint()
+        size = min(self._left, _BATCH_SIZE)
+        self._left -= size
+        return [self._body] * size
+
+
+class LineBodies:
+    r"""The non-empty lines of a stream, without their ``\n``, as soon as each arrives.
+
+    Args:
+        read: returns the next bytes of the stream, or none at its end. May block, since it runs in a thread.
+            A cancellation abandons the thread.
+        count: the maximum number of lines. None for all.
+        size: the size of the stream in bytes, if it is known.
+    """
+
+    def __init__(
+        self, read: Callable[[], bytes], *, count: int | None = None, size: int | None = None
+    ) -> None:
+        self.empty: int = 0
+        self.too_long: int = 0
+        self._read = read
+        self._count = count
+        self._left = count
+        self._size = size
+        self._bytes_read = 0
+        self._partial_line: list[bytes] = []
+        self._partial_size = 0
+        self._ended = False
+
+    @property
+    def fraction(self) -> float | None:
+        """See :class:`BodySource`. Relative to ``count``, or to ``size`` without a count."""
+        if self._count and self._left is not None:
+            return 1 - self._left / self._count
+        return min(self._bytes_read / self._size, 1.0) if self._size else None
+
+    async def next_batch(self) -> list[bytes]:
+        """See :class:`BodySource`. Waits for at least one line. Raises CommandError if the stream fails."""
+        while not self._ended and self._left != 0:
+            try:
+                data = await trio.to_thread.run_sync(self._read, abandon_on_cancel=True)
+            except OSError as error:
+                raise CommandError(f"cannot read the messages: {error.strerror or error}") from error
+            self._bytes_read += len(data)
+            self._ended = not data
+            lines = self._split(data) if data else self._last_line()
+            if self._left is not None:
+                lines = lines[: self._left]
+                self._left -= len(lines)
+            if lines:
+                return lines
+        return []
+
+    def _split(self, data: bytes) -> list[bytes]:
+        head, *rest = data.split(b"\n")
+        if not rest:
+            self._append(head)
+            return []
+        pieces = [*self._complete_line(head), *rest[:-1]]
+        self._append(rest[-1])
+        lines = [piece for piece in pieces if piece]
+        self.empty += len(pieces) - len(lines)
+        return lines
+
+    def _last_line(self) -> list[bytes]:
+        """Return the last line if it does not end with a newline."""
+        return self._complete_line(b"") if self._partial_size else []
+
+    def _append(self, piece: bytes) -> None:
+        self._partial_size += len(piece)
+        if self._partial_size > MAX_LINE_SIZE:
+            self._partial_line.clear()
+        else:
+            self._partial_line.append(piece)
+
+    def _complete_line(self, piece: bytes) -> list[bytes]:
+        """Return the line that ends with ``piece``, or nothing if it is too long."""
+        self._append(piece)
+        line, size = b"".join(self._partial_line), self._partial_size
+        self._partial_line, self._partial_size = [], 0
+        if size > MAX_LINE_SIZE:
+            self.too_long += 1
+            return []
+        return [line]
+
+
+def lines_of_stdin(count: int | None = None) -> LineBodies:
+    """Return the lines of standard input, at most ``count`` of them."""
+    if sys.stdin is None:
+        return LineBodies(_read_closed_stdin)
+    fd = sys.stdin.fileno()
+    status = os.fstat(fd)
+    size = status.st_size if stat.S_ISREG(status.st_mode) else None
+    return LineBodies(lambda: os.read(fd, _CHUNK_SIZE), count=count, size=size)
+
+
+def _read_closed_stdin() -> bytes:
+    raise OSError("standard input is closed")
+
+
+# Messages
+
+
+@attrs.frozen(kw_only=True)
+class MessageFields:
+    """The fields of all messages, without the body.
+
+    Attributes:
+        topic: the topic.
+        tag: the tag.
+        keys: the keys.
+        properties: the user's properties.
+        delay: seconds until delivery.
+        deliver_at_ms: time of delivery, epoch milliseconds. 0 for immediate delivery.
+        sharding_key: the key that selects the queue.
+        priority: the priority, for brokers from 5.4.0 on. None for none.
+    """
+
+    topic: str
+    tag: str = ""
+    keys: tuple[str, ...] = ()
+    properties: Mapping[str, str] = attrs.field(factory=dict)
+    delay: float = 0.0
+    deliver_at_ms: int = 0
+    sharding_key: str = ""
+    priority: int | None = None
+
+    def message(self, body: bytes) -> Message:
+        """Return the message with this body. Raises InvalidMessageError if it is invalid."""
+        return Message(
+            self.topic,
+            body,
+            self.tag,
+            self.keys,
+            self.properties,
+            delay=self.delay,
+            deliver_at_ms=self.deliver_at_ms,
+            sharding_key=self.sharding_key,
+            priority=self.priority,
+        )
+
+
+def template_messages(
+    fields: MessageFields, *, rng: random.Random, now: Callable[[], float] = time.time
+) -> Callable[[bytes], Message]:
+    """Return a function that makes messages and replaces tokens in bodies, keys and sharding keys.
+
+    ``{n}`` is a counter from 1. ``{time_ms}`` and ``{time}`` are the current time. ``{random}`` is a number
+    of 8 hex digits. All tokens of one message have the same values.
+    """
+    numbers = itertools.count(1)
+
+    def make(body: bytes) -> Message:
+        moment = now()
+        values = {
+            b"n": b"%d" % next(numbers),
+            b"time_ms": b"%d" % (moment * 1000),
+            b"time": datetime.fromtimestamp(moment).astimezone().isoformat(timespec="milliseconds").encode(),
+            b"random": b"%08x" % rng.getrandbits(32),
+        }
+
+        def replace(template: bytes) -> bytes:
+            return _TOKEN.sub(lambda token: values[token[1]], template)
+
+        def replace_text(template: str) -> str:
+            return replace(template.encode()).decode()
+
+        replaced = attrs.evolve(
+            fields,
+            keys=tuple(map(replace_text, fields.keys)),
+            sharding_key=replace_text(fields.sharding_key),
+        )
+        return replaced.message(replace(body))
+
+    return make
+
+
+class _JsonLine(msgspec.Struct):
+    """The fields of a JSON line that are used. Other fields of ``tail -J`` are ignored."""
+
+    body: str | None = None
+    body_base64: str | None = None
+    tag: str | None = None
+    keys: list[str] | None = None
+    properties: dict[str, str] | None = None
+    sharding_key: str | None = None
+
+
+def json_message(fields: MessageFields, line: bytes) -> Message:
+    """Return the message of a line of JSON, such as ``tail -J`` prints.
+
+    Fields that the line lacks come from ``fields``. Raises InvalidMessageError if the line is invalid.
+    """
+    try:
+        read = msgspec.json.decode(line, type=_JsonLine)
+        if (read.body is None) == (read.body_base64 is None):
+            raise InvalidMessageError("a line of JSON needs body or body_base64")
+        body = (
+            read.body.encode()
+            if read.body is not None
+            else base64.b64decode(read.body_base64 or "", validate=True)
+        )
+    except (msgspec.MsgspecError, UnicodeDecodeError, binascii.Error) as error:
+        raise InvalidMessageError(f"a line is not a message in JSON: {error}") from None
+    properties = {**fields.properties, **(read.properties or {})}
+    # `tail -J` prints the sharding key among the properties.
+    stored_key = properties.pop(names.SHARDING_KEY, "")
+    own = attrs.evolve(
+        fields,
+        tag=fields.tag if read.tag is None else read.tag,
+        keys=fields.keys if read.keys is None else tuple(read.keys),
+        properties=properties,
+        sharding_key=read.sharding_key or stored_key or fields.sharding_key,
+    )
+    return own.message(body)

@@ -1,0 +1,236 @@
+"""The output of commands: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import io
+import itertools
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import attrs
+import click
+
+from rocketmq_py.cli.console import BOLD, NORMAL, escape, escape_line, is_terminal, write_parts
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+WATCH_INTERVAL = "rocketmq_py.watch_interval"
+"""Key in the meta of click's context: seconds between two runs of a command with ``--watch``."""
+NEXT_PREFIX = "rocketmq_py.next_prefix"
+"""Key in the meta of click's context: parts to print once, before the next result."""
+_GAP = "  "
+_UNLIMITED_WIDTH = 10_000
+_DUMB_TERMINALS = {"dumb", "unknown"}
+
+
+class OutputFormat(enum.StrEnum):
+    """The values of ``-o``."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+def output_option(function: Function) -> Function:
+    """Add the option ``-o`` to a command, which receives it as ``output``."""
+    option = click.option(
+        "-o", "output", type=click.Choice([one.value for one in OutputFormat]),
+        default=OutputFormat.TABLE.value, show_default=True,
+        callback=lambda _, __, value: OutputFormat(value),
+        help="Table (wide: with all columns), one JSON document, or a JSON object per line.",
+    )  # fmt: skip
+    return option(function)
+
+
+def watch_option(function: Function) -> Function:
+    """Add the option ``--watch`` to a command. :func:`admin_runner.run_admin` reads it."""
+
+    def store(context: click.Context, _: click.Parameter, seconds: float | None) -> None:
+        context.meta[WATCH_INTERVAL] = seconds
+
+    option = click.option(
+        "--watch", metavar="SECONDS", type=click.FloatRange(min=0.1), expose_value=False, callback=store,
+        help="Refresh every SECONDS until Ctrl-C.",
+    )  # fmt: skip
+    return option(function)
+
+
+@attrs.frozen
+class Column:
+    """A column of a table.
+
+    Attributes:
+        title: the title.
+        right: whether cells are aligned to the right, as numbers are.
+        wide: whether only ``-o wide`` shows the column.
+        lines: whether cells may have several lines on a terminal.
+    """
+
+    title: str
+    right: bool = False
+    wide: bool = False
+    lines: bool = False
+
+
+@attrs.frozen
+class Table:
+    """A table.
+
+    Attributes:
+        columns: the columns.
+        rows: the values of each row. None is shown as ``-``.
+        title: a line above the table. None for no line.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[object]]
+    title: str | None = None
+
+
+def print_result(output: OutputFormat, value: Any, tables: Sequence[Table]) -> None:
+    """Print a result in the chosen format: ``value`` as JSON, or ``tables``."""
+    parts: list[str | bytes]
+    if output is OutputFormat.JSON:
+        parts = [_json(value, indent=2), "\n"]
+    elif output is OutputFormat.JSONL:
+        lines = value if isinstance(value, list) else [value]
+        parts = [_json(line, indent=0) + "\n" for line in lines]
+    else:
+        wide = output is OutputFormat.WIDE
+        shown = [table for table in tables if wide or not all(column.wide for column in table.columns)]
+        parts = []
+        for number, table in enumerate(shown):
+            parts += ["\n"] if number else []
+            parts += _table_parts(table, wide=wide)
+    context = click.get_current_context(silent=True)
+    prefix = context.meta.pop(NEXT_PREFIX, []) if context is not None else []
+    write_parts(sys.stdout, [*prefix, *parts])
+
+
+def print_change(output: OutputFormat, kind: str, name: str, change: str, brokers: Sequence[str]) -> None:
+    """Print the brokers where a change was made: ``topic Orders: created on broker-a``.
+
+    Args:
+        output: the output format.
+        kind: the kind of the resource: ``topic``, ``group`` or ``user``.
+        name: the name of the resource.
+        change: the change: ``created``.
+        brokers: the names of the brokers.
+    """
+    if output in (OutputFormat.JSON, OutputFormat.JSONL):
+        print_result(output, {kind: name, "brokers": list(brokers)}, [])
+    else:
+        write_parts(sys.stdout, [f"{kind} {name}: {change} on {', '.join(brokers)}\n"])
+
+
+def _json(value: Any, *, indent: int) -> str:
+    import msgspec
+
+    data = msgspec.json.encode(value)
+    return (msgspec.json.format(data, indent=indent) if indent else data).decode()
+
+
+def _table_parts(table: Table, *, wide: bool) -> list[str | bytes]:
+    """Return the parts of a table. On a terminal they are escaped, folded to its width, with a bold head."""
+    visible = [index for index, column in enumerate(table.columns) if wide or not column.wide]
+    columns = [table.columns[index] for index in visible]
+    rows = [[_cell(row[index]) for index in visible] for row in table.rows]
+    title = table.title
+    on_terminal = is_terminal(sys.stdout)
+    if on_terminal:
+        # Before the widths are computed. Only columns with ``lines`` keep newlines.
+        title = title and escape_line(title)
+        rows = [
+            [
+                escape(cell) if column.lines else escape_line(cell)
+                for column, cell in zip(columns, row, strict=True)
+            ]
+            for row in rows
+        ]
+    # A pipe gets one line per row.
+    width = shutil.get_terminal_size().columns if on_terminal else _UNLIMITED_WIDTH
+    head, body = lay_out(title, columns, rows, width)
+    bold = on_terminal and os.environ.get("TERM") not in _DUMB_TERMINALS
+    parts: list[str | bytes] = []
+    for line in head:
+        parts += [BOLD, line, NORMAL, "\n"] if bold else [line, "\n"]
+    return [*parts, *[f"{line}\n" for line in body]]
+
+
+def lay_out(
+    title: str | None, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
+) -> tuple[list[str], list[str]]:
+    """Return the lines of a table's head and of its body, at most ``width`` columns wide."""
+    titles = [column.title for column in columns]
+    text = "".join(itertools.chain(titles, *rows, [title or ""]))
+    # Fast path: no rich for ASCII tables that fit, saves 95 % of the CPU of a table of 5,000 rows.
+    if text.isascii() and text.isprintable():
+        widths = [max(map(len, cells)) for cells in zip(titles, *rows, strict=True)]
+        if max(sum(widths) + len(_GAP) * len(widths), len(title or "")) <= width:
+            return plain_table(title, columns, rows, widths)
+    return folded_table(title, columns, rows, width)
+
+
+def plain_table(
+    title: str | None, columns: Sequence[Column], rows: Iterable[Sequence[str]], widths: Sequence[int]
+) -> tuple[list[str], list[str]]:
+    """Return the lines of a table of ASCII characters that fits the width."""
+    format_row = _GAP.join(
+        f"{{:{'>' if column.right else '<'}{width}}}" for column, width in zip(columns, widths, strict=True)
+    ).format
+    head = [] if title is None else [title]
+    head.append(format_row(*[column.title for column in columns]).rstrip())
+    return head, [format_row(*row).rstrip() for row in rows]
+
+
+def folded_table(
+    title: str | None, columns: Sequence[Column], rows: Iterable[Sequence[str]], width: int
+) -> tuple[list[str], list[str]]:
+    """Return the lines of a table of any characters, with cells folded to fit the width."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    table = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, len(_GAP), 0, 0))
+    for column in columns:
+        table.add_column(
+            column.title, justify="right" if column.right else "left", overflow="fold", no_wrap=column.right
+        )
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console = Console(file=io.StringIO(), width=width)
+    head = [] if title is None else [line.plain for line in Text(title).wrap(console, width)]
+    body: list[str] = []
+    for segments in console.render_lines(table, pad=False):
+        line = "".join(segment.text for segment in segments).rstrip()
+        is_head = any(segment.style is not None and segment.style.bold for segment in segments)
+        (head if is_head else body).append(line)
+    return head, body
+
+
+def _cell(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, tuple | list):
+        return ", ".join(str(one) for one in value) or "-"
+    return str(value)
+
+
+def format_time(time_ms: int | None) -> str | None:
+    """Return a time of epoch milliseconds in this machine's time zone. None stays None."""
+    if time_ms is None:
+        return None
+    return datetime.datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.cli.runner import CommandError
+from rocketmq_py.cli.sinks import MAX_BUFFERED, BufferedWriter, OutputClosedError
+
+
+class SlowReader:
+    """A blocking ``write`` that returns when the test allows it."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.started = threading.Semaphore(0)
+        self.allowed = threading.Semaphore(0)
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        self.started.release()
+        self.allowed.acquire()
+        self.writes.append(b"".join(parts))
+
+    async def wait_for_write(self) -> None:
+        await trio.to_thread.run_sync(self.started.acquire)
+
+
+async def test_output_during_a_write_is_written_at_once(nursery: trio.Nursery) -> None:
+    reader = SlowReader()
+    writer = BufferedWriter(reader.write)
+    nursery.start_soon(writer.run)
+    await writer.write([b"a"])
+    await reader.wait_for_write()
+    for piece in (b"b", b"c", b"d"):
+        await writer.write([piece])
+    reader.allowed.release()
+    await reader.wait_for_write()
+    reader.allowed.release()
+    await writer.flush()
+    assert reader.writes == [b"a", b"bcd"]
+
+
+async def test_write_waits_for_a_slow_reader(nursery: trio.Nursery) -> None:
+    reader = SlowReader()
+    writer = BufferedWriter(reader.write)
+    nursery.start_soon(writer.run)
+    await writer.write([b"a"])
+    await reader.wait_for_write()
+    await writer.write([b"x" * MAX_BUFFERED])  # exactly at the limit
+    printed = trio.Event()
+
+    async def print_one_more() -> None:
+        await writer.write([b"y"])
+        printed.set()
+
+    nursery.start_soon(print_one_more)
+    await trio.testing.wait_all_tasks_blocked()
+    assert not printed.is_set()
+    reader.allowed.release()
+    await reader.wait_for_write()  # of the next part, so the buffer has space again
+    await trio.testing.wait_all_tasks_blocked()
+    assert printed.is_set()
+    reader.allowed.release()
+    await writer.flush()
+
+
+async def test_write_now_returns_after_the_write(nursery: trio.Nursery) -> None:
+    writes: list[Sequence[bytes]] = []
+    writer = BufferedWriter(writes.append)
+    nursery.start_soon(writer.run)
+    await writer.flush()  # nothing to wait for
+    await writer.write_now([b"a"])
+    assert writes == [[b"a"]]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (BrokenPipeError(32, "Broken pipe"), OutputClosedError),
+        (OSError(28, "No space left on device"), CommandError),
+    ],
+)
+async def test_a_failed_write_ends_the_writer(fault: OSError, error: type[Exception]) -> None:
+    def write(_: Sequence[bytes]) -> None:
+        raise fault
+
+    writer = BufferedWriter(write)
+    await writer.write([b"a"])
+    with pytest.raises(error):
+        await writer.run()
+
+
+async def test_raise_closed_waits_for_the_write_in_progress() -> None:
+    """A reader such as ``grep -q`` exits right after the last bytes. They count as written."""
+    reader = SlowReader()
+    writer = BufferedWriter(reader.write)
+    was_printed = False
+
+    async def print_it() -> None:
+        nonlocal was_printed
+        await writer.write_now([b"a"])
+        was_printed = True
+
+    async with trio.open_nursery() as nursery:
+
+        async def end() -> None:
+            with pytest.raises(OutputClosedError):
+                await writer.raise_closed()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(writer.run)
+        nursery.start_soon(print_it)
+        await reader.wait_for_write()
+        nursery.start_soon(end)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not nursery.cancel_scope.cancel_called
+        reader.allowed.release()
+    assert was_printed

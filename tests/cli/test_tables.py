@@ -1,0 +1,84 @@
+"""Tables: layout on pipes and terminals. Those that fit are laid out without rich, with the same result."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from rocketmq_py.cli.tables import Column, OutputFormat, Table, folded_table, plain_table, print_result
+
+COLUMNS = [Column("TOPIC"), Column("QUEUES", right=True), Column("BROKERS", wide=True)]
+ROWS = [("Orders", 12_345, ("broker-a", "broker-b")), ("%RETRY%g", 1, ()), ("a", None, "x" * 30)]
+
+
+def printed(capsys: pytest.CaptureFixture[str], rows: Sequence[Sequence[object]], form: OutputFormat) -> str:
+    print_result(form, [], [Table(COLUMNS, rows, title="All: 3")])
+    return capsys.readouterr().out
+
+
+def show_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make stdout a terminal of 40 columns."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 20)))
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def test_plain_and_folded_tables_are_equal() -> None:
+    cells = [["Orders", "12,345", "-"], ["%RETRY%g", "1", "a, b"], ["a", "-", "x" * 30]]
+    widths = [8, 6, 30]
+    for title in (None, "All: 3", "T" * 70):
+        assert plain_table(title, COLUMNS, cells, widths) == folded_table(title, COLUMNS, cells, 100)
+
+
+@pytest.mark.parametrize("form", [OutputFormat.TABLE, OutputFormat.WIDE])
+def test_a_pipe_gets_a_line_per_row(capsys: pytest.CaptureFixture[str], form: OutputFormat) -> None:
+    lines = printed(capsys, ROWS, form).splitlines()
+    assert lines[:2] == ["All: 3", "TOPIC     QUEUES" + ("  BROKERS" if form is OutputFormat.WIDE else "")]
+    assert [line.split()[:2] for line in lines[2:]] == [["Orders", "12,345"], ["%RETRY%g", "1"], ["a", "-"]]
+
+
+def test_a_table_without_rows_has_its_head(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, [], OutputFormat.TABLE) == "All: 3\nTOPIC  QUEUES\n"
+
+
+def test_a_terminal_shows_the_head_in_bold(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_on_a_terminal(monkeypatch)
+    assert "\x1b[1mTOPIC     QUEUES\x1b[0m\nOrders" in printed(capsys, ROWS, OutputFormat.TABLE)
+    monkeypatch.setenv("TERM", "dumb")
+    assert "\x1b" not in printed(capsys, ROWS, OutputFormat.TABLE)
+
+
+@pytest.mark.parametrize(
+    ("row", "lines"), [(("a" * 60, 1, ""), 2), (("\u8a02\u55ae" * 20, 1, ""), 3), (("a\nb", 1, ""), 1)]
+)
+def test_long_cells_are_folded_on_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    row: tuple[object, ...],
+    lines: int,
+) -> None:
+    show_on_a_terminal(monkeypatch)
+    shown = printed(capsys, [row], OutputFormat.TABLE).splitlines()
+    assert len(shown) == 2 + lines
+
+
+@pytest.mark.parametrize(("lines", "cell"), [(False, r"a\u001b[2J\nb\tc"), (True, r"a\u001b[2J")])
+def test_a_terminal_shows_control_characters_of_cells_and_titles_escaped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, lines: bool, cell: str
+) -> None:
+    show_on_a_terminal(monkeypatch)
+    monkeypatch.setenv("TERM", "dumb")
+    print_result(
+        OutputFormat.TABLE, [], [Table([Column("N", lines=lines)], [("a\x1b[2J\nb\tc",)], title="T\x9b1m\n")]
+    )
+    title, _, row, *_ = capsys.readouterr().out.splitlines()
+    assert (title, row) == (r"T\u009b1m\n", cell)
+
+
+def test_a_pipe_gets_control_characters_unescaped(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, [("a\x1b[2Jb", 1, "")], OutputFormat.TABLE).splitlines()[-1] == "a\x1b[2Jb       1"

@@ -1,0 +1,184 @@
+"""Output and exit codes of ``topic`` and ``group``."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+from pathlib import Path
+
+import pytest
+import trio
+from click.testing import CliRunner
+
+from rocketmq_py import Client, Message
+from rocketmq_py.cli import main
+from tests.cli.command import run_cli
+from tests.cli.conftest import StartCli
+
+
+async def run_json(address: str, *arguments: str) -> object:
+    ended = await run_cli(*arguments, "-n", address, "-o", "json")
+    assert (ended.code, ended.err) == (0, ""), ended.err
+    return json.loads(ended.out)
+
+
+async def test_a_topic_is_created_altered_described_and_deleted(address: str) -> None:
+    assert await run_json(address, "topic", "create", "Orders", "--queues", "4") == {
+        "topic": "Orders",
+        "brokers": ["broker-a"],
+    }
+    described = await run_json(address, "topic", "describe", "Orders")
+    assert isinstance(described, dict)
+    assert (described["topic"], described["type"], described["messages"]) == ("Orders", "NORMAL", 0)
+    assert described["brokers"][0]["read_queues"] == 4
+    assert [queue["queue"] for queue in described["queues"]] == [0, 1, 2, 3]
+    altered = await run_cli("topic", "alter", "Orders", "--queues", "6", "-n", address)
+    assert (altered.code, altered.out) == (0, b"topic Orders: altered on broker-a\n")
+    again = await run_cli("topic", "create", "Orders", "-n", address)
+    assert (again.code, again.out) == (1, b"")
+    assert again.err == "rocketmq-py: topic 'Orders' exists already on broker-a\n"
+    deleted = await run_cli("topic", "delete", "Orders", "--yes", "-n", address)
+    assert (deleted.code, deleted.out) == (0, b"topic Orders: deleted on broker-a\n")
+    gone = await run_cli("topic", "describe", "Orders", "-n", address)
+    assert (gone.code, gone.out) == (1, b"")
+    assert gone.err == f"rocketmq-py: topic 'Orders' does not exist (asked {address})\n"
+
+
+async def test_a_table_has_a_line_per_row_and_no_colours(address: str) -> None:
+    await run_json(address, "topic", "create", "Orders", "--queues", "2")
+    table = await run_cli("topic", "describe", "Orders", "-n", address)
+    lines = table.out.decode().splitlines()
+    assert lines[0] == "Orders: NORMAL, 0 messages"
+    assert lines[1].split() == [
+        *("BROKER", "ADDRESS", "READ", "QUEUES", "WRITE", "QUEUES", "PERMISSION", "ORDER", "ATTRIBUTES")
+    ]
+    assert [line.split() for line in lines[-2:]] == [
+        ["broker-a", "0", "0", "0", "0", "-"],
+        ["broker-a", "1", "0", "0", "0", "-"],
+    ]
+    assert "\x1b" not in table.out.decode()
+    assert all(line == line.rstrip() for line in lines)
+
+
+async def test_group_describe_and_reset(address: str) -> None:
+    async with Client(address) as client:
+        async with client.admin() as admin:
+            await admin.topics.create("Orders", queues=4)
+        queues = (await client.routes.get("Orders")).write_queues
+        async with client.producer("senders") as producer:
+            for number in range(60):
+                await producer.send(Message("Orders", b"x"), queue=queues[number % 4])
+        async with client.reader() as reader:
+            await reader.commit("billing", dict.fromkeys(queues, 0))
+    described = await run_json(address, "group", "describe", "billing")
+    assert isinstance(described, dict)
+    assert (described["group"], described["lag"], described["members"]) == ("billing", 60, [])
+    (topic,) = described["topics"]
+    assert (topic["topic"], topic["lag"], len(topic["queues"])) == ("Orders", 60, 4)
+    assert {queue["lag"] for queue in topic["queues"]} == {15}
+
+    reset = ("group", "reset", "billing", "--topic", "Orders")
+    moves = await run_json(address, *reset, "--to", "latest", "--dry-run")
+    assert isinstance(moves, list)
+    assert [(move["queue"], move["before"], move["after"]) for move in moves] == [
+        (number, 0, 15) for number in range(4)
+    ]
+    refused = await run_cli(*reset, "--to", "latest", "-n", address)
+    assert (refused.code, refused.out) == (2, b"")
+    assert "confirm with --yes" in refused.err
+    for place, lag in (("latest", 0), ("earliest", 60), ("5", 40), ("@0", 60)):
+        await run_json(address, *reset, "--to", place, "--yes")
+        described = await run_json(address, "group", "describe", "billing")
+        assert isinstance(described, dict)
+        assert described["lag"] == lag, place
+    await run_json(address, "group", "reset", "billing", "--to", "latest", "--yes")
+    line = b'{"broker": "broker-a", "queue": 2, "offset": 7, "after": 1}\n'
+    ended = await run_cli(*reset, "--file", "-", "--yes", "-n", address, stdin=line)
+    assert ended.code == 0, ended.err
+    described = await run_json(address, "group", "describe", "billing")
+    assert isinstance(described, dict)
+    assert described["lag"] == 8
+
+
+async def test_jsonl_prints_a_line_per_item(address: str) -> None:
+    async with Client(address) as client, client.admin() as admin:
+        await admin.topics.create("Orders", queues=2)
+        async with client.reader() as reader:
+            queues = (await client.routes.get("Orders")).read_queues
+            await reader.commit("billing", dict.fromkeys(queues, 0))
+    ended = await run_cli(
+        *("group", "reset", "billing", "--to", "latest", "--dry-run", "-o", "jsonl", "-n", address)
+    )
+    assert [json.loads(line)["queue"] for line in ended.lines] == [0, 1]
+
+
+async def test_a_cluster_that_is_down_is_one_line(unused_address: str) -> None:
+    ended = await run_cli("topic", "list", "-n", unused_address)
+    assert (ended.code, ended.out) == (1, b"")
+    (line,) = ended.err.splitlines()
+    assert line.startswith("rocketmq-py: no name server answered")
+
+
+async def test_an_unknown_group_is_one_line(address: str) -> None:
+    ended = await run_cli("group", "describe", "missing", "-n", address)
+    assert (ended.code, ended.out) == (1, b"")
+    assert ended.err == f"rocketmq-py: group 'missing' does not exist (asked {address})\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["topic", "create", "a b"], "may hold only letters"),
+        (["topic", "create", "T", "--queues", "0"], "0 is not in the range"),
+        (["topic", "alter", "T"], "nothing to change"),
+        (["group", "alter", "g"], "nothing to change"),
+        (["group", "reset", "g", "--topic", "T"], "give one of --to, --as-group and --file"),
+        (["group", "reset", "g", "--to", "latest", "--as-group", "h"], "give one of --to"),
+        (["group", "reset", "g", "--to", "yesterday"], "none of earliest, latest, @MS and OFFSET"),
+        (["group", "reset", "g", "--to", "-1"], "none of earliest, latest, @MS and OFFSET"),
+        (["topic", "delete", "T"], "confirm with --yes"),
+        (["group", "delete", "g"], "confirm with --yes"),
+        (["broker", "config", "b", "a=1"], "confirm with --yes"),
+        (["broker", "config", "b", "a"], "'a' is not NAME=VALUE"),
+        (["topic", "list", "-o", "yaml"], "'yaml' is not one of"),
+        (["topic", "list", "--access-key", "k"], "--secret-key is missing"),
+        (["topic", "list", "--secret-key", "@/no/such/file"], "cannot read /no/such/file"),
+    ],
+)
+def test_usage_errors(arguments: list[str], error: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert error in line
+
+
+async def test_delete_asks_for_confirmation_on_a_terminal(address: str, start_cli: StartCli) -> None:
+    await run_json(address, "topic", "create", "Orders", "--queues", "1")
+    for answer, code, said in (
+        (b"\n", 1, b"rocketmq-py: cancelled; nothing was changed"),
+        (b"n\n", 1, b"rocketmq-py: cancelled; nothing was changed"),
+        (b"y\n", 0, b""),
+    ):
+        terminal, other_end = pty.openpty()
+        process = await start_cli("topic", "delete", "Orders", "-n", address, instead={0: other_end})
+        os.close(other_end)
+        async with trio.lowlevel.FdStream(terminal) as keyboard:
+            await keyboard.send_all(answer)
+            assert await process.wait() == code
+        asked = b"".join([part async for part in process.stderr])
+        assert b"Delete topic Orders and all its messages? [y/N]:" in asked
+        assert said in asked
+        done = b"".join([part async for part in process.stdout])
+        assert done == (b"" if code else b"topic Orders: deleted on broker-a\n")
+
+
+@pytest.mark.parametrize(
+    "text", ["not json\n", '{"broker": "b", "queue": -1, "offset": 0}\n', '{"queue": 1}\n']
+)
+def test_invalid_lines_of_an_offsets_file_are_usage_errors(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "offsets.jsonl"
+    file.write_text(f'{{"broker": "b", "queue": 1, "offset": 0}}\n\n{text}')
+    result = CliRunner().invoke(main, ["group", "reset", "g", "--topic", "T", "--file", str(file), "--yes"])
+    assert result.exit_code == 2
+    assert "line 3 of the offsets" in result.stderr

@@ -1,0 +1,179 @@
+"""``--watch``, ``check``, and completion through click."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import click
+import pytest
+import trio
+import trio.testing
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
+
+from rocketmq_py import Client, Message
+from rocketmq_py.cli import main
+from rocketmq_py.cli.admin_runner import watch
+from rocketmq_py.cli.check import metrics
+from rocketmq_py.cli.tables import NEXT_PREFIX, Column, OutputFormat, Table, print_result
+from rocketmq_py.errors import ConfigurationError, RocketMQError
+from tests.cli.conftest import Invoke, StartMember
+
+
+async def make_lag_of_60(address: str) -> None:
+    """Create group billing with a lag of 60 in topic Orders."""
+    async with Client(address) as client:
+        async with client.admin() as admin:
+            await admin.topics.create("Orders", queues=4)
+        async with client.producer("senders") as producer:
+            for _ in range(60):
+                await producer.send(Message("Orders", b"x"))
+        async with client.reader() as reader:
+            await reader.commit("billing", dict.fromkeys(await reader.offsets("Orders"), 0))
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "line"),
+    [
+        ([], 0, "OK - billing: lag 60, 0 members | lag=60;;;0"),
+        (["--warn", "61"], 0, "OK - billing: lag 60, 0 members | lag=60;61;;0"),
+        (["--warn", "60"], 1, "WARNING - billing: lag 60, 0 members | lag=60;60;;0"),
+        (["--warn", "9", "--critical", "60"], 2, "CRITICAL - billing: lag 60, 0 members | lag=60;9;60;0"),
+        (["--topic", "Orders"], 0, "OK - billing: lag 60 in Orders, 0 members | lag=60;;;0"),
+        (["--topic", "Else"], 3, "UNKNOWN - billing: the group does not consume Else | lag=0;;;0"),
+    ],
+)
+def test_check_lag_compares_with_limits(
+    invoke: Invoke, threaded_broker: str, limits: list[str], code: int, line: str
+) -> None:
+    trio.run(make_lag_of_60, threaded_broker)
+    ended = invoke("check", "lag", "billing", *limits, "-n", threaded_broker)
+    assert (ended.code, ended.out.decode(), ended.err) == (code, f"{line}\n", "")
+
+
+def test_check_lag_prints_prometheus_metrics_and_json(invoke: Invoke, threaded_broker: str) -> None:
+    trio.run(make_lag_of_60, threaded_broker)
+    check = ("check", "lag", "billing", "--critical", "5", "-n", threaded_broker)
+    metrics = invoke(*check, "-o", "prometheus")
+    assert metrics.code == 2
+    assert [line for line in metrics.out.decode().splitlines() if not line.startswith("#")] == [
+        'rocketmq_group_lag{group="billing",topic="Orders"} 60',
+        'rocketmq_group_members{group="billing"} 0',
+    ]
+    assert json.loads(invoke(*check, "-o", "json").out) == {
+        "state": "CRITICAL",
+        "group": "billing",
+        "lag": 60,
+        "topics": {"Orders": 60},
+        "members": 0,
+    }
+
+
+def test_metrics_escape_names() -> None:
+    assert metrics("g", {'a"} 1\nx{y="\\': 3}, 0).splitlines()[2] == (
+        r'rocketmq_group_lag{group="g",topic="a\"} 1\nx{y=\"\\"} 3'
+    )
+
+
+def test_an_unknown_group_or_cluster_is_unknown(
+    invoke: Invoke, threaded_broker: str, unused_address: str
+) -> None:
+    missing = invoke("check", "lag", "missing", "--critical", "1", "-n", threaded_broker)
+    assert (missing.code, missing.err) == (3, "")
+    assert missing.out.decode() == (
+        f"UNKNOWN - missing: group 'missing' does not exist (asked {threaded_broker})\n"
+    )
+    down = invoke("check", "lag", "billing", "-n", unused_address)
+    assert down.code == 3
+    assert down.out.decode().startswith("UNKNOWN - billing: no name server answered")
+    metrics = invoke("check", "lag", "billing", "-o", "prometheus", "-n", unused_address)
+    assert (metrics.code, metrics.out) == (3, b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["check", "lag"], "Missing argument"),
+        (["check", "lag", "a b"], "may hold only letters"),
+        (["check", "lag", "g", "--warn", "-1"], "-1 is not in the range"),
+        (["check", "lag", "g", "--warn", "9", "--critical", "8"], "--warn 9 is above --critical 8"),
+        (["check", "everything"], "No such command"),
+    ],
+)
+def test_usage_errors_of_checks_exit_with_3(invoke: Invoke, arguments: list[str], error: str) -> None:
+    ended = invoke(*arguments)
+    assert (ended.code, ended.out) == (3, b"")
+    (line,) = ended.err.splitlines()
+    assert error in line
+
+
+async def test_watch_continues_after_errors(
+    autojump_clock: trio.testing.MockClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times: list[float] = []
+
+    async def work() -> Mapping[str, RocketMQError] | None:
+        times.append(trio.current_time())
+        if len(times) == 2:
+            raise ConfigurationError("not now")
+        return {"broker-b": ConfigurationError("asleep")} if len(times) == 3 else None
+
+    started = trio.current_time()
+    with trio.move_on_after(7):
+        await watch(work, 2, lambda: None)
+    assert [round(time - started) for time in times] == [0, 2, 4, 6]
+    assert capsys.readouterr().err.splitlines() == [
+        "rocketmq-py: not now",
+        "rocketmq-py: broker-b: asleep",
+    ]
+
+
+async def test_watch_raises_an_error_of_the_first_run() -> None:
+    async def work() -> None:
+        raise ConfigurationError("never")
+
+    with pytest.raises(ConfigurationError):
+        await watch(work, 2, lambda: None)
+
+
+def test_the_prefix_is_printed_once() -> None:
+    @click.command
+    def shows_twice() -> None:
+        click.get_current_context().meta[NEXT_PREFIX] = ["before\n"]
+        for number in (1, 2):
+            print_result(OutputFormat.TABLE, None, [Table([Column("N")], [(number,)])])
+
+    assert CliRunner().invoke(shows_twice).output == "before\nN\n1\nN\n2\n"
+
+
+@pytest.mark.parametrize("seconds", ["0", "soon"])
+def test_an_invalid_watch_interval_is_a_usage_error(invoke: Invoke, seconds: str) -> None:
+    assert invoke("topic", "list", "--watch", seconds).code == 2
+
+
+def completed(*arguments: str, prefix: str) -> list[str]:
+    shell = ShellComplete(main, {}, "rocketmq-py", "_ROCKETMQ_PY_COMPLETE")
+    return [item.value for item in shell.get_completions(list(arguments), prefix)]
+
+
+def test_topics_and_groups_are_completed(
+    invoke: Invoke, threaded_broker: str, threaded_member: StartMember, unused_address: str
+) -> None:
+    trio.run(make_lag_of_60, threaded_broker)
+    threaded_member(threaded_broker, "billing", "Orders")
+    at = ("-n", threaded_broker)
+    assert completed("topic", "describe", *at, prefix="O") == ["Orders"]
+    assert completed("topic", "describe", *at, prefix="x") == []
+    assert completed("group", "describe", *at, prefix="b") == ["billing"]
+    assert completed("tail", *at, "-t", prefix="Or") == ["Orders"]
+    assert completed("tail", *at, "-t", "Orders", "-G", prefix="") == ["billing"]
+    assert completed("topic", "describe", "-n", unused_address, prefix="") == []
+    assert completed("topic", prefix="des") == ["describe"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion_prints_a_script(invoke: Invoke, shell: str) -> None:
+    ended = invoke("completion", shell)
+    assert (ended.code, ended.err) == (0, "")
+    assert f"_ROCKETMQ_PY_COMPLETE={shell}_complete" in ended.out.decode()

@@ -1,0 +1,48 @@
+"""Docstrings and comments use plain constructions."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rocketmq_py
+
+SOURCE = Path(rocketmq_py.__file__).parent
+
+LIMITS = {
+    r"\b(what|who|whoever|whom|whatever)\b": 3.0,
+    r"\b(nobody|somebody|anybody)\b": 0.2,
+    r"\b(is|are|be) told\b|\bsee(s|n)? to\b": 0.1,
+    r"\btime-outs?\b": 0.0,
+    r"\bat the (most|least)\b": 0.0,
+}
+"""Patterns with the allowed number of matches per 1,000 words."""
+
+
+def texts() -> Iterator[str]:
+    for path in SOURCE.rglob("*.py"):
+        source = path.read_text()
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield ast.get_docstring(node) or ""
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.string
+
+
+@pytest.fixture(scope="module")
+def prose() -> str:
+    return "\n".join(texts())
+
+
+@pytest.mark.parametrize(("pattern", "limit"), LIMITS.items())
+def test_constructions_that_hide_the_actor_are_rare(prose: str, pattern: str, limit: float) -> None:
+    words = len(re.findall(r"[A-Za-z']+", prose))
+    found = [match[0] for match in re.finditer(rf".*({pattern}).*", prose, re.IGNORECASE)]
+    assert len(found) / words * 1000 <= limit, "\n".join(found)
