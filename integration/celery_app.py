@@ -13,7 +13,7 @@ from celery.exceptions import Reject
 
 import rocketmq_py.integrations.kombu  # noqa: F401  # registers rocketmq://
 
-app = Celery("tests", broker=os.environ.get("BROKER_URL"), backend=os.environ.get("RESULT_BACKEND"))
+app = Celery("tests", broker=os.environ.get("BROKER_URL"))
 app.conf.update(json.loads(os.environ.get("CELERY_SETTINGS", "{}")))
 
 

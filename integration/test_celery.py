@@ -281,10 +281,3 @@ def test_events_reach_monitors(scene: Scene) -> None:
     with scene.worker("--events"):
         found = scene.call(EVENTS).split()
     assert {"worker-heartbeat", "task-received", "task-started", "task-succeeded"} <= set(found)
-
-
-def test_results_by_rpc(scene: Scene) -> None:
-    scene.set(task_ignore_result=False)
-    scene.env["RESULT_BACKEND"] = "rpc://"
-    with scene.worker():
-        assert scene.call("print([note.delay(n).get(timeout=30) for n in range(3)])") == "[0, 1, 2]\n"
