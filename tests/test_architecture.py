@@ -66,7 +66,19 @@ ALLOWED = {
     "relay": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer"},
     "spark": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "blocking"},
     "integrations": BOTTOM
-    | {"protocol", "remoting", "client", "producer", "consumer", "handoff", "blocking", "aio", "spark"},
+    | {
+        "protocol",
+        "remoting",
+        "client",
+        "producer",
+        "consumer",
+        "admin",
+        "handoff",
+        "blocking",
+        "aio",
+        "spark",
+        "",
+    },
     "cli": BOTTOM
     | {"broker", "relay", "remoting", "client", "producer", "consumer", "admin", "shared_client", ""},
     "__main__": {"cli"},

@@ -23,8 +23,14 @@ OUTPUTS = {
     "CloudEvents": "order.placed b'{\"order\": 7}'\n{'order': 7}\n",
     "Data frames": DATA_FRAME,
     "Taskiq": "32\n",
+    "Celery": "",
 }
-NEEDED = {"CloudEvents": ["cloudevents.core"], "Data frames": ["pandas", "pyarrow"], "Taskiq": ["taskiq"]}
+NEEDED = {
+    "CloudEvents": ["cloudevents.core"],
+    "Data frames": ["pandas", "pyarrow"],
+    "Taskiq": ["taskiq"],
+    "Celery": ["celery", "kombu"],
+}
 """The packages of a program, which not every environment of the tests has."""
 
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.read.pull_result_stream import OffsetRange
+from rocketmq_py.consumer import OffsetRange
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection

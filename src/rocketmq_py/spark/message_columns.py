@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rocketmq_py import properties as names
-from rocketmq_py.consumer.read.pull_result_stream import PullResult
+from rocketmq_py.consumer import PullResult
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.properties import decode_properties
