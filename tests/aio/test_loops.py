@@ -83,7 +83,7 @@ def test_loops_in_turns_and_no_loop_at_all_with_one_producer(address: str) -> No
         loop.close()
 
 
-@pytest.mark.doors("asyncio")  # it looks at what there is for a selector loop
+@pytest.mark.apis("asyncio")  # it looks at what there is for a selector loop
 @pytest.mark.parametrize("has_wakeup_fd", [True, False])
 def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(
     has_wakeup_fd: bool, monkeypatch: pytest.MonkeyPatch
@@ -120,7 +120,7 @@ def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(
     asyncio.run(main())
 
 
-@pytest.mark.doors("asyncio")  # it looks into a selector loop
+@pytest.mark.apis("asyncio")  # it looks into a selector loop
 def test_loops_in_turns_leave_no_descriptors_and_hear_what_came_for_them() -> None:
     loops = [asyncio.new_event_loop() for _ in range(2)]
     came: list[int] = []

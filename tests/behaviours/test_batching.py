@@ -14,7 +14,7 @@ from rocketmq_py.producer.batch import MAX_BATCHED_MESSAGES, MAX_BATCHED_PROPERT
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import PATIENCE, read_all, until_readable
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 LARGEST = 4 * 1024 * 1024
 """The default limit of brokers for one request, in bytes."""

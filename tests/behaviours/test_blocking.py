@@ -1,4 +1,4 @@
-"""The door for threads, and what it reads with, on every cluster."""
+"""The threads API on every cluster, and the objects that it reads with."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from rocketmq_py.errors import SqlFilterRefusedError
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, until_readable
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 CONDITION = "size >= 10 AND TAGS IN ('A', 'B')"
 WRONG = "size >"

@@ -29,7 +29,7 @@ from tests.behaviours.reading import read_all
 
 PATIENCE = 60
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 
 async def test_hooks_see_sends_and_may_forbid_them(client: Client, topic: str) -> None:

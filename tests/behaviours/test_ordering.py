@@ -13,7 +13,7 @@ from rocketmq_py.errors import InvalidMessageError, NoQueueError
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import read_all
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 
 async def test_a_sharding_key_keeps_its_messages_in_order(client: Client, topic: str) -> None:
@@ -99,7 +99,7 @@ async def test_messages_that_cannot_be_batched_are_rejected_with_a_reason(client
             await producer.send_batch([])
 
 
-@pytest.mark.doors("trio")  # another client has routes of its own
+@pytest.mark.apis("trio")  # another client has routes of its own
 async def test_sending_to_a_read_only_topic_raises(client: Client, topic: str) -> None:
     info = await client.name_servers.cluster_info()
     async with client.producer("senders") as producer:

@@ -24,7 +24,7 @@ from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import read_all
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 PATIENCE = 90
 """Seconds after which a waiting test fails."""

@@ -9,11 +9,11 @@ from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMess
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.send_request import send_fields
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
+from tests.behaviours.apis import new
 from tests.behaviours.conftest import ClusterUnderTest
-from tests.behaviours.doors import new
 from tests.behaviours.reading import PATIENCE, read_all
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 
 async def send_poison(client: Client, queue: MessageQueue) -> None:

@@ -25,7 +25,7 @@ from rocketmq_py.remoting import Connection
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, read_all
 
-pytestmark = pytest.mark.doors(real=True)
+pytestmark = pytest.mark.apis(real=True)
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
 
@@ -245,7 +245,7 @@ class Questions:
         return False
 
 
-@pytest.mark.doors("trio")  # it records the requests of brokers
+@pytest.mark.apis("trio")  # it records the requests of brokers
 async def test_checks_of_a_transaction_in_progress_are_answered_by_its_end(
     client: Client, topic: str
 ) -> None:
@@ -270,7 +270,7 @@ async def test_checks_of_a_transaction_in_progress_are_answered_by_its_end(
     assert [message.body for message in await read_all(client, topic, count=1)] == [b"slow"]
 
 
-@pytest.mark.doors("trio")  # it records the requests of brokers
+@pytest.mark.apis("trio")  # it records the requests of brokers
 async def test_there_are_no_checks_during_the_immunity_time(client: Client, topic: str) -> None:
     questions, ledger = Questions(client), Ledger()
     async with client.transaction_producer(f"senders-{topic}", ledger.check) as producer:
