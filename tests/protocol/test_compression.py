@@ -27,7 +27,7 @@ from rocketmq_py.protocol.compression import (
 
 KINDS = list(CompressionType)
 CODECS = [Zlib(), FastZlib(), Lz4(), Zstd()]
-"""One of each class: what is true of a kind is true of both that know ZLIB."""
+"""One codec of each kind. The two ZLIB codecs behave the same."""
 NAMES = [type(one).__name__ for one in CODECS]
 LARGE = 1 << 30
 ANY_LEVEL = 1
@@ -38,7 +38,7 @@ data_to_pack = st.binary(max_size=3000) | st.binary(max_size=5).map(lambda data:
 
 @pytest.fixture
 def forget_codecs() -> Iterator[None]:
-    """Have the codecs of this test loaded anew, and those of the next one too."""
+    """Reload the codecs for this test, and again for the next one."""
     codec.cache_clear()
     yield
     codec.cache_clear()
@@ -94,7 +94,7 @@ def test_a_limit_is_kept(one: Zlib | Lz4 | Zstd) -> None:
 
 @codecs
 @pytest.mark.parametrize("data", [b"ab" * 300, bytes(range(256)) * 500])
-def test_what_breaks_off_is_refused(one: Zlib | Lz4 | Zstd, data: bytes) -> None:
+def test_truncated_data_is_refused(one: Zlib | Lz4 | Zstd, data: bytes) -> None:
     compressed = one.compress(data, ANY_LEVEL)
     for size in {0, 1, 5, len(compressed) // 2, len(compressed) - 1}:
         with pytest.raises(ProtocolError):
@@ -102,12 +102,12 @@ def test_what_breaks_off_is_refused(one: Zlib | Lz4 | Zstd, data: bytes) -> None
 
 
 @codecs
-def test_what_follows_the_end_is_left_alone(one: Zlib | Lz4 | Zstd) -> None:
+def test_bytes_after_the_end_are_ignored(one: Zlib | Lz4 | Zstd) -> None:
     assert one.decompress(one.compress(b"ab" * 300, ANY_LEVEL) + b"rest", LARGE) == b"ab" * 300
 
 
 @given(st.sampled_from(CODECS), st.data())
-def test_damaged_bytes_are_read_or_are_a_protocol_error(one: Zlib | Lz4 | Zstd, data: st.DataObject) -> None:
+def test_damaged_bytes_decode_or_raise_protocol_error(one: Zlib | Lz4 | Zstd, data: st.DataObject) -> None:
     damaged = bytearray(one.compress(data.draw(st.binary(max_size=300)), ANY_LEVEL))
     damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     try:

@@ -279,7 +279,7 @@ def test_each_request_knows_a_code() -> None:
     assert all(code in RequestCode.__members__.values() for code in codes)
 
 
-def test_what_a_class_has_compiled_is_not_its_childrens() -> None:
+def test_subclasses_have_their_own_codec() -> None:
 
     class Parent(Header, frozen=True, kw_only=True):
         first: str

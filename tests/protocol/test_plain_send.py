@@ -41,7 +41,7 @@ requests = st.builds(
 
 
 def decoder() -> FrameDecoder:
-    """Return one that has seen a plain send."""
+    """Return a decoder that has decoded a plain send."""
     decoder = FrameDecoder(decodes_sends=True)
     decoder.feed_typed(encode_command(SEND))
     return decoder
@@ -56,7 +56,7 @@ def frame_of(header: bytes) -> bytes:
 
 
 @given(st.lists(requests | commands, max_size=6), st.integers(1, 1000))
-def test_what_is_read_as_a_plain_send_is_the_same_command(sent: list[Command], size: int) -> None:
+def test_plain_sends_equal_the_generic_commands(sent: list[Command], size: int) -> None:
     data = b"".join([encode_command(command) for command in sent])
     general, typed = FrameDecoder(), decoder()
     pieces = [data[start : start + size] for start in range(0, len(data), size)]
@@ -73,7 +73,7 @@ def test_plain_sends_are_read_as_such_from_the_second_on() -> None:
     assert (plain.opaque, plain.body, plain.fields.topic, plain.fields.queue_id) == (1, b"body", "T", "3")
 
 
-def test_who_did_not_ask_for_plain_sends_gets_commands() -> None:
+def test_plain_sends_are_decoded_only_on_request() -> None:
     received = FrameDecoder().feed_typed(encode_command(SEND) * 2)
     assert received == FrameDecoder(decodes_sends=True).feed(encode_command(SEND) * 2) == [SEND, SEND]
 
@@ -104,13 +104,13 @@ def test_a_header_with_numbers_is_read_in_the_general_way() -> None:
     )
 
 
-def test_garbage_behind_a_plain_send_is_a_protocol_error() -> None:
+def test_garbage_after_a_plain_send_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="cannot be read"):
         decoder().feed_typed(frame_of(b'{"code":310,"extFields":{"a":"\xff"}'))
 
 
 @pytest.mark.parametrize("version", ["4.9.8", "5.5.0"])
-def test_what_java_sends_is_read_as_a_plain_send(version: str) -> None:
+def test_sends_of_java_decode_as_plain_sends(version: str) -> None:
     lines = (FRAMES / f"java-{version}-json.jsonl").read_text(encoding="utf-8").splitlines()
     sent = [bytes.fromhex(line["hex"]) for line in map(json.loads, lines) if line["code"] == CODE]
     requests = [frame for frame in sent if not FrameDecoder().feed(frame)[0].flag]

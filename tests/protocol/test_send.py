@@ -122,7 +122,7 @@ def test_fields_of_a_batch() -> None:
     text,
     st.binary(max_size=50),
 )
-def test_a_template_writes_what_the_fields_would(
+def test_template_equals_encoding_the_fields(
     code: int,
     names: tuple[str, str, str],
     unit_mode: bool,
@@ -237,7 +237,7 @@ def test_properties_in_a_batch_are_bounded() -> None:
         ({"queueOffset": ""}, "not a position"),
     ],
 )
-def test_what_is_no_place_in_a_queue_is_no_answer_to_a_send(changes: dict[str, str], text: str) -> None:
+def test_send_responses_with_an_invalid_position_are_refused(changes: dict[str, str], text: str) -> None:
     fields = {"msgId": "id", "queueId": "3", "queueOffset": "5"}
     assert stored_place(fields) == ("id", 3, 5)
     with pytest.raises(ProtocolError, match=text):
@@ -245,7 +245,7 @@ def test_what_is_no_place_in_a_queue_is_no_answer_to_a_send(changes: dict[str, s
 
 
 @pytest.mark.parametrize("name", ["msgId", "queueId", "queueOffset"])
-def test_an_answer_to_a_send_says_where_it_is(name: str) -> None:
+def test_send_responses_without_a_position_are_refused(name: str) -> None:
     fields = {"msgId": "id", "queueId": "3", "queueOffset": "5"}
     del fields[name]
     with pytest.raises(ProtocolError, match=f"field '{name}' is missing"):
@@ -257,7 +257,7 @@ def test_bare_messages_of_a_batch_have_the_bytes_of_the_general_way(bodies: list
     unique_ids = [f"{place:0{size}X}" for place in range(len(bodies))]
     general = []
     for body, unique_id in zip(bodies, unique_ids, strict=True):
-        # One argument that is equal to its default and not the same object: that is looked at, as others are.
+        # An argument that equals its default but is another object, which is compared like any other.
         bare, looked_at = Message("T", body), Message("T", body, delay=float("0"))
         assert (bare.is_bare, looked_at.is_bare) == (True, False)
         assert bare == looked_at

@@ -37,7 +37,7 @@ def as_commands(received: list[Command | SendAnswer | SendCommand]) -> list[Comm
 
 
 @given(st.lists(answers | commands, max_size=6), st.integers(1, 1000))
-def test_what_is_read_as_an_answer_to_a_send_is_the_same_command(sent: list[Command], size: int) -> None:
+def test_send_responses_equal_the_generic_commands(sent: list[Command], size: int) -> None:
     data = b"".join([encode_command(command) for command in (ANSWER, *sent)])
     general, typed = FrameDecoder(), FrameDecoder()
     pieces = [data[start : start + size] for start in range(0, len(data), size)]
@@ -96,7 +96,7 @@ def test_a_place_that_is_written_as_numbers_is_the_same() -> None:
     assert received.as_command().fields == STORED
 
 
-def test_garbage_behind_an_answer_is_a_protocol_error() -> None:
+def test_garbage_after_a_response_is_a_protocol_error() -> None:
     header = b'{"code":0,"extFields":{"msgId":"\xff"}'
     frame = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
     with pytest.raises(ProtocolError, match="cannot be read"):

@@ -191,7 +191,7 @@ def encrypted(authority: trustme.CA, tmp_path: Path) -> tuple[Path, Path]:
 def test_an_encrypted_key_wants_its_password(encrypted: tuple[Path, Path]) -> None:
     certificate, key_file = encrypted
     TLS(certificate_file=certificate, key_file=key_file, key_password="hush").context()
-    # Not asked for at the terminal.
+    # OpenSSL must not prompt for the password.
     with pytest.raises(ConfigurationError, match=r"client\.key is encrypted; set key_password"):
         TLS(certificate_file=certificate, key_file=key_file).context()
     with pytest.raises(ConfigurationError, match=r"client\.key") as caught:
