@@ -1,4 +1,4 @@
-"""A message with a corrupt body: it is flagged as compressed and is not."""
+"""A message with a corrupt body: flagged as compressed, but not compressed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_corrupt_message_is_logged_and_becomes_a_dead_letter(
     caplog: pytest.LogCaptureFixture,
     orderly: bool,
 ) -> None:
-    """The handler is not called with it. The messages before and after it are processed."""
+    """The handler receives the messages before and after the corrupt one."""
     handled: list[bytes] = []
     dead = f"%DLQ%group-{unique}"
 

@@ -211,7 +211,7 @@ async def test_change_invisible_changes_the_time_of_the_redelivery(
 async def test_deliveries_of_a_message_start_in_different_milliseconds(
     scenario: PopScenario, consumer: PopConsumer
 ) -> None:
-    """Brokers identify deliveries by it. Otherwise the end of the first one may end the second."""
+    """Brokers identify deliveries by their pop time, so that an ack of the first does not end the second."""
     sent = [b"%d" % number for number in range(100)]
     await scenario.send(*sent)
     for _ in sent:

@@ -238,7 +238,7 @@ async def until_dead(scenario: PopScenario, count: int) -> list[ReceivedMessage]
 
 
 async def test_messages_of_a_cancelled_member_are_redelivered(scenario: PopScenario) -> None:
-    """As after a kill, none of its messages is acknowledged."""
+    """None of the member's messages is acknowledged, as after a kill."""
 
     async def hang(_: ReceivedMessage) -> None:
         await trio.sleep_forever()

@@ -60,7 +60,7 @@ async def test_many_requests_get_their_own_replies(
             bodies = [(await one).body for one in pending]
         assert bodies == [b"NUMBER %d" % number for number in range(100)]
         assert len(done) == 100
-        if api == "trio":  # a future does not have it
+        if api == "trio":  # futures have no ``sent``
             assert all(one.sent is not None for one in pending)
         nursery.cancel_scope.cancel()
 
