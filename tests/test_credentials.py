@@ -1,4 +1,4 @@
-"""Signatures, against frames that Java's clients signed (``integration/java/src/Sign.java`` makes them)."""
+"""Signatures, compared with frames that Java clients signed (from ``integration/java/src/Sign.java``)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_signature_is_that_of_java(signed_by_java: Command) -> None:
     assert signature(SECRET, fields, signed_by_java.body) == fields["Signature"]
 
 
-def test_what_signing_adds_is_what_java_adds(signed_by_java: Command) -> None:
+def test_signing_adds_the_fields_of_java(signed_by_java: Command) -> None:
     added = {"AccessKey", "SecurityToken", "Signature"}
     fields = {name: value for name, value in signed_by_java.fields.items() if name not in added}
     before = dict(fields)

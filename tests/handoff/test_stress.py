@@ -270,7 +270,7 @@ PROGRAM = """
     running.result()
     assert not failures, failures[0]
 
-    # What is stored
+    # Stored messages
 
     # Those until now: the collector may run a finalizer in a thread of callbacks for a while.
     acknowledged = list(results)

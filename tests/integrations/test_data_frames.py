@@ -1,4 +1,4 @@
-"""Tables of messages: bounded reads, and writes of what pandas and Arrow hold."""
+"""Data frames of messages: bounded reads, and writes of pandas and Arrow tables."""
 
 from __future__ import annotations
 

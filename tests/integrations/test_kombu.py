@@ -1,4 +1,4 @@
-"""What kombu's users see: the same on brokers 4.x, 5.x and the embedded one."""
+"""The kombu transport behaves the same on brokers 4.x, 5.x and the embedded one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failures: of brokers, of connections, of workers. On the embedded broker, which fails when it should."""
+"""Failures of brokers, connections and workers, injected into the embedded broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transport on brokers that cannot pop, as those of 4.x: the embedded one, which is said to be one."""
+"""The transport on brokers without pop, as 4.x. The embedded broker reports such a version."""
 
 from __future__ import annotations
 
