@@ -73,7 +73,7 @@ def test_the_signature_is_of_all_fields_and_the_body(changed: dict[str, str]) ->
 
 
 @pytest.mark.parametrize("secret", ["secret", "secret-\ud800"])
-def test_a_text_that_cannot_be_signed_says_so_and_shows_no_secret(secret: str) -> None:
+def test_error_of_unsignable_text_shows_no_secret(secret: str) -> None:
     with pytest.raises(InvalidMessageError, match="cannot be signed: surrogates not allowed") as caught:
         signature(secret, {"properties": "half a pair: \ud800"}, b"")
     assert caught.value.__cause__ is caught.value.__context__ is None

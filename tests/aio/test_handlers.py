@@ -148,9 +148,7 @@ def test_cancelled_handler_task_counts_as_failed_and_others_continue(address: st
 
 
 @pytest.mark.parametrize("hooks", [[], [ConsumerHook()]])
-def test_a_call_that_takes_too_long_is_cancelled_and_its_place_taken(
-    hooks: list[ConsumerHook], address: str
-) -> None:
+def test_timed_out_call_is_cancelled_and_replaced(hooks: list[ConsumerHook], address: str) -> None:
     async def main() -> None:
         await send(address, NUMBERS[:20])
         seen: list[bytes] = []
@@ -259,7 +257,7 @@ def test_closing_the_loop_while_all_handlers_wait_stops_the_consumer(address: st
     kept.clear()
 
 
-def test_a_loop_that_is_blocked_for_longer_than_anything_may_take_loses_nothing(address: str) -> None:
+def test_loop_blocked_longer_than_all_timeouts_loses_nothing(address: str) -> None:
     """A result that arrived during the block counts, since deadlines are not checked on the loop."""
 
     async def main() -> None:

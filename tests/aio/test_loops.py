@@ -34,7 +34,7 @@ async def send_some(address: str) -> None:
         await asyncio.gather(*[producer.send(Message("T", b"x")) for _ in range(20)])
 
 
-def test_a_loop_after_the_other(address: str) -> None:
+def test_one_loop_after_another(address: str) -> None:
     for _ in range(5):
         asyncio.run(send_some(address))
     with Client(address) as client:
@@ -85,9 +85,7 @@ def test_one_producer_on_alternating_loops_and_outside_of_them(address: str) -> 
 
 @pytest.mark.apis("asyncio")  # uses the internals of a selector event loop
 @pytest.mark.parametrize("has_wakeup_fd", [True, False])
-def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(
-    has_wakeup_fd: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loop_is_woken_once_per_trio_step(has_wakeup_fd: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         link, loop = current_link(), asyncio.get_running_loop()
         came: list[int] = []
@@ -169,7 +167,7 @@ def test_no_task_waits_for_a_thread_that_has_ended() -> None:
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_a_task_keeps_its_context_however_empty_that_is(debug: bool) -> None:
+def test_task_keeps_its_context_even_if_empty(debug: bool) -> None:
     variable = contextvars.ContextVar[int]("variable")
 
     async def call_in_between() -> int:
@@ -470,7 +468,7 @@ CONSUMING_AT_THE_END = """
 @pytest.mark.parametrize(
     ("end", "orderly"), [("return", False), ("return", True), ("exception", False), ("Ctrl-C", False)]
 )
-def test_a_program_that_ends_while_handlers_wait_says_nothing_and_their_messages_come_again(
+def test_exit_during_handler_calls_is_silent_and_messages_are_redelivered(
     address: str, run_program: RunProgram, end: str, orderly: bool
 ) -> None:
     """All tasks of the loop are cancelled. Cancelled handler tasks do not count as failed."""
@@ -586,5 +584,5 @@ FORKED_WHILE_SENDING = """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork link")
-def test_a_fork_while_messages_are_under_way_sends_each_of_them_once(run_program: RunProgram) -> None:
+def test_fork_with_messages_in_flight_sends_each_once(run_program: RunProgram) -> None:
     assert run_program(FORKED_WHILE_SENDING) == ""

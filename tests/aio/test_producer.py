@@ -83,7 +83,7 @@ def test_futures_work_with_asyncio(address: str) -> None:
     run(main())
 
 
-def test_a_future_can_be_looked_at_in_all_ways(address: str) -> None:
+def test_all_methods_of_a_future(address: str) -> None:
     async def main() -> None:
         async with Producer(address, group="g", max_message_size=10) as producer:
             go_on = threading.Event()

@@ -136,7 +136,7 @@ class OverIPv6:
             assert reply.born_host in {one.local_address for one in connections}
             nursery.cancel_scope.cancel()
 
-    async def test_transactions_end_as_their_sender_says(self, client: Client, topic: str) -> None:
+    async def test_transactions_end_with_the_state_of_their_sender(self, client: Client, topic: str) -> None:
         asked: list[ReceivedMessage] = []
 
         async def check(message: ReceivedMessage) -> TransactionState:

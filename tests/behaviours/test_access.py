@@ -45,7 +45,7 @@ async def test_a_namespace_is_seen_from_outside_only(client: Client, inside: Cli
             await other.routes.get(unique)
 
 
-async def test_a_group_in_a_namespace_retries_commits_and_gives_up(
+async def test_group_in_a_namespace_retries_commits_and_writes_dead_letters(
     client: Client, inside: Client, unique: str
 ) -> None:
     await create_topic(inside, unique, queues=1)
@@ -89,7 +89,7 @@ async def test_a_group_in_a_namespace_retries_commits_and_gives_up(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_every_way_of_consuming_stays_inside_a_namespace(
+async def test_every_kind_of_consumer_stays_inside_its_namespace(
     cluster: ClusterUnderTest, client: Client, inside: Client, unique: str, way: str, tmp_path: Path
 ) -> None:
     if not serves(cluster.name, way):
@@ -178,7 +178,7 @@ async def test_a_unit_is_part_of_the_clients_id(cluster: ClusterUnderTest, topic
         nursery.cancel_scope.cancel()
 
 
-async def test_a_brokers_address_is_not_taken_for_a_name_servers(client: Client, topic: str) -> None:
+async def test_broker_address_is_not_accepted_as_a_name_server(client: Client, topic: str) -> None:
     route = await client.routes.get(topic)
     address = next(iter(route.brokers.values()))[0]
     async with Client(address) as lost:

@@ -62,7 +62,7 @@ async def relay_to(cluster: ClusterUnderTest) -> AsyncIterator[Relay]:
         nursery.cancel_scope.cancel()
 
 
-async def test_consumption_goes_on(
+async def test_consumption_continues(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     numbers: set[int] = set()

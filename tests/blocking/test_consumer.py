@@ -34,7 +34,7 @@ def sent(client: Client) -> Client:
     return client
 
 
-def test_handlers_have_threads_of_their_own(sent: Client) -> None:
+def test_handlers_have_their_own_threads(sent: Client) -> None:
     seen: list[bytes] = []
     threads: set[str] = set()
 
@@ -51,7 +51,7 @@ def test_handlers_have_threads_of_their_own(sent: Client) -> None:
     assert threads == {"rocketmq-py handler"}
 
 
-def test_it_runs_in_the_background_and_tries_again(sent: Client) -> None:
+def test_consumer_runs_in_the_background_and_retries(sent: Client) -> None:
     times: list[bytes] = []
     done = threading.Event()
 
@@ -140,7 +140,7 @@ def test_polls(sent: Client) -> None:
     assert sorted(seen) == sorted(NUMBERS)
 
 
-def test_a_listener_has_a_thread_of_its_own(sent: Client) -> None:
+def test_listener_has_its_own_thread(sent: Client) -> None:
     threads: list[int] = []
     have_sought = threading.Event()
 

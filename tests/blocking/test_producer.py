@@ -145,21 +145,21 @@ def test_many_threads_share_the_space(client: Client, limits: dict[str, int]) ->
     assert count(client, "T") == 800
 
 
-def test_a_message_larger_than_all_places_goes_alone(client: Client) -> None:
+def test_message_larger_than_the_limit_is_sent_alone(client: Client) -> None:
     with client.producer("g", max_in_flight_bytes=100) as producer:
         futures = [producer.submit(Message("T", bytes(1000))) for _ in range(3)]
         assert len({future.result().message_id for future in futures}) == 3
 
 
-class BrokerStandsStill(ProducerHook):
+class BlockingHook(ProducerHook):
     """A hook that blocks the trio thread until it is released."""
 
     def __init__(self, producer: Producer | BatchingProducer) -> None:
-        self.is_still, self.go_on = threading.Event(), threading.Event()
+        self.is_blocking, self.go_on = threading.Event(), threading.Event()
         producer.add_hook(self)
 
     def before_send(self, context: SendContext) -> None:
-        self.is_still.set()
+        self.is_blocking.set()
         self.go_on.wait()
 
     def after_send(self, context: SendContext) -> None:
@@ -168,9 +168,9 @@ class BrokerStandsStill(ProducerHook):
 
 def test_cancelling_queued_sends(client: Client) -> None:
     with client.producer("g") as producer:
-        hook = BrokerStandsStill(producer)
+        hook = BlockingHook(producer)
         first = producer.submit(Message("T", b"first"))
-        hook.is_still.wait()
+        hook.is_blocking.wait()
         second = producer.submit(Message("T", b"second"))
         third = producer.submit(Message("T", b"third"))
         assert not first.cancel(), "it is in flight"
@@ -184,7 +184,7 @@ def test_cancelling_queued_sends(client: Client) -> None:
     assert count(client, "T") == 2
 
 
-def test_futures_that_are_watched_before_and_after_they_have_an_outcome(
+def test_waiting_for_futures_before_and_after_they_are_done(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch: list[Callable[[Future[SendResult]], object]] = [
@@ -194,9 +194,9 @@ def test_futures_that_are_watched_before_and_after_they_have_an_outcome(
         lambda future: list(as_completed([future])),
     ]
     with client.producer("g") as producer, ThreadPoolExecutor(2 * len(watch)) as pool:
-        hook = BrokerStandsStill(producer)
+        hook = BlockingHook(producer)
         futures = [producer.submit(Message("T", b"x")) for _ in range(2 * len(watch))]
-        hook.is_still.wait()
+        hook.is_blocking.wait()
         assert [future.running() for future in futures] == [True] + [False] * (len(futures) - 1)
         assert not any(future.done() for future in futures)
         with pytest.raises(TimeoutError):
@@ -222,19 +222,19 @@ def test_futures_that_are_watched_before_and_after_they_have_an_outcome(
             assert called.pop() == (future, "late")
 
 
-def test_an_interruption_while_all_places_are_taken(client: Client) -> None:
+def test_interrupt_while_the_send_limit_is_reached(client: Client) -> None:
     with client.producer("g", max_in_flight=1) as producer:
-        hook = BrokerStandsStill(producer)
+        hook = BlockingHook(producer)
         first = producer.submit(Message("T", b"first"))
         main = threading.main_thread().ident
         assert main is not None
 
         def interrupt() -> None:
-            hook.is_still.wait()
+            hook.is_blocking.wait()
             signal.pthread_kill(main, signal.SIGINT)
             hook.go_on.set()
 
-        hook.is_still.wait()
+        hook.is_blocking.wait()
         interrupting = threading.Thread(target=interrupt)
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # it may come a moment before, or in the call
             interrupting.start()
@@ -276,7 +276,7 @@ class RunInTrioThread(ProducerHook):
         pass
 
 
-def test_nothing_waits_in_the_thread_that_would_have_to_wake_it(address: str, client: Client) -> None:
+def test_waiting_in_the_trio_thread_is_refused(address: str, client: Client) -> None:
     with (
         client.producer("g") as producer,
         client.batching_producer("g") as batching,
@@ -425,7 +425,7 @@ def test_wrong_types_raise_errors_that_name_them(client: Client) -> None:
                     kind(wrong)  # type: ignore[arg-type]
 
 
-def test_clients_of_their_own(address: str) -> None:
+def test_producers_with_their_own_clients(address: str) -> None:
     with Producer(address, group="g") as producer, Reader(address) as reader:
         producer.send(Message("T", b"x"))
         assert reader.topics() == ["T"]

@@ -266,7 +266,7 @@ def test_failed_thread_fails_all_waiting_calls(caplog: pytest.LogCaptureFixture)
         thread.call(trio.lowlevel.checkpoint)
 
 
-def test_an_interruption_when_the_waiting_has_just_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_right_after_a_wait_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     wait, waited = ThreadCall.wait, []
 
     def interrupted(call: ThreadCall[None], *_: float) -> bool:
@@ -281,7 +281,7 @@ def test_an_interruption_when_the_waiting_has_just_ended(monkeypatch: pytest.Mon
     assert waited == [True, True]
 
 
-def test_a_signal_that_came_just_before_the_wait_is_seen_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_just_before_a_wait_interrupts_it_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     timeouts: list[float] = []
 
     class Lock:

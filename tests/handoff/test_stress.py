@@ -297,7 +297,7 @@ PROGRAM = """
 """
 
 
-def test_everything_at_once(address: str) -> None:
+def test_all_callers_concurrently(address: str) -> None:
     seed = str(random.randrange(2**32))
     print(f"seed: {seed}")  # shown if it fails
     print(run_watched(PROGRAM, address, str(SECONDS), seed, limit=SECONDS + 60)[0])

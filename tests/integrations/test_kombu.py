@@ -193,7 +193,7 @@ def test_a_message_that_no_known_queue_wants_is_refused(connection: Connection, 
 # Acknowledgements
 
 
-def test_a_requeued_message_comes_again(connection: Connection, unique: str) -> None:
+def test_requeued_message_is_redelivered(connection: Connection, unique: str) -> None:
     queue = job_queue(unique)
     publish(connection, queue, "again")
 

@@ -177,7 +177,7 @@ async def test_a_plain_check_runs_in_a_thread() -> None:
         threads.append(threading.get_ident())
         return COMMIT
 
-    class Callable_:  # noqa: N801 - what is tested
+    class Callable_:  # noqa: N801 - the test needs this name
         async def __call__(self, _: ReceivedMessage) -> TransactionState:
             threads.append(threading.get_ident())
             return COMMIT

@@ -115,7 +115,7 @@ async def test_a_hook_sees_the_error_of_a_failed_report(jumping_clock: trio.test
 
 
 @pytest.mark.parametrize("way", [in_an_async_call, in_a_block])
-async def test_a_transaction_cancelled_at_any_await_leaves_nothing_behind(
+async def test_transaction_cancelled_at_any_await_leaks_nothing(
     way: Callable[[TransactionProducer, TransactionState], Awaitable[TransactionSendResult]],
 ) -> None:
     finished = 0

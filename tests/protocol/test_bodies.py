@@ -233,7 +233,7 @@ def test_route_is_written_as_standard_json() -> None:
     assert TopicRoute.decode(ROUTE.encode()) == ROUTE
 
 
-def test_a_broker_is_dialled_in_one_form_and_written_as_it_was_announced() -> None:
+def test_broker_address_is_normalized_for_dialling_only() -> None:
     broker = BrokerData(broker_name="b", announced={MASTER_ID: "0:0:0:0:0:0:0:1:10911", 1: "nonsense"})
     assert broker.broker_addrs == {MASTER_ID: "[::1]:10911", 1: "nonsense"}
     text = broker.encode()
@@ -265,7 +265,7 @@ def test_a_route_of_too_many_queues_is_refused_before_they_are_made(text: str, c
 
 
 @pytest.mark.parametrize("conf", ["b", "b:", "b:²", "b:x", "b:-1", "b:" + "9" * 4300, "b:1:2", "a:1;b:٣"])
-def test_an_order_configuration_that_is_none(conf: str) -> None:
+def test_invalid_order_configuration(conf: str) -> None:
     with pytest.raises(ProtocolError, match="expected broker:count"):
         TopicRoute.decode(json.dumps({"orderTopicConf": conf}).encode())
 

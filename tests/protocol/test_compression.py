@@ -85,7 +85,7 @@ def test_lz4_blocks_stand_alone_as_java_wants_them() -> None:
 
 
 @codecs
-def test_a_limit_is_kept(one: Zlib | Lz4 | Zstd) -> None:
+def test_decompression_respects_the_limit(one: Zlib | Lz4 | Zstd) -> None:
     compressed = one.compress(bytes(1_000_000), ANY_LEVEL)
     assert one.decompress(compressed, 1_000_000) == bytes(1_000_000)
     with pytest.raises(ProtocolError, match="more than 999999 bytes"):
@@ -116,7 +116,7 @@ def test_damaged_bytes_decode_or_raise_protocol_error(one: Zlib | Lz4 | Zstd, da
         return
 
 
-def test_threads_compress_side_by_side() -> None:
+def test_threads_compress_concurrently() -> None:
     bodies = [random.Random(number).randbytes(1000) * 50 for number in range(4)]
     results: dict[int, set[bytes]] = {number: set() for number in range(4)}
 
@@ -138,9 +138,7 @@ def test_threads_compress_side_by_side() -> None:
     ("kind", "module"), [(CompressionType.LZ4, "lz4.frame"), (CompressionType.ZSTD, "zstandard")]
 )
 @pytest.mark.usefixtures("forget_codecs")
-def test_a_missing_extra_is_named(
-    kind: CompressionType, module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_extra_is_named(kind: CompressionType, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigurationError, match=rf"rocketmq-py\[{kind.name.lower()}\]"):
         compress(b"", kind)
@@ -149,7 +147,7 @@ def test_a_missing_extra_is_named(
 
 
 @pytest.mark.usefixtures("forget_codecs")
-def test_the_fast_zlib_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_zlib_is_used_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(codec(CompressionType.ZLIB), FastZlib)
     codec.cache_clear()
     monkeypatch.setitem(sys.modules, "isal.isal_zlib", None)

@@ -202,7 +202,7 @@ class _Failing:
         raise self.error
 
 
-def test_an_error_of_python_becomes_a_protocol_error() -> None:
+def test_other_exceptions_become_protocol_errors() -> None:
     for error in (RecursionError("too deep"), KeyError("x"), ValueError("x" * 10_000), AssertionError()):
         with pytest.raises(ProtocolError, match="a body cannot be read: ") as caught:
             _Failing(error).read()

@@ -226,7 +226,7 @@ def test_there_are_frames() -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_frames_are_written_again(file: Path) -> None:
+def test_frames_encode_unchanged(file: Path) -> None:
     for frame in frames_of(file):
         command = decode(frame)
         written = encode_command(command)
@@ -285,7 +285,7 @@ def test_typed_headers_write_the_same_fields(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_bodies_are_read_and_written_again(file: Path) -> None:
+def test_bodies_encode_unchanged(file: Path) -> None:
     for frame in frames_of(file):
         command = decode(frame)
         check = body_check(frame, command)

@@ -182,7 +182,7 @@ def test_names_are_those_of_java(cls: type[Header]) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_fields_may_be_missing_where_java_says_so(cls: type[Header]) -> None:
+def test_optional_fields_of_java_may_be_missing(cls: type[Header]) -> None:
     for name in NAMES[cls].split():
         fields = filled(cls)
         del fields[name.removesuffix("!")]
@@ -244,7 +244,7 @@ def test_values_are_written_as_java_writes_them() -> None:
     }
 
 
-def test_a_batch_says_so() -> None:
+def test_batch_header_is_flagged() -> None:
     fields = dict.fromkeys("abcdefgh", "1")
     assert headers.SendBatchMessageRequest.from_fields(fields).to_fields() == fields | {"m": "true"}
 

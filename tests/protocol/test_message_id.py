@@ -55,7 +55,7 @@ def test_ids_count_up_and_begin_again() -> None:
     assert len(set(ids[:65_536])) == 65_536
 
 
-def test_ids_that_are_taken_together_are_those_that_would_come_one_by_one() -> None:
+def test_ids_generated_together_equal_single_ones() -> None:
     world = World()
     generator, same = world.generator(), world.generator()
     taken = [generator.next(), *generator.take(5_000), *generator.take(62_000), generator.next()]
@@ -63,7 +63,7 @@ def test_ids_that_are_taken_together_are_those_that_would_come_one_by_one() -> N
     assert generator.take(0) == []
 
 
-def test_the_clock_is_read_again_while_many_ids_are_taken() -> None:
+def test_clock_is_read_again_while_many_ids_are_generated() -> None:
     def now_ms() -> int:
         world.now_ms += 1
         return world.now_ms

@@ -25,7 +25,7 @@ def test_a_handle_is_a_text() -> None:
     assert str(HANDLE) == TEXT
 
 
-def test_old_clients_leave_the_offset_out() -> None:
+def test_handles_of_old_clients_have_no_offset() -> None:
     handle = attrs.evolve(HANDLE, offset=None)
     assert str(handle) == TEXT.removesuffix(" 7")
     assert ReceiptHandle.parse(str(handle)) == handle

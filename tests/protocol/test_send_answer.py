@@ -45,7 +45,7 @@ def test_send_responses_equal_the_generic_commands(sent: list[Command], size: in
     assert as_commands([one for piece in pieces for one in typed.feed_typed(piece)]) == expected
 
 
-def test_answers_to_sends_are_read_as_such_from_the_second_on() -> None:
+def test_send_responses_are_typed_after_another_send_response() -> None:
     first, second, other, third = FrameDecoder().feed_typed(
         b"".join(map(encode_command, (ANSWER, ANSWER, Command(0, 2, RESPONSE_FLAG, {}), ANSWER)))
     )
@@ -63,7 +63,7 @@ def test_answers_to_sends_are_read_as_such_from_the_second_on() -> None:
     ],
     ids=["gone away", "a request", "another field", "a body", "binary"],
 )
-def test_all_else_is_read_in_the_general_way(answer: Command) -> None:
+def test_other_frames_use_the_generic_decoder(answer: Command) -> None:
     _, received = FrameDecoder().feed_typed(encode_command(ANSWER) + encode_command(answer))
     assert received == answer
 
@@ -81,13 +81,13 @@ def test_all_else_is_read_in_the_general_way(answer: Command) -> None:
     ],
     ids=str,
 )
-def test_a_place_out_of_the_common_is_read_in_the_general_way(place: dict[str, str]) -> None:
+def test_unusual_positions_use_the_generic_decoder(place: dict[str, str]) -> None:
     answer = Command(0, 1, RESPONSE_FLAG, STORED | place)
     _, received = FrameDecoder().feed_typed(encode_command(ANSWER) + encode_command(answer))
     assert received == answer
 
 
-def test_a_place_that_is_written_as_numbers_is_the_same() -> None:
+def test_positions_encoded_as_numbers_are_equal() -> None:
     header = b'{"code":0,"extFields":{"msgId":"id","queueId":3,"queueOffset":5},"flag":1,"opaque":7}'
     frame = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
     _, received = FrameDecoder().feed_typed(encode_command(ANSWER) + frame)

@@ -183,7 +183,7 @@ def test_an_inner_batch_that_does_not_decompress_is_one_corrupt_message() -> Non
     assert corrupt.body == b"nothing"
 
 
-def test_inner_batch_that_is_none_is_one_corrupt_message() -> None:
+def test_invalid_inner_batch_is_one_corrupt_message() -> None:
     data = stored(b"nothing", system_flag=INNER_BATCH_FLAG | NEED_UNWRAP_FLAG) + java.PLAIN
     corrupt, sound = decode_messages(data, "b")
     assert corrupt.corruption is not None
@@ -219,7 +219,7 @@ def test_a_body_that_cannot_be_unpacked_leaves_the_others_alone(
     ("data", "module", "extra"),
     [(java.LZ4, "lz4.frame", "rocketmq-py[lz4]"), (java.ZSTD, "zstandard", "rocketmq-py[zstd]")],
 )
-def test_a_missing_extra_is_named(
+def test_missing_extra_is_named(
     data: bytes, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     codec.cache_clear()
@@ -261,7 +261,7 @@ def test_round_trip(values: dict[str, object]) -> None:
     assert message.store_size == len(data)
 
 
-def test_a_message_is_the_same_whichever_way_it_was_decoded() -> None:
+def test_all_decoders_return_the_same_message() -> None:
     data = stored(properties=b"TAGS\x01A\x02")
     quick, general = decode(data), stored_message._decode(data, 0, len(data), "broker-a")
     assert attrs.asdict(quick) == attrs.asdict(general)
@@ -315,7 +315,7 @@ def test_padding_before_the_next_message_is_skipped() -> None:
     assert len({(one.topic, one.body, one.encoded_properties) for one in messages}) == 1
 
 
-def test_java_message_is_written_again() -> None:
+def test_java_message_encodes_unchanged() -> None:
     assert encode_again(decode(java.PLAIN)) == java.PLAIN
 
 
@@ -331,7 +331,7 @@ def test_ipv6_flags_follow_the_addresses() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, len(java.PLAIN)))
-def test_a_message_that_breaks_off_is_not_left_out_without_a_word(cut: int) -> None:
+def test_truncated_message_is_not_skipped_silently(cut: int) -> None:
     data = java.PLAIN + java.V6_BOTH[:cut]
     with pytest.raises(ProtocolError, match=f"at byte {len(java.PLAIN)} "):
         decode_messages(data, "b")
@@ -407,7 +407,7 @@ def test_a_blank_rest_ends_the_list() -> None:
     assert len(decode_messages(java.PLAIN + blank + java.PLAIN, "b")) == 1
 
 
-def test_nothing_is_no_message() -> None:
+def test_empty_input_is_no_message() -> None:
     assert decode_messages(b"", "b") == []
 
 

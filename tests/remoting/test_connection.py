@@ -63,7 +63,7 @@ async def connected(
 
 
 @pytest.mark.parametrize("serialization", list(Serialization))
-async def test_an_answer_comes_to_its_request(serialization: Serialization) -> None:
+async def test_response_goes_to_its_request(serialization: Serialization) -> None:
     async with connected(echo, serialization=serialization) as connection:
         answer = await connection.request(10, {"a": "b"}, b"body", timeout=3)
         assert (answer.code, answer.fields, answer.body, answer.remark) == (0, {"a": "b"}, b"body", "echo")
@@ -117,7 +117,7 @@ async def test_a_request_without_a_timeout_waits_for_its_answer(
         asker.respond(request, 0)
 
 
-async def test_a_deadline_that_is_none_leaves_nothing_behind() -> None:
+async def test_nan_deadline_is_refused_and_leaves_nothing_pending() -> None:
     async with connected(silent) as connection:
         with pytest.raises(ValueError, match="NaN"):
             connection.submit(10, {}, deadline=math.nan, timeout=1, on_answer=lambda _: None)
@@ -135,7 +135,7 @@ async def test_a_connection_that_stays_silent_is_broken(jumping_clock: trio.test
         assert caught.value.delivery is Delivery.NOT_SENT
 
 
-async def test_a_slow_peer_is_not_taken_for_dead_by_short_timeouts(
+async def test_short_timeouts_do_not_close_the_connection_of_a_slow_peer(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     held: list[tuple[Connection, Command]] = []
@@ -189,7 +189,7 @@ async def test_lost_connection_fails_all_pending_requests_immediately() -> None:
     assert [error.delivery for error in errors] == [Delivery.UNKNOWN] * 10
 
 
-async def test_a_request_that_was_still_buffered_is_known_as_not_sent() -> None:
+async def test_buffered_request_fails_as_not_sent() -> None:
     answers: list[Answer] = []
     async with connected(echo) as connection:
         connection.submit(10, {}, deadline=trio.current_time() + 3, timeout=3, on_answer=answers.append)

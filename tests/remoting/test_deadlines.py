@@ -115,7 +115,7 @@ def raw_answers(request: bytes, bodies: int) -> bytes:
 
 
 @pytest.mark.parametrize("late", [0, 1, 3600])
-async def test_answers_that_arrived_during_a_stall_are_answers(
+async def test_responses_that_arrived_during_a_stall_are_delivered(
     late: float, mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The responses take many reads, and all deadlines have passed before the first read."""

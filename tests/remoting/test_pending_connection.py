@@ -75,7 +75,7 @@ async def test_requests_queued_during_a_dial_are_written_first_and_in_order() ->
     assert [answer.body for answer in answers if isinstance(answer, Command)] == [b"1", b"3", b"4"]
 
 
-async def test_a_dial_that_hangs_holds_up_no_other_address(jumping_clock: trio.testing.MockClock) -> None:
+async def test_hanging_dial_does_not_delay_other_addresses(jumping_clock: trio.testing.MockClock) -> None:
     answers: list[Answer] = []
     async with swallowing() as hanging, pool_of(TLS(), connect_timeout=5) as connections:
         dial = connections.channel_nowait(hanging)
@@ -99,7 +99,7 @@ async def test_a_dial_that_hangs_holds_up_no_other_address(jumping_clock: trio.t
         assert len(answers) == 2
 
 
-async def test_each_that_waits_gets_an_error_of_its_own(jumping_clock: trio.testing.MockClock) -> None:
+async def test_each_waiting_caller_gets_its_own_error(jumping_clock: trio.testing.MockClock) -> None:
     answers: list[Answer] = []
     async with swallowing() as hanging, pool_of(TLS(), connect_timeout=5) as connections:
         dial = connections.channel_nowait(hanging)
@@ -138,7 +138,7 @@ async def test_closing_fails_requests_queued_during_a_dial() -> None:
     assert "the client is closed" in str(error)
 
 
-async def test_a_request_of_a_dial_that_succeeded_is_its_connections() -> None:
+async def test_request_queued_during_a_dial_belongs_to_the_connection() -> None:
     held: list[tuple[Connection, Command]] = []
     answers: list[Answer] = []
     async with serving(lambda *asked: held.append(asked)) as address, pool_of() as connections:

@@ -88,7 +88,7 @@ async def test_a_broken_connection_is_dialled_again() -> None:
         assert (await second.request(1, {}, timeout=3)).code == 0
 
 
-async def test_one_that_accepts_and_hangs_up_is_not_dialled_in_a_circle(
+async def test_peer_that_hangs_up_is_not_redialled_in_a_loop(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     accepted = 0
