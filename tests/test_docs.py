@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import rocketmq_py
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.testing import TestBroker
 from tests.programs import run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +41,16 @@ def python_blocks() -> dict[str, str]:
 
 
 BLOCKS = python_blocks()
+CLASSES: dict[str, tuple[type, ...]] = {
+    "admin": (rocketmq_py.Admin,),
+    "broker": (EmbeddedBroker, TestBroker),
+    "client": (rocketmq_py.Client,),
+    "consumer": (rocketmq_py.PushConsumer, rocketmq_py.LitePullConsumer, rocketmq_py.PopConsumer),
+    "producer": (rocketmq_py.Producer, rocketmq_py.BatchingProducer, rocketmq_py.TransactionProducer),
+    "reader": (rocketmq_py.Reader,),
+    "rocketmq_broker": (TestBroker,),
+}
+"""The classes of the objects that the blocks call by these names."""
 
 
 def text_outside_code(page: Path) -> str:
@@ -63,6 +75,15 @@ def test_python_blocks_compile_and_import_existing_names(code: str) -> None:
             module = importlib.import_module(str(node.module))
             public = getattr(module, "__all__", dir(module))
             assert {alias.name for alias in node.names} <= set(public)
+
+
+@pytest.mark.parametrize("code", BLOCKS.values(), ids=BLOCKS)
+def test_python_blocks_use_existing_attributes(code: str) -> None:
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            classes = CLASSES.get(node.value.id)
+            if classes is not None:
+                assert any(hasattr(each, node.attr) for each in classes), f"{node.value.id}.{node.attr}"
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=name)
