@@ -66,7 +66,7 @@ LONG = tests/test_examples.py tests/aio/test_loops.py tests/blocking/test_exit.p
 	tests/behaviours/test_large_group.py tests/consumer/test_random_groups.py \
 	tests/handoff/test_finalizers.py tests/handoff/test_interrupts.py tests/handoff/test_stress.py \
 	tests/relay/test_relay.py tests/relay/test_store.py tests/simulation/test_workload.py tests/testing/test_simulation.py
-CHECK_SPARK = tests/spark tests/behaviours/test_spark_reading.py
+CHECK_SPARK = tests/spark tests/behaviours/test_spark_reading.py tests/behaviours/test_spark_writing.py
 PARALLEL = -q -n auto --dist worksteal
 WITHOUT_SPARK = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
 WITHOUT_LONG = $(WITHOUT_SPARK) $(LONG:%=--ignore=%)
@@ -144,7 +144,7 @@ faults: .venv/installed
 
 # Two processes with clusters of both versions, because one version has more tests.
 behaviours: .venv/installed
-	$(REAL) -n 2 tests/behaviours
+	$(REAL) -n 2 tests/behaviours tests/integrations/test_kombu.py
 
 interoperation: .venv/installed
 	$(REAL) $(BY_VERSION) $(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py))

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import trio
 
-from integration.benchmarks import spark, spark_source
+from integration.benchmarks import spark, spark_planning, spark_source
 from integration.benchmarks.plain_pulls import PlainPulls
 from integration.benchmarks.ready_rows import columns_of_pulled, decode_spans, encode_spans, ready_for_pulled
 from integration.benchmarks.spark import Figure
 from integration.benchmarks.spark_works import Work
 from integration.clusters.cluster import Cluster
 from rocketmq_py import blocking
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.spark import connections
-from rocketmq_py.spark.source_task import MAX_BATCH_ROWS
+from rocketmq_py.spark.record_batches import MAX_BATCH_ROWS
 from tests.spark.session import java_or_skip
 
 
@@ -102,3 +102,10 @@ def test_tasks_are_profiled(real_cluster: Callable[[str], Cluster], tmp_path: Pa
     assert "pull" in profiles["spark-source-trio.html"]
     assert "RowWriter" in profiles["spark-sink-task.html"]
     assert "trio_thread" in profiles["spark-sink-trio.html"]
+
+
+def test_planning_is_measured_on_scripted_brokers() -> None:
+    readings = spark_planning.run([8, 40], backlog=1_000_000)
+    assert [(reading.queues, reading.tasks) for reading in readings] == [(8, 8), (40, 40)]
+    assert all(reading.first_batch > 0 and reading.memory > reading.growth for reading in readings)
+    assert len(spark_planning.table(readings).splitlines()) == 4

@@ -10,7 +10,7 @@ import trio
 
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Client
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.batch import BatchedMessage
 from rocketmq_py.protocol.headers import CreateTopicRequest, SendBatchMessageRequest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ __all__ = ["broker_address", "new_topic", "topic"]  # fixtures
 
 PROGRAM = ROOT / "tests" / "spark" / "round_trip_program.py"
 EXAMPLE = ROOT / "examples" / "spark_exactly_once.py"
+CONNECT_EXAMPLE = ROOT / "examples" / "spark_connect.py"
+PIPELINE_EXAMPLE = ROOT / "examples" / "spark_declarative"
 
 
 @pytest.fixture(autouse=True)
@@ -31,11 +34,17 @@ def java() -> Path:
 
 
 def run(program: Path, *arguments: str, env: Mapping[str, str] = {}) -> str:
-    """Run a program, which must succeed, and return its output."""
+    """Run a Python program, which must succeed, and return its output."""
+    return run_command(sys.executable, str(program), *arguments, env=env)
+
+
+def run_command(*command: str, env: Mapping[str, str], directory: Path | None = None) -> str:
+    """Run a command, which must succeed, and return its output."""
     paths = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "SPARK_LOCAL_IP": "127.0.0.1"}
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     process = subprocess.run(
-        [sys.executable, str(program), *arguments],
+        command,
+        cwd=directory,
         capture_output=True,
         text=True,
         check=False,
@@ -43,6 +52,12 @@ def run(program: Path, *arguments: str, env: Mapping[str, str] = {}) -> str:
     )
     assert process.returncode == 0, process.stderr
     return process.stdout
+
+
+def connect_or_skip() -> None:
+    """Skip the test if the packages of Spark Connect are missing."""
+    for name in ("grpc", "grpc_status", "google.rpc", "pandas"):
+        pytest.importorskip(name, reason="pyspark[connect] is not installed")
 
 
 def round_trip(master: str, address: str, topic: str) -> dict[str, object]:
@@ -60,10 +75,35 @@ def test_executors_in_separate_processes(broker_address: str, topic: str) -> Non
 
 
 def test_spark_connect(broker_address: str, topic: str) -> None:
-    for name in ("grpc", "grpc_status", "google.rpc", "pandas"):
-        pytest.importorskip(name, reason="pyspark[connect] is not installed")
+    connect_or_skip()
     result = round_trip("connect", broker_address, topic)
     assert result["session"] == "pyspark.sql.connect.session"
+
+
+def test_example_of_spark_connect(broker_address: str, topic: str, java: Path) -> None:
+    connect_or_skip()
+    output = run(CONNECT_EXAMPLE, "local[2]", broker_address, topic, env={"JAVA_HOME": str(java)})
+    assert output.splitlines() == ["k1: tea", "k2: coffee", "k3: milk"]
+
+
+def test_example_of_a_declarative_pipeline(broker_address: str, tmp_path: Path, java: Path) -> None:
+    connect_or_skip()
+    pytest.importorskip("yaml", reason="pyspark[pipelines] is not installed")
+    shutil.copytree(PIPELINE_EXAMPLE, tmp_path / "pipeline")
+    specification = tmp_path / "pipeline" / "spark-pipeline.yml"
+    text = specification.read_text()
+    specification.write_text(text.replace("file:///tmp/orders-pipeline", (tmp_path / "storage").as_uri()))
+    command = Path(sys.executable).with_name("spark-pipelines")
+
+    with Client(broker_address) as client, client.producer("g") as producer:
+        producer.send(Message("Orders", b"tea", keys="k1"))
+        producer.send(Message("Orders", b"milk"))
+        environment = {"NAMESRV_ADDR": broker_address, "JAVA_HOME": str(java)}
+        run_command(str(command), "run", "--spec", str(specification), env=environment, directory=tmp_path)
+        with client.reader() as reader:
+            offsets = reader.offsets("ShoutedOrders")
+            messages = [each for queue, span in offsets.items() for each in reader.range(queue, *span)]
+    assert sorted([message.body for message in messages]) == [b"MILK", b"TEA"]
 
 
 def test_brokers_on_ipv6_addresses(real_cluster: StartCluster, real_name: str, topic: str) -> None:

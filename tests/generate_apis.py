@@ -25,7 +25,7 @@ LIFESPAN = {name for name in dir(Lifespan) if not name.startswith("_")}
 BY_HAND = {
     producer.Producer: {"send", "submit", "submit_request", "flush", "add_hook", "send_encoded"},
     producer.BatchingProducer: {"submit", "send_all", "flush", "add_hook"},
-    consumer.PushConsumer: {"run", "add_hook", "leave_threads"},
+    consumer.PushConsumer: {"run", "add_hook", "abandon_threads"},
     consumer.LitePullConsumer: {
         "poll", "seek", "seek_to_begin", "seek_to_end", "seek_to_time", "add_hook",
     },
@@ -50,8 +50,8 @@ from rocketmq_py.{package}.declaring import {wrapper}
 from rocketmq_py.handoff.hosted import plain
 
 
-class Part:
-    """A part of an Admin, which makes the calls."""
+class Operations:
+    """The operations of an Admin on one kind of resource. Calls go through the Admin."""
 
     def __init__(self, target: object, call: Callable[..., Any]) -> None:
         self._target = target
@@ -67,7 +67,7 @@ def generate(package: str) -> str:
     wrapper = WRAPPERS[package]
     pieces = [HEADER.format(package=package, wrapper=wrapper)]
     for name, part in admin_parts():
-        head = f'class {part.__name__}(Part):\n    """``admin.{name}``."""\n\n'
+        head = f'class {part.__name__}(Operations):\n    """``admin.{name}``."""\n\n'
         pieces.append(head + "\n".join(declarations(admin, part, wrapper, set())) + "\n")
     for kind, by_hand in BY_HAND.items():
         module = producer if hasattr(producer, kind.__name__) else consumer

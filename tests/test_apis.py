@@ -32,7 +32,7 @@ NAMES = [
 NOT_THERE = {
     "Client": CLIENT_INSIDE - {"add_rpc_hook"},
     "LitePullConsumer": {"is_leaving"},
-    "PushConsumer": {"leave_threads"},
+    "PushConsumer": {"abandon_threads"},
 }
 
 

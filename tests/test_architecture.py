@@ -65,10 +65,25 @@ ALLOWED = {
     "pytest_plugin": {"testing"},
     "relay": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer"},
     "spark": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "blocking"},
+    "integrations": BOTTOM
+    | {
+        "protocol",
+        "remoting",
+        "client",
+        "producer",
+        "consumer",
+        "admin",
+        "handoff",
+        "blocking",
+        "aio",
+        "spark",
+        "",
+    },
     "cli": BOTTOM
     | {"broker", "relay", "remoting", "client", "producer", "consumer", "admin", "shared_client", ""},
     "__main__": {"cli"},
 }
+INTEGRATIONS = sorted((PACKAGE / "integrations").glob("[!_]*"))
 CONSUMER_ROOMS = ("allocation", "config", "group", "pull", "read", "lite_pull", "pop", "push")
 """Of the consumers' rooms each may import those before it."""
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -117,6 +132,26 @@ def test_imports_point_one_way() -> None:
         if (more := imported_rooms(module) - {room_of(module)} - ALLOWED[room_of(module)])
     }
     assert not wrong
+
+
+@pytest.mark.parametrize("name", [path.stem for path in INTEGRATIONS if path.suffix in ("", ".py")])
+def test_an_integration_is_imported_by_no_other_module(name: str) -> None:
+    full_name = f"rocketmq_py.integrations.{name}."
+    importers = [
+        str(module)
+        for module in MODULES
+        if module.relative_to(PACKAGE).parts[:2]
+        not in (("integrations", name), ("integrations", f"{name}.py"))
+        and any(f"{imported}.".startswith(full_name) for imported in imported_names(module))
+    ]
+    assert importers == []
+
+
+def test_data_frames_do_not_need_pyspark() -> None:
+    pytest.importorskip("pyarrow")
+    loaded = loaded_by("import rocketmq_py.integrations.data_frames")
+    assert "rocketmq_py.spark.sink_task" in loaded
+    assert "pyspark" not in loaded
 
 
 @pytest.mark.parametrize("room", CONSUMER_ROOMS)

@@ -191,8 +191,8 @@ async def consumed_plainly(address: str, calls: Calls) -> None:
         (awaited, 57.1),
         (in_lists, 1.7),
         (batching, 7.5),
-        (consumed, 5.0),
-        (consumed_in_lists, 4.2),
+        (consumed, 5.1),
+        (consumed_in_lists, 4.3),
     ],
 )
 def test_a_message_takes_no_more_calls_than_stated(

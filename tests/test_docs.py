@@ -1,4 +1,4 @@
-"""The code and the links of README.md, of the pages in docs/ and of the connector's page."""
+"""The code and the links of README.md, of the pages in docs/, and of the README files in src/."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.programs import run
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [README, *DOCS, ROOT / "src/rocketmq_py/spark/README.md"]
+PAGES = [README, *DOCS, *sorted((ROOT / "src").rglob("README.md"))]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"^```python\n((?:(?!```).*\n)*)```\n\n```text\n((?:(?!```).*\n)*)```$", re.MULTILINE)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)]+)\)")
@@ -50,7 +50,7 @@ CLASSES: dict[str, tuple[type, ...]] = {
     "reader": (rocketmq_py.Reader,),
     "rocketmq_broker": (TestBroker,),
 }
-"""The classes of the objects that the blocks call by these names."""
+"""The classes of the objects that the blocks call by these names, unless a block assigns the name."""
 
 
 def text_outside_code(page: Path) -> str:
@@ -81,9 +81,9 @@ def test_python_blocks_compile_and_import_existing_names(code: str) -> None:
 def test_python_blocks_use_existing_attributes(code: str) -> None:
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            classes = CLASSES.get(node.value.id)
-            if classes is not None:
-                assert any(hasattr(each, node.attr) for each in classes), f"{node.value.id}.{node.attr}"
+            variable = node.value.id
+            if variable in CLASSES and f"{variable} = " not in code:
+                assert any(hasattr(each, node.attr) for each in CLASSES[variable]), f"{variable}.{node.attr}"
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=name)

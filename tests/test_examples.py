@@ -184,6 +184,31 @@ async def test_transactions(address: str) -> None:
     ]
 
 
+async def test_log_records(address: str) -> None:
+    assert await example("log_records.py", address) == [
+        "dropped: 0",
+        "ERROR of shop: order 10 was refused (order 10)",
+    ]
+
+
+async def test_cloud_events(address: str) -> None:
+    pytest.importorskip("cloudevents.core")
+    lines = await example("cloud_events.py", address)
+    assert sorted(lines) == [
+        "application/cloudevents+json order.placed {'order': 7}",
+        "application/json order.placed {'order': 7}",
+    ]
+
+
+async def test_data_frames(address: str) -> None:
+    pytest.importorskip("pandas")
+    assert await example("data_frames.py", address) == [
+        "sent 1000 sales",
+        "revenue by shop: {'1': 249500.0, '2': 250000.0}",
+        "new since the last report: 0",
+    ]
+
+
 async def test_a_users_test_with_the_embedded_broker(tmp_path: Path) -> None:
     # As in a project that has no settings for pytest.
     settings = tmp_path / "pytest.ini"
@@ -220,6 +245,8 @@ def test_only_public_names_are_used(path: Path) -> None:
                 ".telemetry",
                 ".testing",
             )
+            if (node.module or "").startswith("rocketmq_py.integrations."):
+                continue  # each integration is a public module
             assert node.module in {f"rocketmq_py{room}" for room in rooms}
             if node.module == "rocketmq_py":
                 assert {alias.name for alias in node.names} <= set(rocketmq_py.__all__)

@@ -15,7 +15,7 @@ from rocketmq_py import Client, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.admin import ResetTo
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.remoting import RpcContext, RpcHook
 
 PACKAGE = Path(rocketmq_py.__file__).parent

@@ -13,12 +13,12 @@ import rocketmq_py
 from rocketmq_py import Client, CompressionType, ConsumeFrom, Message, StartPosition, TransactionState
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.consumer import ConsumerHook
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError
 from rocketmq_py.producer import ProducerHook
 from rocketmq_py.producer.batch import EncodedBatch
 from rocketmq_py.protocol.command import Serialization
-from tests.consumer.pop.test_push_loop import popped_message
+from tests.consumer.pop.test_pop_loop import popped_message
 from tests.consumer.received import QUEUE, received
 from tests.wrong_arguments import required, wrong_values
 
@@ -49,9 +49,9 @@ RIGHT: dict[str, Any] = {
     "message_id": "7F00000100002A9F0000000000000000",
     "offset_message_id": "7F00000100002A9F0000000000000000",
     "key": "k",
-    "spans": [OffsetRange(QUEUE, 0, 1)],
+    "ranges": [OffsetRange(QUEUE, 0, 1)],
 }
-INSIDE = {"leave_threads", "start", "aclose"}
+INSIDE = {"abandon_threads", "start", "aclose"}
 """Methods for the asyncio and threads APIs, and of Lifespan."""
 
 

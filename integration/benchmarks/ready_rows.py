@@ -23,10 +23,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from integration.benchmarks.plain_pulls import PlainPulls
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.spark.schema import SOURCE_ARROW_SCHEMA, SOURCE_SCHEMA
-from rocketmq_py.spark.source_task import MAX_BATCH_ROWS, record_batches
+from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA
+from rocketmq_py.spark.record_batches import MAX_BATCH_ROWS, record_batches
+from rocketmq_py.spark.schema import SOURCE_SCHEMA
 
 
 class ReadyRows(DataSource):

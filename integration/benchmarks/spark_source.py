@@ -26,10 +26,11 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.clusters.provider import VERSIONS, external_cluster, external_name, start_cluster
 from rocketmq_py import Client, Message, blocking
-from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.spark.options import ConnectionOptions
-from rocketmq_py.spark.source_task import read_spans, record_batches
+from rocketmq_py.spark.record_batches import record_batches
+from rocketmq_py.spark.source_task import read_spans
 
 QUEUES = 4
 IN_A_BATCH = 100
@@ -96,7 +97,7 @@ def works_of(
         return _rows(record_batches(chunks))
 
     def decode() -> int:
-        return sum(len(decode_messages(chunk.body, chunk.span.queue.broker_name)) for chunk in chunks)
+        return sum(len(decode_messages(chunk.body, chunk.range.queue.broker_name)) for chunk in chunks)
 
     def source() -> int:
         return _rows(read_spans(ConnectionOptions(name_server=cluster.name_servers), spans))

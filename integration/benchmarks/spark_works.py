@@ -26,7 +26,7 @@ from integration.benchmarks.ready_rows import (
 from integration.benchmarks.spark_source import fill
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Client, Message, RocketMQError, blocking
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.options import ConnectionOptions, Role
 from rocketmq_py.spark.sink import row_writer

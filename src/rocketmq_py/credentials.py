@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import binascii
 import hmac
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -47,6 +47,15 @@ class Credentials:
     security_token: str | None = attrs.field(
         default=None, repr=False, validator=attrs.validators.optional(_check_text)
     )
+
+
+CredentialsProvider: TypeAlias = Callable[[], Credentials]
+"""A function that returns the credentials to use from now on, for identities that expire.
+
+It is called in a thread whenever a connection is opened, and at most every 10 seconds when a broker denies
+access. The denied request is then sent again once with the new credentials. The text of an exception that it
+raises appears in errors and logs.
+"""
 
 
 def signature(secret_key: str, fields: Mapping[str, str], body: bytes) -> str:

@@ -295,8 +295,7 @@ class BrokerError(RocketMQError):
     @classmethod
     def from_answer(cls, code: int, remark: str | None, address: str) -> BrokerError:
         """Return the error for an answer. The code, and sometimes the remark, decide its class."""
-        denial = _ACCESS_DENIAL.get(code)
-        if denial is not None and remark and denial.search(remark):
+        if denies_access(code, remark):
             return AccessDeniedError(code, remark, address)
         return _CLASS_OF_CODE.get(code, BrokerError)(code, remark, address)
 
@@ -371,6 +370,13 @@ _ACCESS_DENIAL: Mapping[int, re.Pattern[str]] = {
     ),
 }
 """Patterns of the remarks with which 4.x (first code) and 5.x (second code) deny access."""
+
+
+def denies_access(code: int, remark: str | None) -> bool:
+    """Return whether an answer means that credentials are missing, wrong, or lack the permission."""
+    denial = _ACCESS_DENIAL.get(code)
+    return denial is not None and bool(remark) and denial.search(remark or "") is not None
+
 
 _JAVA_WRAPPING = re.compile(r"^[\w.]*AclException: |, [\w.$]+\([\w.]+:\d+\)$")
 """Text that 4.x adds to a remark: Java's class in front, and the position in the source at the end."""

@@ -1,8 +1,8 @@
-"""A member of a group in a process of its own: prints each message's body when it has handled it.
+"""A member of a group in its own process. Prints the body of each processed message.
 
 python -m tests.behaviours.consuming_program ADDRESS GROUP TOPIC [by-broker]
 
-With ``by-broker`` the broker says what it consumes, and whether it pulls or pops.
+With ``by-broker`` the broker assigns the queues, and pull or pop.
 """
 
 from __future__ import annotations

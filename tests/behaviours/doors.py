@@ -18,6 +18,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import outcome
@@ -379,8 +380,15 @@ def new(client: Any, kind: type[Opened], *args: Any, **options: Any) -> Opened:
 
 
 @asynccontextmanager
-async def client_through(door: str, address: str, beside: Client) -> AsyncIterator[Any]:
-    """Give a client that opens producers, consumers and readers through a door."""
+async def client_through(door: str, address: str, beside: Client, **options: Any) -> AsyncIterator[Any]:
+    """Give a client that opens producers, consumers and readers through a door.
+
+    Args:
+        door: the API.
+        address: the name servers.
+        beside: the trio client, which has the same options.
+        options: the options of the client.
+    """
     if door == TRIO:
         yield beside
         return
@@ -391,7 +399,7 @@ async def client_through(door: str, address: str, beside: Client) -> AsyncIterat
             thread.start()
         try:
             side: Side = ThreadSide() if door == THREADS else AsyncioSide(loop, nursery)
-            async with Through(side, side.call_sync(side.door.Client, address)) as behind:
+            async with Through(side, side.call_sync(partial(side.door.Client, address, **options))) as behind:
                 yield _ThroughClient(side, behind._behind, beside)
         finally:
             if door != THREADS:

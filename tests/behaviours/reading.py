@@ -1,4 +1,4 @@
-"""Reading everything that a topic holds, and how far a group has come."""
+"""Helpers that read a whole topic and wait for committed offsets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import trio
 from rocketmq_py import Client, MessageQueue, ReceivedMessage, StartPosition
 
 PATIENCE = 60
-"""Seconds after which what has not come will not come."""
+"""Seconds after which a waiting test fails."""
 
 
 async def until_readable(client: Client, topic: str, *, count: int) -> None:
@@ -25,7 +25,7 @@ async def until_readable(client: Client, topic: str, *, count: int) -> None:
 
 
 async def read_all(client: Client, topic: str, *, count: int) -> list[ReceivedMessage]:
-    """Return all messages of a topic, in the order of each queue, when it has ``count`` of them."""
+    """Return all messages of a topic, in the order of each queue, as soon as there are ``count``."""
     await until_readable(client, topic, count=count)
     async with (
         client.reader() as reader,
@@ -35,7 +35,7 @@ async def read_all(client: Client, topic: str, *, count: int) -> list[ReceivedMe
 
 
 async def until_committed(client: Client, group: str, ends: Mapping[MessageQueue, int]) -> None:
-    """Wait until a group that runs has committed these offsets.
+    """Wait until a running group has committed these offsets.
 
     Who leaves may find the one before: a broker may write down what a pull under way carries after what the
     consumer has committed since. While it runs, its next pull tells the broker again.

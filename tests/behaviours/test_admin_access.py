@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rocketmq_py import Admin, Credentials
+from rocketmq_py import Admin, Client, Credentials, Message
 from rocketmq_py.admin import AclRule
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.errors import (
@@ -18,6 +18,7 @@ from rocketmq_py.errors import (
 )
 from tests.behaviours.administering import is_4
 from tests.behaviours.conftest import ClusterUnderTest
+from tests.behaviours.doors import client_through
 
 SUPER = Credentials("the-admin", "admin-secret-Grüße")
 
@@ -120,6 +121,34 @@ async def test_brokers_check_the_current_secret_and_state_of_a_user(address: str
         assert (bob.is_enabled, bob.is_super) == (True, False)
         await admin.access.delete_user("bob")
         assert "User:bob is not found" in (await ask("second-secret") or "")
+
+
+@pytest.mark.sockets
+@pytest.mark.doors
+async def test_new_credentials_are_fetched_when_brokers_deny_access(
+    address: str, door: str, unique: str
+) -> None:
+    secrets, calls = ["first-secret"], []
+
+    def provide() -> Credentials:
+        calls.append(secrets[-1])
+        return Credentials(unique, secrets[-1])
+
+    async with Admin(address, credentials=SUPER) as admin:
+        await admin.access.create_user(unique, "first-secret", is_super=True)
+        await admin.topics.create(unique, read_queues=1, write_queues=1)
+        async with (
+            Client(address, credentials=provide) as beside,
+            client_through(door, address, beside, credentials=provide) as client,
+            client.producer(f"{unique}-senders") as producer,
+        ):
+            await producer.send(Message(unique, b"before"))
+            assert set(calls) == {"first-secret"}
+            await admin.access.alter_user(unique, secret="second-secret")
+            secrets.append("second-secret")
+            await producer.send(Message(unique, b"after"))
+            assert "second-secret" in calls
+        await admin.access.delete_user(unique)
 
 
 async def test_clusters_without_access_control_reject_users_and_rules(cluster: ClusterUnderTest) -> None:

@@ -29,8 +29,8 @@ def bodies_of(chunks: list[PullResult]) -> list[bytes]:
     return [
         message.body
         for chunk in chunks
-        for message in decode_messages(chunk.body, chunk.span.queue.broker_name)
-        if chunk.span.start <= message.queue_offset < chunk.span.end
+        for message in decode_messages(chunk.body, chunk.range.queue.broker_name)
+        if chunk.range.start <= message.queue_offset < chunk.range.end
     ]
 
 
@@ -119,7 +119,7 @@ async def test_what_brokers_have_no_more_is_told(client: Client, topic: str) -> 
     ]
     async with client.reader() as reader, reader.pull(spans) as pulling:
         chunks = [chunk async for chunk in pulling]
-    lost = {chunk.span: chunk.lost for chunk in chunks if chunk.lost}
+    lost = {chunk.range: chunk.lost for chunk in chunks if chunk.lost}
     assert lost == {span: (5 if span is spans[0] else span.start, span.end) for span in spans}
     assert bodies_of(chunks) == [b"2", b"3", b"4"]
 

@@ -13,7 +13,7 @@ from tests.behaviours.reading import read_all
 pytestmark = pytest.mark.doors
 
 PATIENCE = 60
-"""Seconds after which a test that still waits has failed."""
+"""Seconds after which a waiting test fails."""
 
 
 async def fill(client: Client, topic: str, count: int, *, tags: str = "", start: int = 0) -> None:
@@ -27,7 +27,7 @@ def numbers(*ranges: range) -> list[bytes]:
 
 
 class Collector:
-    """A handler that keeps what it gets, and tells when it has enough."""
+    """A handler that records messages until it has enough."""
 
     def __init__(self, enough: int) -> None:
         self.messages: list[ReceivedMessage] = []
@@ -45,7 +45,7 @@ class Collector:
 
 
 async def consume(consumer: PushConsumer, collector: Collector) -> None:
-    """Run a consumer until its collector has enough."""
+    """Run a consumer until its collector has enough messages."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consumer.run, collector)
         with trio.fail_after(PATIENCE):
@@ -53,7 +53,7 @@ async def consume(consumer: PushConsumer, collector: Collector) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_group_gets_every_message_once(client: Client, topic: str, unique: str) -> None:
+async def test_group_gets_every_message_once(client: Client, topic: str, unique: str) -> None:
     await fill(client, topic, 500)
     collector = Collector(500)
     async with client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
@@ -63,9 +63,7 @@ async def test_a_group_gets_every_message_once(client: Client, topic: str, uniqu
     assert {message.topic for message in collector.messages} == {topic}
 
 
-async def test_a_stop_that_comes_before_the_run_ends_it_at_once(
-    client: Client, topic: str, unique: str
-) -> None:
+async def test_stop_before_the_run_ends_it_at_once(client: Client, topic: str, unique: str) -> None:
     await fill(client, topic, 5)
     collector = Collector(5)
     async with client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
@@ -79,7 +77,7 @@ async def test_a_stop_that_comes_before_the_run_ends_it_at_once(
     assert collector.bodies == numbers(range(5))
 
 
-async def test_a_group_goes_on_where_it_stopped(
+async def test_group_continues_from_its_committed_offsets(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     await fill(client, topic, 100)
@@ -95,7 +93,7 @@ async def test_a_group_goes_on_where_it_stopped(
     assert second.bodies == numbers(range(100, 150))
 
 
-async def test_messages_that_come_while_it_runs_are_consumed(client: Client, topic: str, unique: str) -> None:
+async def test_messages_sent_during_the_run_are_consumed(client: Client, topic: str, unique: str) -> None:
     collector = Collector(100)
     async with (
         client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer,
@@ -111,7 +109,7 @@ async def test_messages_that_come_while_it_runs_are_consumed(client: Client, top
     assert collector.bodies == numbers(range(100))
 
 
-async def test_only_subscribed_tags_come(client: Client, topic: str, unique: str) -> None:
+async def test_only_subscribed_tags_are_delivered(client: Client, topic: str, unique: str) -> None:
     await fill(client, topic, 30, tags="A")
     await fill(client, topic, 30, tags="B", start=30)
     await fill(client, topic, 30, tags="C", start=60)
@@ -123,8 +121,8 @@ async def test_only_subscribed_tags_come(client: Client, topic: str, unique: str
     assert collector.bodies == numbers(range(30), range(60, 90))
 
 
-async def test_tags_with_the_same_hash_are_told_apart(client: Client, topic: str, unique: str) -> None:
-    """Brokers compare hashes: "Aa" and "BB" have the same one in Java."""
+async def test_tags_with_the_same_hash_are_filtered_out(client: Client, topic: str, unique: str) -> None:
+    """Brokers compare hashes, and "Aa" and "BB" have the same hash in Java."""
     await fill(client, topic, 20, tags="Aa")
     await fill(client, topic, 20, tags="BB", start=20)
     collector = Collector(20)
@@ -134,7 +132,7 @@ async def test_tags_with_the_same_hash_are_told_apart(client: Client, topic: str
     assert collector.bodies == numbers(range(20, 40))
 
 
-async def test_a_message_that_fails_comes_again_under_its_own_topic(
+async def test_failed_message_is_redelivered_with_its_original_topic(
     client: Client, topic: str, unique: str
 ) -> None:
     await fill(client, topic, 20)
@@ -166,7 +164,7 @@ async def test_a_message_that_fails_comes_again_under_its_own_topic(
     assert len({message.message_id for message in seen}) == 20
 
 
-async def test_a_message_that_always_fails_is_given_up_to_the_dead_letters(
+async def test_message_that_always_fails_becomes_a_dead_letter(
     client: Client, topic: str, unique: str
 ) -> None:
     await fill(client, topic, 1)
@@ -194,7 +192,7 @@ async def test_a_message_that_always_fails_is_given_up_to_the_dead_letters(
     assert letters[0].properties["RETRY_TOPIC"] == topic
 
 
-async def test_members_share_the_queues_and_a_leavers_queues_go_to_the_others(
+async def test_rebalance_divides_the_queues_and_reassigns_those_of_leaving_members(
     cluster: ClusterUnderTest, client: Client, unique: str
 ) -> None:
     await create_topic(client, unique, queues=8)
@@ -236,8 +234,8 @@ async def test_members_share_the_queues_and_a_leavers_queues_go_to_the_others(
         nursery.cancel_scope.cancel()
     arrived = Counter(m.body for m in first.messages + second.messages)
     assert set(arrived) == set(numbers(range(240)))
-    # A queue that changes hands is acquired where its offset was last committed: what the one had handled
-    # since then comes to the other again. Who leaves commits first, so then nothing is repeated.
+    # A reassigned queue starts at its committed offset, so messages processed since then are delivered again.
+    # A leaving member commits first, so nothing is repeated then.
     assert {m.body for m in second.messages if arrived[m.body] > 1} == {
         body for body, count in arrived.items() if count > 1
     }
@@ -245,10 +243,10 @@ async def test_members_share_the_queues_and_a_leavers_queues_go_to_the_others(
 
 
 @pytest.mark.parametrize("where", list(ConsumeFrom))
-async def test_a_new_group_gets_all_that_the_broker_has_in_memory(
+async def test_new_group_gets_the_messages_that_the_broker_has_in_memory(
     client: Client, topic: str, unique: str, where: ConsumeFrom
 ) -> None:
-    """Brokers answer 0 to a group that they do not know, while a queue's first message is in memory."""
+    """Brokers return 0 for an unknown group while a queue's first message is in memory."""
     await fill(client, topic, 20)
     collector = Collector(20)
     async with client.push_consumer(unique, consume_from=where) as consumer:
@@ -257,7 +255,7 @@ async def test_a_new_group_gets_all_that_the_broker_has_in_memory(
     assert collector.bodies == numbers(range(20))
 
 
-async def test_offsets_are_committed_up_to_the_first_message_not_handled(
+async def test_offsets_are_committed_up_to_the_first_unprocessed_message(
     cluster: ClusterUnderTest, client: Client, unique: str
 ) -> None:
     await create_topic(client, unique, queues=1)

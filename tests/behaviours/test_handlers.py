@@ -1,4 +1,4 @@
-"""What becomes of messages, by what their handlers do."""
+"""The effect of handlers' results, errors and timeouts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.behaviours.reading import read_all
 pytestmark = pytest.mark.doors
 
 PATIENCE = 60
-"""Seconds after which a test that still waits has failed."""
+"""Seconds after which a waiting test fails."""
 
 
 async def fill(client: Client, topic: str, count: int) -> None:
@@ -27,7 +27,7 @@ async def fill(client: Client, topic: str, count: int) -> None:
 
 @asynccontextmanager
 async def running(consumer: PushConsumer, topic: str, handle: Callable[[Any], Any]) -> AsyncIterator[None]:
-    """Consume a topic as long as the block runs, which has a bound."""
+    """Consume a topic during the block, which has a timeout."""
     async with consumer, trio.open_nursery() as nursery:
         consumer.subscribe(topic)
         nursery.start_soon(consumer.run, handle)
@@ -37,14 +37,14 @@ async def running(consumer: PushConsumer, topic: str, handle: Callable[[Any], An
 
 
 class Tries:
-    """How often each message was handed over, and what waits for that."""
+    """Counts the deliveries of each message."""
 
     def __init__(self) -> None:
         self.failures: defaultdict[bytes, list[int]] = defaultdict(list)
         self._more = trio.lowlevel.ParkingLot()
 
     def note(self, message: ReceivedMessage) -> int:
-        """Return how often it has been here, with this time."""
+        """Count a delivery. Return the number of deliveries of this message."""
         self.failures[message.body].append(message.reconsume_times)
         self._more.unpark_all()
         return len(self.failures[message.body])
@@ -58,7 +58,7 @@ class Tries:
             await self._more.park()
 
 
-async def test_later_means_again_and_the_others_are_not_held_up(
+async def test_consume_later_redelivers_a_message_and_does_not_delay_others(
     client: Client, topic: str, unique: str
 ) -> None:
     await fill(client, topic, 20)
@@ -74,9 +74,7 @@ async def test_later_means_again_and_the_others_are_not_held_up(
     assert tries.failures[b"7"] == [0, 1, 2, 3]
 
 
-async def test_what_shall_not_come_again_is_a_dead_letter_at_once(
-    client: Client, topic: str, unique: str
-) -> None:
+async def test_consume_later_can_make_a_dead_letter_at_once(client: Client, topic: str, unique: str) -> None:
     await fill(client, topic, 3)
     tries = Tries()
 
@@ -93,7 +91,9 @@ async def test_what_shall_not_come_again_is_a_dead_letter_at_once(
     assert [letter.body for letter in letters] == [b"1"]
 
 
-async def test_of_a_list_only_what_is_not_done_comes_again(client: Client, topic: str, unique: str) -> None:
+async def test_consume_later_redelivers_only_the_rest_of_a_list(
+    client: Client, topic: str, unique: str
+) -> None:
     await fill(client, topic, 64)
     tries = Tries()
     longest = 0
@@ -104,7 +104,7 @@ async def test_of_a_list_only_what_is_not_done_comes_again(client: Client, topic
         longest = max(longest, len(messages))
         again = [message for message in messages if tries.note(message) > 1]
         if again:
-            assert again == messages, "what comes again comes from the retry topic"
+            assert again == messages, "redelivered messages have their original topic"
             return None
         first_lists.append([message.body for message in messages])
         return ConsumeLater(1, done=len(messages) // 2)
@@ -120,10 +120,8 @@ async def test_of_a_list_only_what_is_not_done_comes_again(client: Client, topic
     assert set(tries.counts.values()) == {1, 2}
 
 
-@pytest.mark.doors("trio", "asyncio", "uvloop")  # nobody can cancel a thread
-async def test_a_handler_that_hangs_does_not_keep_its_message(
-    client: Client, topic: str, unique: str
-) -> None:
+@pytest.mark.doors("trio", "asyncio", "uvloop")  # threads cannot be cancelled
+async def test_message_of_a_timed_out_handler_is_redelivered(client: Client, topic: str, unique: str) -> None:
     await fill(client, topic, 4)
     tries = Tries()
     cancelled: list[bytes] = []
@@ -145,8 +143,8 @@ async def test_a_handler_that_hangs_does_not_keep_its_message(
     assert tries.failures[b"2"] == [0, 1]
 
 
-@pytest.mark.doors("trio")  # the handler is in a thread of trio's
-async def test_plain_functions_run_at_the_same_time_and_may_fail(
+@pytest.mark.doors("trio")  # the handler uses trio.from_thread
+async def test_synchronous_handlers_run_concurrently_and_may_fail(
     client: Client, topic: str, unique: str
 ) -> None:
     await fill(client, topic, 20)

@@ -15,14 +15,14 @@ from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.peers import open_peer
 
 COUNT, COUNT_HERE = 20_000, 5_000
-"""Messages, on a real broker and on the embedded one."""
+"""The number of messages on a real broker and on the embedded one."""
 PATIENCE = 120
 
 pytestmark = pytest.mark.sockets
 
 
 class Member:
-    """A consuming program, and the bodies that it has printed."""
+    """A consumer in another process, and the bodies that it has printed."""
 
     def __init__(self, cluster: ClusterUnderTest, group: str, topic: str, *options: str) -> None:
         self.command = [
@@ -53,7 +53,7 @@ class Member:
 
 
 @pytest.mark.parametrize("mode", RequestMode)
-async def test_nothing_is_lost_when_a_member_is_killed_in_the_middle(
+async def test_killed_member_loses_no_message(
     cluster: ClusterUnderTest, client: Client, unique: str, mode: RequestMode
 ) -> None:
     count = COUNT_HERE if cluster.name == "embedded" else COUNT
@@ -81,7 +81,7 @@ async def test_nothing_is_lost_when_a_member_is_killed_in_the_middle(
 
         await nursery.start(survivor.run)
         await nursery.start(victim.run)
-        # Both take part before the victim dies, in the middle of what both are busy with.
+        # Both members process messages before one is killed.
         number = 0
         with trio.fail_after(PATIENCE):
             while not survivor.bodies or not victim.bodies:
@@ -98,6 +98,5 @@ async def test_nothing_is_lost_when_a_member_is_killed_in_the_middle(
     bodies = survivor.bodies | victim.bodies
     assert set(bodies) == {b"%d" % number for number in range(count)}
     assert victim.bodies
-    # Repeats are only what the victim had handled and not yet committed, when its queues changed hands, or
-    # not yet acknowledged.
+    # Only messages that were processed but not committed or acknowledged are delivered again.
     assert set((survivor.bodies + victim.bodies) - bodies) <= set(victim.bodies) & set(survivor.bodies)

@@ -1,4 +1,4 @@
-"""Single messages and ranges, looked up on every cluster."""
+"""Look-ups of single messages and ranges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.behaviours.test_lite_pulling import fill_evenly
 from tests.behaviours.test_reading import fill_with_a_pause
 
 SAME_HASH = ("Aa", "BB")
-"""Two keys that Java's hash does not tell apart, on which brokers' indexes are built."""
+"""Two keys with the same hash in Java. Brokers' indexes contain hashes of keys."""
 
 
 async def send(client: Client, *messages: Message) -> list[SendResult]:
@@ -27,7 +27,7 @@ async def send(client: Client, *messages: Message) -> list[SendResult]:
 async def until_found(
     look: Callable[[], Awaitable[list[ReceivedMessage]]], count: int
 ) -> list[ReceivedMessage]:
-    """Look until so many are found: brokers index what they store a moment later."""
+    """Look up until there are ``count`` messages, because brokers index messages with a delay."""
     with trio.fail_after(PATIENCE):
         while len(found := await look()) < count:
             await trio.sleep(0.02)
@@ -38,7 +38,7 @@ async def bodies_of(messages: object) -> list[bytes]:
     return [message.body async for message in messages]  # type: ignore[attr-defined]  # a QueueRange
 
 
-async def test_a_message_by_the_id_of_its_broker(client: Client, topic: str) -> None:
+async def test_message_by_offset_message_id(client: Client, topic: str) -> None:
     first, second = await send(client, Message(topic, b"one", keys="k"), Message(topic, b"two" * 5000))
     async with client.reader() as reader:
         for result, body in ((first, b"one"), (second, b"two" * 5000)):
@@ -50,19 +50,19 @@ async def test_a_message_by_the_id_of_its_broker(client: Client, topic: str) -> 
                 assert message.offset_message_id == result.offset_message_id
 
 
-async def test_an_id_that_leads_nowhere(client: Client, topic: str) -> None:
+async def test_unknown_and_malformed_ids(client: Client, topic: str) -> None:
     (result,) = await send(client, Message(topic, b"one"))
     place = int(result.offset_message_id[-16:], 16)
     async with client.reader() as reader:
         beyond = f"{result.offset_message_id[:-16]}{place + (1 << 50):016X}"
         assert await reader.message(beyond) is None
-        with pytest.raises(ConfigurationError, match="no broker of this cluster"):
+        with pytest.raises(ConfigurationError, match="is not a broker of this cluster"):
             await reader.message(result.message_id)
         with pytest.raises(ConfigurationError, match="is not an offset message id"):
             await reader.message("X")
 
 
-async def test_a_message_by_the_id_of_its_sender(client: Client, topic: str) -> None:
+async def test_message_by_message_id(client: Client, topic: str) -> None:
     results = await send(client, *[Message(topic, b"%d" % number) for number in range(10)])
     async with client.reader() as reader:
 
@@ -99,7 +99,7 @@ async def test_messages_by_key(client: Client, topic: str, unique: str) -> None:
         assert await reader.find(topic, both, end_ms=begin_ms - 60_000) == []
 
 
-async def test_keys_with_the_same_hash_are_told_apart(client: Client, topic: str) -> None:
+async def test_keys_with_the_same_hash_are_filtered_out(client: Client, topic: str) -> None:
     await send(client, *[Message(topic, key.encode(), keys=key) for key in SAME_HASH])
     async with client.reader() as reader:
         for key in SAME_HASH:
@@ -111,7 +111,7 @@ async def queue_of(client: Client, topic: str) -> MessageQueue:
     return (await client.routes.get(topic)).read_queues[0]
 
 
-async def test_a_range_of_offsets(client: Client, topic: str) -> None:
+async def test_range_of_offsets(client: Client, topic: str) -> None:
     await fill_evenly(client, topic, 400)
     await until_readable(client, topic, count=400)
     queue = await queue_of(client, topic)
@@ -132,7 +132,7 @@ async def test_a_range_of_offsets(client: Client, topic: str) -> None:
         assert await bodies_of(reader.range(queue, 1000)) == []
 
 
-async def test_a_range_of_times(client: Client, topic: str) -> None:
+async def test_range_of_times(client: Client, topic: str) -> None:
     middle = await fill_with_a_pause(client, topic)
     queue = await queue_of(client, topic)
     async with client.reader() as reader:
@@ -149,8 +149,8 @@ async def test_a_range_of_times(client: Client, topic: str) -> None:
         assert await bodies_of(reader.range(queue, begin_ms=middle + 3_600_000)) == []
 
 
-async def test_times_that_many_messages_have(client: Client, topic: str) -> None:
-    """4.x brokers name any message of a millisecond, not the first."""
+async def test_time_range_with_many_messages_per_millisecond(client: Client, topic: str) -> None:
+    """4.x brokers return any message of a millisecond, not the first one."""
     queue = await queue_of(client, topic)
     async with client.producer("senders") as producer:
         for _ in range(5):
@@ -169,7 +169,7 @@ async def test_times_that_many_messages_have(client: Client, topic: str) -> None
                 assert [m.queue_offset async for m in read] == after
 
 
-async def test_some_messages_by_tags_and_by_a_condition(client: Client, topic: str) -> None:
+async def test_range_with_tags_and_a_sql_filter(client: Client, topic: str) -> None:
     await fill_evenly(client, topic, 40, tags="A")
     await fill_evenly(client, topic, 40, tags="B", start=40)
     queue = await queue_of(client, topic)
@@ -192,7 +192,7 @@ async def test_some_messages_by_tags_and_by_a_condition(client: Client, topic: s
             assert set(some) < set(expected)
 
 
-async def test_in_a_namespace(cluster: ClusterUnderTest, unique: str) -> None:
+async def test_look_up_in_a_namespace(cluster: ClusterUnderTest, unique: str) -> None:
     async with Client(cluster.address, namespace="tenant") as client:
         await create_topic(client, unique, queues=4)
         (result,) = await send(client, Message(unique, b"one", keys="k"))

@@ -30,7 +30,7 @@ from rocketmq_py.protocol.trace import read_records
 from rocketmq_py.telemetry import TelemetryConsumerHook, TelemetryProducerHook
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import read_all, until_readable
-from tests.behaviours.test_push_popping import Popping
+from tests.behaviours.test_push_popping import PopScenario
 
 pytestmark = pytest.mark.doors
 
@@ -291,7 +291,7 @@ async def test_hooks_and_statistics_of_a_push_consumer_that_pops(
 ) -> None:
     if cluster.name.startswith("4."):
         pytest.skip("brokers of 4.x do not support pop")
-    popping = Popping(client, cluster.address, topic, unique)
+    popping = PopScenario(client, cluster.address, topic, unique)
     await popping.set_mode(RequestMode.POP)
     resume = trio.Event()
 

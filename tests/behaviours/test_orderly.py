@@ -1,4 +1,4 @@
-"""Consuming in order: what RocketMQ promises for each queue, through changes of owner and failures."""
+"""Ordered consumption: the order of each queue across rebalances and failures."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.behaviours.reading import read_all
 pytestmark = pytest.mark.doors
 
 PATIENCE = 90
-"""Seconds after which a test that still waits has failed."""
+"""Seconds after which a waiting test fails."""
 
 
 class Journal:
-    """What was handled of each queue, by whichever member, in the order in which it ended."""
+    """A handler for several members that records the messages of each queue in order."""
 
     def __init__(self) -> None:
         self.done: list[tuple[MessageQueue, int]] = []
@@ -40,7 +40,7 @@ class Journal:
         self._more = trio.lowlevel.ParkingLot()
 
     async def __call__(self, message: ReceivedMessage) -> None:
-        assert message.queue not in self.running, "one message of a queue at a time"
+        assert message.queue not in self.running, "calls for one queue must not overlap"
         self.running.add(message.queue)
         try:
             await trio.sleep(0.002)
@@ -80,7 +80,7 @@ def consumer_of(cluster: ClusterUnderTest, group: str, **options: object) -> Pus
 
 @asynccontextmanager
 async def running(consumer: PushConsumer, topic: str, handle: Callable[[Any], Any]) -> AsyncIterator[None]:
-    """Consume a topic as long as the block runs, which has a bound; the end is graceful."""
+    """Consume a topic during the block, which has a timeout, then stop the consumer."""
     async with trio.open_nursery() as nursery, consumer:
         consumer.subscribe(topic)
         nursery.start_soon(consumer.run, handle)
@@ -96,7 +96,7 @@ async def fill(client: Client, topic: str, count: int, *, queue: int | None = No
             await producer.send(Message(topic, b"%d" % number), queue=where)
 
 
-async def test_order_is_kept_while_queues_change_hands(
+async def test_rebalance_keeps_the_order(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     await fill(client, topic, 400)
@@ -113,7 +113,7 @@ async def test_order_is_kept_while_queues_change_hands(
     journal.check(500, on=cluster)
 
 
-async def test_order_is_kept_when_a_member_is_started_anew(
+async def test_restart_of_a_member_keeps_the_order(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     await fill(client, topic, 200)
@@ -125,7 +125,7 @@ async def test_order_is_kept_when_a_member_is_started_anew(
     journal.check(200, on=cluster)
 
 
-async def test_a_failure_is_tried_again_before_what_follows_it(
+async def test_failed_message_is_retried_before_the_next_ones(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     await fill(client, topic, 5, queue=0)
@@ -146,7 +146,7 @@ async def test_a_failure_is_tried_again_before_what_follows_it(
     assert tries == [(0, 0), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (3, 0), (4, 0)]
 
 
-async def test_after_the_last_try_a_message_is_a_dead_letter_and_the_queue_goes_on(
+async def test_message_becomes_a_dead_letter_after_the_last_retry(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     tries: list[tuple[int, int]] = []
@@ -159,7 +159,7 @@ async def test_after_the_last_try_a_message_is_a_dead_letter_and_the_queue_goes_
         return Suspend(0.1) if message.queue_offset == 1 else None
 
     async with running(consumer_of(cluster, f"group-{unique}", max_reconsume_times=2), topic, handle):
-        # Until its retry topic is known, no message is a dead letter: it is tried again.
+        # Dead letters need the group's retry topic. Before it exists, messages are retried.
         while f"%RETRY%group-{unique}" not in await client.name_servers.topics():
             await trio.sleep(0.2)
         await fill(client, topic, 3, queue=0)
@@ -174,7 +174,7 @@ async def test_after_the_last_try_a_message_is_a_dead_letter_and_the_queue_goes_
     assert letter.reconsume_times == 3
 
 
-async def test_only_what_was_committed_is_done_with(
+async def test_uncommitted_messages_are_redelivered(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     await fill(client, topic, 10, queue=0)

@@ -1,4 +1,4 @@
-"""A message whose body says that it is compressed, and is not: what its consumers see of it."""
+"""A message with a corrupt body: it is flagged as compressed and is not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def send_poison(client: Client, queue: MessageQueue) -> None:
 
 
 async def create_retry_topic(client: Client, group: str, topic: str) -> None:
-    """Have a member of ``group`` come and go: on a busy real broker the topic takes a while."""
+    """Create the retry topic of ``group`` with a temporary member. Busy real brokers take a while."""
 
     async def ignore(message: ReceivedMessage) -> None:
         pass
@@ -44,7 +44,7 @@ async def create_retry_topic(client: Client, group: str, topic: str) -> None:
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
-async def test_what_cannot_be_read_is_said_and_becomes_a_dead_letter(
+async def test_corrupt_message_is_logged_and_becomes_a_dead_letter(
     cluster: ClusterUnderTest,
     client: Client,
     topic: str,
@@ -52,7 +52,7 @@ async def test_what_cannot_be_read_is_said_and_becomes_a_dead_letter(
     caplog: pytest.LogCaptureFixture,
     orderly: bool,
 ) -> None:
-    """No handler ever gets it; the messages before and behind it are handled, and its group goes on."""
+    """The handler is not called with it. The messages before and after it are processed."""
     handled: list[bytes] = []
     dead = f"%DLQ%group-{unique}"
 
@@ -65,7 +65,7 @@ async def test_what_cannot_be_read_is_said_and_becomes_a_dead_letter(
         cluster.address,
         group=f"group-{unique}",
         orderly=orderly,
-        concurrency=1,  # so that threads too come one after the other
+        concurrency=1,  # so that threads process the messages in order, too
         suspend_current_queue=0.1,
         consume_from=ConsumeFrom.FIRST,
         max_reconsume_times=1,
@@ -87,5 +87,5 @@ async def test_what_cannot_be_read_is_said_and_becomes_a_dead_letter(
     assert handled == [b"first", b"last"]
     assert (letter.body, letter.properties["KEYS"]) == (b"poison", "poison")
     assert letter.corruption is not None
-    assert caplog.text.count("its body cannot be read") == 2, "at each of its two tries"
+    assert caplog.text.count("its body cannot be read") == 2, "once for each of its two deliveries"
     assert await client.brokers.committed_offset(f"group-{unique}", queue) == 3

@@ -1,4 +1,4 @@
-"""Consuming by pop; brokers of 4.x do not know it, and are not asked."""
+"""PopConsumer. Brokers of 4.x do not support pop."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.behaviours.reading import PATIENCE, read_all, until_readable
 
 
 @attrs.frozen
-class Popping:
-    """A pop consumer, and what sends to its topic of two queues."""
+class PopScenario:
+    """A pop consumer and a producer for its topic of two queues."""
 
     client: Client
     topic: str
@@ -45,16 +45,16 @@ class Popping:
 
 
 @pytest.fixture
-async def popping(cluster: ClusterUnderTest, client: Client, unique: str) -> Popping:
+async def scenario(cluster: ClusterUnderTest, client: Client, unique: str) -> PopScenario:
     if cluster.name.startswith("4."):
         pytest.skip("brokers of 4.x do not know pop")
     await create_topic(client, unique, queues=2)
-    return Popping(client, unique, f"group-{unique}")
+    return PopScenario(client, unique, f"group-{unique}")
 
 
 @pytest.fixture
-async def consumer(popping: Popping) -> AsyncIterator[PopConsumer]:
-    async with popping.consumer() as consumer:
+async def consumer(scenario: PopScenario) -> AsyncIterator[PopConsumer]:
+    async with scenario.consumer() as consumer:
         yield consumer
 
 
@@ -63,7 +63,7 @@ def bodies(messages: Iterable[PoppedMessage]) -> list[bytes]:
 
 
 async def receive(consumer: PopConsumer, count: int, *, invisible: float = 60) -> list[PoppedMessage]:
-    """Receive until so many messages have come: what comes again comes late on real brokers."""
+    """Receive until there are ``count`` messages. Real brokers redeliver late."""
     messages: list[PoppedMessage] = []
     with trio.fail_after(PATIENCE):
         while len(messages) < count:
@@ -80,11 +80,11 @@ async def exists(client: Client, topic: str) -> bool:
     return True
 
 
-async def test_what_is_acknowledged_does_not_come_again(popping: Popping, consumer: PopConsumer) -> None:
-    await popping.send(b"a", b"b", b"c", tags="A", keys="k", properties={"colour": "blue"})
+async def test_acknowledged_message_is_not_redelivered(scenario: PopScenario, consumer: PopConsumer) -> None:
+    await scenario.send(b"a", b"b", b"c", tags="A", keys="k", properties={"colour": "blue"})
     one, *others = await receive(consumer, 3, invisible=2)
     assert (one.topic, one.tags, one.keys, one.user_properties) == (
-        popping.topic,
+        scenario.topic,
         "A",
         ("k",),
         {"colour": "blue"},
@@ -97,21 +97,23 @@ async def test_what_is_acknowledged_does_not_come_again(popping: Popping, consum
 
 
 @pytest.mark.doors(real=True)
-async def test_what_is_not_acknowledged_comes_again(popping: Popping, consumer: PopConsumer) -> None:
-    await popping.send(b"a", b"b")
+async def test_unacknowledged_message_is_redelivered(scenario: PopScenario, consumer: PopConsumer) -> None:
+    await scenario.send(b"a", b"b")
     first = await receive(consumer, 2, invisible=1)
     await consumer.ack(first[0])
     (again,) = await receive(consumer, 1, invisible=1)
-    assert (again.body, again.topic, again.reconsume_times) == (first[1].body, popping.topic, 1)
+    assert (again.body, again.topic, again.reconsume_times) == (first[1].body, scenario.topic, 1)
     (third,) = await receive(consumer, 1)
     assert (third.body, third.reconsume_times) == (first[1].body, 2)
     await consumer.ack(third)
-    await consumer.ack(again)  # too late, and no harm
+    await consumer.ack(again)  # too late, without an effect
     assert await consumer.receive(wait=1) == []
 
 
-async def test_retries_are_acknowledged_together(popping: Popping, consumer: PopConsumer) -> None:
-    await popping.send(b"a", b"b", b"c")
+async def test_redelivered_messages_are_acknowledged_together(
+    scenario: PopScenario, consumer: PopConsumer
+) -> None:
+    await scenario.send(b"a", b"b", b"c")
     await receive(consumer, 3, invisible=1)
     again = await receive(consumer, 3, invisible=3)
     assert [message.reconsume_times for message in again] == [1, 1, 1]
@@ -119,11 +121,11 @@ async def test_retries_are_acknowledged_together(popping: Popping, consumer: Pop
     assert await consumer.receive(wait=6) == []
 
 
-async def test_members_share_the_messages(popping: Popping, cluster: ClusterUnderTest) -> None:
-    await popping.send(*[b"%d" % number for number in range(20)])
+async def test_members_share_the_messages(scenario: PopScenario, cluster: ClusterUnderTest) -> None:
+    await scenario.send(*[b"%d" % number for number in range(20)])
     async with Client(cluster.address) as other_client:
-        theirs = attrs.evolve(popping, client=other_client)
-        async with popping.consumer() as one, theirs.consumer() as other:
+        theirs = attrs.evolve(scenario, client=other_client)
+        async with scenario.consumer() as one, theirs.consumer() as other:
             found: list[PoppedMessage] = []
             with trio.fail_after(PATIENCE):
                 while len(found) < 20:
@@ -133,8 +135,8 @@ async def test_members_share_the_messages(popping: Popping, cluster: ClusterUnde
 
 
 @pytest.mark.doors(real=True)
-async def test_a_receive_waits_for_a_message(popping: Popping, consumer: PopConsumer) -> None:
-    await popping.send(b"first")
+async def test_receive_waits_for_a_message(scenario: PopScenario, consumer: PopConsumer) -> None:
+    await scenario.send(b"first")
     await consumer.ack(*await receive(consumer, 1))
     received: list[PoppedMessage] = []
 
@@ -144,25 +146,25 @@ async def test_a_receive_waits_for_a_message(popping: Popping, consumer: PopCons
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked(0.05)
-        await popping.send(b"second")
+        await scenario.send(b"second")
     assert bodies(received) == [b"second"]
 
 
 @pytest.mark.doors(real=True)
-async def test_a_receive_that_waits_in_vain(consumer: PopConsumer) -> None:
+async def test_receive_without_messages_returns_none(consumer: PopConsumer) -> None:
     assert await consumer.receive(wait=0) == []
     assert await consumer.receive(wait=1) == []
 
 
-@pytest.mark.doors("trio", "asyncio", "uvloop", real=True)  # nobody can cancel a thread
-async def test_what_comes_for_a_cancelled_receive_goes_to_the_next(
-    popping: Popping, consumer: PopConsumer
+@pytest.mark.doors("trio", "asyncio", "uvloop", real=True)  # threads cannot be cancelled
+async def test_message_for_a_cancelled_receive_is_returned_by_the_next(
+    scenario: PopScenario, consumer: PopConsumer
 ) -> None:
-    await popping.send(b"first")
+    await scenario.send(b"first")
     await consumer.ack(*await receive(consumer, 1))
     with trio.move_on_after(0.3):
         await consumer.receive(wait=PATIENCE)
-    await popping.send(b"second")
+    await scenario.send(b"second")
     with trio.fail_after(PATIENCE / 2):
         (message,) = await consumer.receive(wait=PATIENCE)
     assert (message.body, message.reconsume_times) == (b"second", 0)
@@ -175,23 +177,25 @@ async def test_what_comes_for_a_cancelled_receive_goes_to_the_next(
     [({"tags": "A || B"}, [b"a", b"b"]), ({"sql": "size > 2"}, [b"c"])],
     ids=["tags", "sql"],
 )
-async def test_a_subscription_may_be_filtered(
-    popping: Popping, consumer: PopConsumer, wanted: dict[str, str], found: list[bytes]
+async def test_subscription_may_have_a_filter(
+    scenario: PopScenario, consumer: PopConsumer, wanted: dict[str, str], found: list[bytes]
 ) -> None:
-    consumer.subscribe(popping.topic, **wanted)
-    async with popping.client.producer("senders") as producer:
+    consumer.subscribe(scenario.topic, **wanted)
+    async with scenario.client.producer("senders") as producer:
         for number, name in enumerate(["a", "b", "c"], start=1):
             properties = {"size": str(number)}
             await producer.send(
-                Message(popping.topic, name.encode(), tags=name.upper(), properties=properties)
+                Message(scenario.topic, name.encode(), tags=name.upper(), properties=properties)
             )
-    await until_readable(popping.client, popping.topic, count=3)
+    await until_readable(scenario.client, scenario.topic, count=3)
     assert bodies(await receive(consumer, len(found))) == found
     assert await consumer.receive(wait=1) == []
 
 
-async def test_a_message_can_be_had_again_sooner_or_later(popping: Popping, consumer: PopConsumer) -> None:
-    await popping.send(b"a", b"b")
+async def test_change_invisible_changes_the_time_of_the_redelivery(
+    scenario: PopScenario, consumer: PopConsumer
+) -> None:
+    await scenario.send(b"a", b"b")
     sooner, later = await receive(consumer, 2, invisible=2)
     old = later.receipt
     await consumer.change_invisible(sooner, 0.5)
@@ -200,16 +204,16 @@ async def test_a_message_can_be_had_again_sooner_or_later(popping: Popping, cons
     (again,) = await receive(consumer, 1)
     assert (again.body, again.reconsume_times) == (sooner.body, 1)
     await consumer.ack(again)
-    assert await consumer.receive(wait=6) == [], "its first time is over, the new one is not"
+    assert await consumer.receive(wait=6) == [], "only the first invisible time is over"
     await consumer.ack(later)
 
 
-async def test_each_delivery_of_a_message_begins_in_a_millisecond_of_its_own(
-    popping: Popping, consumer: PopConsumer
+async def test_deliveries_of_a_message_start_in_different_milliseconds(
+    scenario: PopScenario, consumer: PopConsumer
 ) -> None:
-    """Brokers tell deliveries apart by that: of two that begin in the same, both may end with the first."""
+    """Brokers identify deliveries by it. Otherwise the end of the first one may end the second."""
     sent = [b"%d" % number for number in range(100)]
-    await popping.send(*sent)
+    await scenario.send(*sent)
     for _ in sent:
         (message,) = await receive(consumer, 1)
         times = [message.receipt.pop_time_ms]
@@ -220,71 +224,75 @@ async def test_each_delivery_of_a_message_begins_in_a_millisecond_of_its_own(
         await consumer.ack(message)
 
 
-async def test_what_is_acknowledged_with_its_new_handle(popping: Popping, consumer: PopConsumer) -> None:
-    await popping.send(b"a", b"b")
+async def test_message_is_acknowledged_with_its_new_receipt_handle(
+    scenario: PopScenario, consumer: PopConsumer
+) -> None:
+    await scenario.send(b"a", b"b")
     changed = [await consumer.change_invisible(message, 2) for message in await receive(consumer, 2)]
     await consumer.ack(*changed)
     assert await consumer.receive(wait=6) == []
 
 
-async def test_what_is_never_acknowledged_becomes_a_dead_letter(popping: Popping) -> None:
-    await popping.send(b"a", keys="k")
-    async with popping.consumer(max_reconsume_times=1) as consumer:
+async def test_message_without_acknowledgements_becomes_a_dead_letter(scenario: PopScenario) -> None:
+    await scenario.send(b"a", keys="k")
+    async with scenario.consumer(max_reconsume_times=1) as consumer:
         (first,) = await receive(consumer, 1, invisible=1)
         (second,) = await receive(consumer, 1, invisible=1)
         assert (first.reconsume_times, second.reconsume_times) == (0, 1)
-        dead_letters = dead_letter_topic(popping.group)
+        dead_letters = dead_letter_topic(scenario.group)
         with trio.fail_after(PATIENCE):
-            while not await exists(popping.client, dead_letters):
+            while not await exists(scenario.client, dead_letters):
                 assert await consumer.receive(wait=1) == []
-        assert await consumer.receive(wait=3) == [], "it is acknowledged as well"
-    (dead,) = await read_all(popping.client, dead_letters, count=1)
+        assert await consumer.receive(wait=3) == [], "the dead letter is acknowledged"
+    (dead,) = await read_all(scenario.client, dead_letters, count=1)
     assert (dead.body, dead.keys) == (b"a", ("k",))
 
 
-async def test_brokers_of_4_are_not_asked(cluster: ClusterUnderTest, client: Client, topic: str) -> None:
+async def test_brokers_of_4_x_are_not_asked(cluster: ClusterUnderTest, client: Client, topic: str) -> None:
     if not cluster.name.startswith("4."):
         pytest.skip("this broker knows pop")
     async with client.pop_consumer(f"group-{topic}") as consumer:
         consumer.subscribe(topic)
-        with pytest.raises(UnsupportedByBrokerError, match=r"is older than 5\.0 and knows no pop"):
+        with pytest.raises(
+            UnsupportedByBrokerError, match=r"the broker is older than 5\.0\. Use a PushConsumer"
+        ):
             await consumer.receive(wait=1)
 
 
 @pytest.fixture
-async def orderly(popping: Popping) -> AsyncIterator[PopConsumer]:
-    consumer = popping.client.pop_consumer(popping.group, consume_from=ConsumeFrom.FIRST, orderly=True)
-    consumer.subscribe(popping.topic)
+async def orderly(scenario: PopScenario) -> AsyncIterator[PopConsumer]:
+    consumer = scenario.client.pop_consumer(scenario.group, consume_from=ConsumeFrom.FIRST, orderly=True)
+    consumer.subscribe(scenario.topic)
     async with consumer:
         yield consumer
 
 
-async def send_in_order(popping: Popping, *bodies: bytes) -> None:
-    queue = (await popping.client.routes.get(popping.topic)).write_queues[0]
-    async with popping.client.producer("senders") as producer:
+async def send_in_order(scenario: PopScenario, *bodies: bytes) -> None:
+    queue = (await scenario.client.routes.get(scenario.topic)).write_queues[0]
+    async with scenario.client.producer("senders") as producer:
         for body in bodies:
-            await producer.send(Message(popping.topic, body), queue=queue)
-    await until_readable(popping.client, popping.topic, count=len(bodies))
+            await producer.send(Message(scenario.topic, body), queue=queue)
+    await until_readable(scenario.client, scenario.topic, count=len(bodies))
 
 
-async def test_in_order_a_queue_waits_for_what_was_taken_of_it(
-    popping: Popping, orderly: PopConsumer
+async def test_ordered_queue_waits_for_the_acknowledgement_of_delivered_messages(
+    scenario: PopScenario, orderly: PopConsumer
 ) -> None:
-    await send_in_order(popping, b"a", b"b", b"c")
+    await send_in_order(scenario, b"a", b"b", b"c")
     first = await orderly.receive(max_messages=2)
     assert [message.body for message in first] == [b"a", b"b"]
     assert first[0].receipt.is_ordered
     assert await orderly.receive(wait=1) == []
     await orderly.ack(first[0])
-    assert await orderly.receive(wait=1) == [], "one is not acknowledged yet"
+    assert await orderly.receive(wait=1) == [], "one message is not acknowledged yet"
     await orderly.ack(first[1])
     assert [message.body for message in await receive(orderly, 1)] == [b"c"]
 
 
-async def test_in_order_what_is_not_acknowledged_comes_again_before_what_follows(
-    popping: Popping, orderly: PopConsumer
+async def test_ordered_queue_redelivers_unacknowledged_messages_first(
+    scenario: PopScenario, orderly: PopConsumer
 ) -> None:
-    await send_in_order(popping, b"a", b"b", b"c")
+    await send_in_order(scenario, b"a", b"b", b"c")
     first = await orderly.receive(max_messages=2, invisible=1)
     assert [message.body for message in first] == [b"a", b"b"]
     await orderly.ack(first[0])
@@ -294,8 +302,8 @@ async def test_in_order_what_is_not_acknowledged_comes_again_before_what_follows
     assert await orderly.receive(wait=1) == []
 
 
-async def test_in_order_a_message_can_be_had_again_sooner(popping: Popping, orderly: PopConsumer) -> None:
-    await send_in_order(popping, b"a", b"b")
+async def test_change_invisible_of_an_ordered_message(scenario: PopScenario, orderly: PopConsumer) -> None:
+    await send_in_order(scenario, b"a", b"b")
     (first,) = await orderly.receive(max_messages=1)
     await orderly.change_invisible(first, 0.2)
     again = await receive(orderly, 2)
@@ -303,15 +311,15 @@ async def test_in_order_a_message_can_be_had_again_sooner(popping: Popping, orde
     kept = await orderly.change_invisible(again[0], 60)
     assert await orderly.receive(wait=1) == []
     await orderly.ack(kept, again[1])
-    await send_in_order(popping, b"c")
+    await send_in_order(scenario, b"c")
     assert [message.body for message in await receive(orderly, 1)] == [b"c"]
 
 
-async def test_brokers_count_what_they_hand_out(popping: Popping, consumer: PopConsumer) -> None:
-    async with popping.client.admin() as admin:
+async def test_brokers_count_popped_messages(scenario: PopScenario, consumer: PopConsumer) -> None:
+    async with scenario.client.admin() as admin:
         (before,) = (await admin.brokers.list()).brokers
-        await popping.send(*[b"x"] * 10)
+        await scenario.send(*[b"x"] * 10)
         await receive(consumer, 10)
         (after,) = (await admin.brokers.list()).brokers
-    # Of other groups there may be some, too: more than ten in any case.
+    # Other groups may add to the number.
     assert after.get_today - before.get_today >= 10

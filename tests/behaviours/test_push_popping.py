@@ -1,4 +1,4 @@
-"""Push consumers that pop where the broker says so, and change over while they run (5.x)."""
+"""Push consumers whose brokers assign pop, and change the assignment during a run (5.x)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ NOWHERE = -1
 
 
 @attrs.define
-class Popping:
-    """A group that a broker has pop a topic of four queues, and one of its members' handlers."""
+class PopScenario:
+    """A group to which a broker assigns pop for a topic of four queues, and a handler of its members."""
 
     client: Client
     address: str
@@ -66,7 +66,7 @@ class Popping:
                 await producer.send(Message(self.topic, body, **changes))
 
     async def until(self, *bodies: bytes, times: int = 1) -> None:
-        """Wait until these have come so often, and nothing more seldom."""
+        """Wait until these bodies were delivered ``times`` times."""
         with trio.fail_after(PATIENCE):
             while any(count < times for count in map(self.counts.__getitem__, bodies)):
                 await self._more.park()
@@ -77,7 +77,7 @@ class Popping:
 
     @asynccontextmanager
     async def member(self, **options: Any) -> AsyncIterator[PushConsumer]:
-        """Run a member with a client of its own until the end of the block."""
+        """Run a member with its own client during the block."""
         options = {"pop_invisible_time": 5.0, "rebalance_interval": 0.5, **options}
         async with (
             new(
@@ -106,10 +106,10 @@ class Popping:
 
 
 @pytest.fixture
-async def popping(cluster: ClusterUnderTest, client: Client, topic: str) -> Popping:
+async def scenario(cluster: ClusterUnderTest, client: Client, topic: str) -> PopScenario:
     if cluster.name.startswith("4."):
         pytest.skip("brokers of 4.x do not know pop")
-    group = Popping(client, cluster.address, topic, f"group-{topic}")
+    group = PopScenario(client, cluster.address, topic, f"group-{topic}")
     await group.set_mode(RequestMode.POP)
     return group
 
@@ -118,25 +118,25 @@ def numbers(*ranges: range) -> list[bytes]:
     return [b"%d" % number for one in ranges for number in one]
 
 
-async def test_what_is_handled_does_not_come_again(popping: Popping) -> None:
+async def test_processed_messages_are_not_redelivered(scenario: PopScenario) -> None:
     bodies = numbers(range(100))
-    async with popping.member() as consumer:
-        await popping.until_it_has(consumer, NOWHERE)
-        await popping.send(*bodies)
-        await popping.until(*bodies)
-        assert popping.counts == dict.fromkeys(bodies, 1)
-        await popping.send(b"later")
-        await popping.until(b"later")
-    async with popping.member():
-        with trio.move_on_after(7):  # as long as it would take to come again
-            await popping.until(b"never")
-    assert popping.counts == dict.fromkeys([*bodies, b"later"], 1)
-    assert {message.topic for message in popping.got} == {popping.topic}
+    async with scenario.member() as consumer:
+        await scenario.until_it_has(consumer, NOWHERE)
+        await scenario.send(*bodies)
+        await scenario.until(*bodies)
+        assert scenario.counts == dict.fromkeys(bodies, 1)
+        await scenario.send(b"later")
+        await scenario.until(b"later")
+    async with scenario.member():
+        with trio.move_on_after(7):  # longer than the time until a redelivery
+            await scenario.until(b"never")
+    assert scenario.counts == dict.fromkeys([*bodies, b"later"], 1)
+    assert {message.topic for message in scenario.got} == {scenario.topic}
 
 
-async def test_more_members_than_queues_share_the_messages(popping: Popping) -> None:
+async def test_more_members_than_queues_share_the_messages(scenario: PopScenario) -> None:
     bodies = numbers(range(200))
-    others = [attrs.evolve(popping, got=[]) for _ in range(5)]
+    others = [attrs.evolve(scenario, got=[]) for _ in range(5)]
     async with (
         others[0].member(pop_batch_nums=2),
         others[1].member(pop_batch_nums=2),
@@ -144,7 +144,7 @@ async def test_more_members_than_queues_share_the_messages(popping: Popping) -> 
         others[3].member(pop_batch_nums=2),
         others[4].member(pop_batch_nums=2),
     ):
-        await popping.send(*bodies)
+        await scenario.send(*bodies)
         with trio.fail_after(PATIENCE):
             while sum(len(other.got) for other in others) < 200:
                 await trio.sleep(0.05)
@@ -152,58 +152,58 @@ async def test_more_members_than_queues_share_the_messages(popping: Popping) -> 
     assert sum(1 for other in others if other.got) > 1
 
 
-async def test_queues_may_be_shared_by_some(popping: Popping) -> None:
-    await popping.set_mode(RequestMode.POP, share=1)
-    async with popping.member() as one, popping.member() as two, popping.member() as three:
+async def test_pop_share_queues_limits_the_sharing(scenario: PopScenario) -> None:
+    await scenario.set_mode(RequestMode.POP, share=1)
+    async with scenario.member() as one, scenario.member() as two, scenario.member() as three:
         with trio.fail_after(PATIENCE):
             while Counter(
-                [queue.queue_id for member in (one, two, three) for queue in popping.queues(member)]
+                [queue.queue_id for member in (one, two, three) for queue in scenario.queues(member)]
             ) != {0: 2, 1: 2, 2: 2, 3: 2}:
                 await trio.sleep(0.05)
-        await popping.send(*numbers(range(50)))
-        await popping.until(*numbers(range(50)))
+        await scenario.send(*numbers(range(50)))
+        await scenario.until(*numbers(range(50)))
 
 
-async def test_what_fails_comes_again_when_it_is_wanted(popping: Popping) -> None:
+async def test_failed_message_is_redelivered_after_its_delay(scenario: PopScenario) -> None:
     failures: dict[bytes, Any] = {b"later": ConsumeLater(1), b"in a list": ConsumeLater(1)}
 
     async def fail_once(message: ReceivedMessage) -> Any:
         return failures.get(message.body) if not message.reconsume_times else None
 
-    popping.answer = fail_once
-    async with popping.member(pop_invisible_time=300):
-        await popping.send(b"fine", b"later", b"in a list")
-        await popping.until(b"later", b"in a list", times=2)
-    assert popping.counts == {b"fine": 1, b"later": 2, b"in a list": 2}
-    again = [message for message in popping.got if message.reconsume_times]
-    assert {(message.topic, message.reconsume_times) for message in again} == {(popping.topic, 1)}
+    scenario.answer = fail_once
+    async with scenario.member(pop_invisible_time=300):
+        await scenario.send(b"fine", b"later", b"in a list")
+        await scenario.until(b"later", b"in a list", times=2)
+    assert scenario.counts == {b"fine": 1, b"later": 2, b"in a list": 2}
+    again = [message for message in scenario.got if message.reconsume_times]
+    assert {(message.topic, message.reconsume_times) for message in again} == {(scenario.topic, 1)}
 
 
-async def test_lists_of_which_a_part_is_done(popping: Popping) -> None:
+async def test_consume_later_redelivers_only_the_rest_of_a_list(scenario: PopScenario) -> None:
     got: list[list[bytes]] = []
 
     async def handle(messages: list[ReceivedMessage]) -> ConsumeLater | None:
         got.append([message.body for message in messages])
         return ConsumeLater(1, done=1) if not any(message.reconsume_times for message in messages) else None
 
-    queue = (await popping.client.routes.get(popping.topic)).write_queues[0]
-    async with popping.client.producer("senders") as producer:
+    queue = (await scenario.client.routes.get(scenario.topic)).write_queues[0]
+    async with scenario.client.producer("senders") as producer:
         for body in (b"a", b"b", b"c"):
-            await producer.send(Message(popping.topic, body), queue=queue)
-    await until_readable(popping.client, popping.topic, count=3)
+            await producer.send(Message(scenario.topic, body), queue=queue)
+    await until_readable(scenario.client, scenario.topic, count=3)
     async with (
         new(
-            popping.client,
+            scenario.client,
             PushConsumer,
-            popping.address,
-            group=popping.group,
+            scenario.address,
+            group=scenario.group,
             batch_size=10,
             consume_from=ConsumeFrom.FIRST,
             allocate=AllocateByBroker(),
         ) as consumer,
         trio.open_nursery() as nursery,
     ):
-        consumer.subscribe(popping.topic)
+        consumer.subscribe(scenario.topic)
         nursery.start_soon(consumer.run, handle)
         with trio.fail_after(PATIENCE):
             while sum(map(len, got)) < 5:
@@ -213,202 +213,202 @@ async def test_lists_of_which_a_part_is_done(popping: Popping) -> None:
     assert sorted(body for bodies in got[1:] for body in bodies) == [b"b", b"c"]
 
 
-async def test_what_fails_too_often_is_a_dead_letter(popping: Popping) -> None:
+async def test_message_becomes_a_dead_letter_after_the_last_retry(scenario: PopScenario) -> None:
     async def fail(message: ReceivedMessage) -> ConsumeLater:
         return ConsumeLater(-1 if message.body == b"at once" else 1)
 
-    popping.answer = fail
-    async with popping.member(max_reconsume_times=1):
-        await popping.send(b"at once", b"later", keys="k")
-        await popping.until(b"later", times=2)
-        dead = await until_dead(popping, 2)
+    scenario.answer = fail
+    async with scenario.member(max_reconsume_times=1):
+        await scenario.send(b"at once", b"later", keys="k")
+        await scenario.until(b"later", times=2)
+        dead = await until_dead(scenario, 2)
     assert {message.body for message in dead} == {b"at once", b"later"}
-    assert popping.counts == {b"at once": 1, b"later": 2}
+    assert scenario.counts == {b"at once": 1, b"later": 2}
 
 
-async def until_dead(popping: Popping, count: int) -> list[ReceivedMessage]:
-    name = dead_letter_topic(popping.group)
+async def until_dead(scenario: PopScenario, count: int) -> list[ReceivedMessage]:
+    name = dead_letter_topic(scenario.group)
     with trio.fail_after(PATIENCE):
         while True:
             try:
-                await popping.client.routes.refresh(name)
-                return await read_all(popping.client, name, count=count)
+                await scenario.client.routes.refresh(name)
+                return await read_all(scenario.client, name, count=count)
             except Exception:  # noqa: BLE001  # it does not exist yet
                 await trio.sleep(0.1)
 
 
-async def test_what_a_member_did_not_finish_comes_again(popping: Popping) -> None:
-    """Cancelled is as killed: nothing of it is acknowledged."""
+async def test_messages_of_a_cancelled_member_are_redelivered(scenario: PopScenario) -> None:
+    """As after a kill, none of its messages is acknowledged."""
 
     async def hang(_: ReceivedMessage) -> None:
         await trio.sleep_forever()
 
-    popping.answer = hang
-    async with popping.client.producer("senders") as producer:
+    scenario.answer = hang
+    async with scenario.client.producer("senders") as producer:
         for body in numbers(range(5)):
-            await producer.send(Message(popping.topic, body))
+            await producer.send(Message(scenario.topic, body))
     async with trio.open_nursery() as nursery:
 
         async def run() -> None:
-            async with popping.member():
+            async with scenario.member():
                 await trio.sleep_forever()
 
         nursery.start_soon(run)
-        await popping.until(*numbers(range(5)))
+        await scenario.until(*numbers(range(5)))
         nursery.cancel_scope.cancel()
-    popping.answer = None
-    async with popping.member():
-        await popping.until(*numbers(range(5)), times=2)
-    assert popping.counts == dict.fromkeys(numbers(range(5)), 2)
-    assert {message.reconsume_times for message in popping.got[5:]} == {1}
+    scenario.answer = None
+    async with scenario.member():
+        await scenario.until(*numbers(range(5)), times=2)
+    assert scenario.counts == dict.fromkeys(numbers(range(5)), 2)
+    assert {message.reconsume_times for message in scenario.got[5:]} == {1}
 
 
-async def test_what_takes_too_long_comes_again_and_does_not_count(
-    popping: Popping, caplog: pytest.LogCaptureFixture
+async def test_message_processed_after_its_invisible_time_is_redelivered(
+    scenario: PopScenario, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def be_late_once(message: ReceivedMessage) -> None:
         if not message.reconsume_times:
             await trio.sleep(5.5)
 
-    popping.answer = be_late_once
-    async with popping.member():
-        await popping.send(b"a")
-        await popping.until(b"a", times=2)
-        await popping.send(b"b")
-        await popping.until(b"b", times=2)
-    assert "is not done with in time: it comes again" in caplog.text
+    scenario.answer = be_late_once
+    async with scenario.member():
+        await scenario.send(b"a")
+        await scenario.until(b"a", times=2)
+        await scenario.send(b"b")
+        await scenario.until(b"b", times=2)
+    assert "not processed within the invisible time" in caplog.text
 
 
-@pytest.mark.doors("trio", "asyncio", "uvloop", real=True)  # nobody can cancel a thread
-async def test_a_call_that_hangs_is_given_up(popping: Popping) -> None:
+@pytest.mark.doors("trio", "asyncio", "uvloop", real=True)  # threads cannot be cancelled
+async def test_timed_out_handler_is_cancelled(scenario: PopScenario) -> None:
     async def hang_once(message: ReceivedMessage) -> None:
         if not message.reconsume_times:
             await trio.sleep_forever()
 
-    popping.answer = hang_once
-    async with popping.member(consume_timeout=1.0, concurrency=1, pop_invisible_time=300) as consumer:
-        await popping.send(b"a")
-        await popping.until(b"a")
-        await popping.send(b"b")
-        await popping.until(b"b")  # the only worker has gone on
+    scenario.answer = hang_once
+    async with scenario.member(consume_timeout=1.0, concurrency=1, pop_invisible_time=300) as consumer:
+        await scenario.send(b"a")
+        await scenario.until(b"a")
+        await scenario.send(b"b")
+        await scenario.until(b"b")  # the only worker has continued
         assert consumer.queues
 
 
-async def test_no_more_is_popped_than_may_be_here(popping: Popping) -> None:
+async def test_pop_threshold_limits_popped_messages(scenario: PopScenario) -> None:
     gate = trio.Event()
 
     async def wait(_: ReceivedMessage) -> None:
         await gate.wait()
 
-    popping.answer = wait
-    other = attrs.evolve(popping, got=[], answer=None)
+    scenario.answer = wait
+    other = attrs.evolve(scenario, got=[], answer=None)
     bodies = numbers(range(60))
-    await popping.send(*bodies)
-    await until_readable(popping.client, popping.topic, count=60)
-    async with popping.member(pop_threshold_for_queue=10, pop_batch_nums=5, pop_invisible_time=60):
+    await scenario.send(*bodies)
+    await until_readable(scenario.client, scenario.topic, count=60)
+    async with scenario.member(pop_threshold_for_queue=10, pop_batch_nums=5, pop_invisible_time=60):
         with trio.fail_after(PATIENCE):
-            while len(popping.got) < 11:
+            while len(scenario.got) < 11:
                 await trio.sleep(0.05)
         async with other.member():
             with trio.fail_after(PATIENCE):
-                while len(popping.got) + len(other.got) < 60:
+                while len(scenario.got) + len(other.got) < 60:
                     await trio.sleep(0.05)
-            assert len(popping.got) <= 15
+            assert len(scenario.got) <= 15
             gate.set()
-    assert popping.counts + other.counts == dict.fromkeys(bodies, 1)
+    assert scenario.counts + other.counts == dict.fromkeys(bodies, 1)
 
 
-async def test_members_change_over_to_pulling_and_back(popping: Popping) -> None:
-    """Nothing is lost on the way: what was popped and failed is found by those who pull."""
+async def test_members_change_from_pop_to_pull_and_back(scenario: PopScenario) -> None:
+    """No message is lost. Members that pull consume the messages that failed after a pop."""
     fails = True
 
     async def fail(message: ReceivedMessage) -> ConsumeLater | None:
         return ConsumeLater(3) if fails and message.body == b"failed" else None
 
-    popping.answer = fail
-    async with popping.member() as consumer:
-        await popping.until_it_has(consumer, NOWHERE)
-        await popping.send(*numbers(range(10)), b"failed")
-        await popping.until(*numbers(range(10)), b"failed")
-        await popping.set_mode(RequestMode.PULL)
-        await popping.until_it_has(consumer, 0, 1, 2, 3)
+    scenario.answer = fail
+    async with scenario.member() as consumer:
+        await scenario.until_it_has(consumer, NOWHERE)
+        await scenario.send(*numbers(range(10)), b"failed")
+        await scenario.until(*numbers(range(10)), b"failed")
+        await scenario.set_mode(RequestMode.PULL)
+        await scenario.until_it_has(consumer, 0, 1, 2, 3)
         fails = False
-        await popping.send(*numbers(range(10, 20)))
-        await popping.until(*numbers(range(20)))
-        await popping.until(b"failed", times=2)
-        await popping.set_mode(RequestMode.POP)
-        await popping.until_it_has(consumer, NOWHERE)
-        await popping.send(*numbers(range(20, 30)))
-        await popping.until(*numbers(range(30)))
+        await scenario.send(*numbers(range(10, 20)))
+        await scenario.until(*numbers(range(20)))
+        await scenario.until(b"failed", times=2)
+        await scenario.set_mode(RequestMode.POP)
+        await scenario.until_it_has(consumer, NOWHERE)
+        await scenario.send(*numbers(range(20, 30)))
+        await scenario.until(*numbers(range(30)))
         assert consumer.queues
-    assert {message.topic for message in popping.got} == {popping.topic}
+    assert {message.topic for message in scenario.got} == {scenario.topic}
 
 
-async def test_what_is_popped_is_filtered(popping: Popping) -> None:
-    async with popping.member() as consumer:
-        consumer.subscribe(popping.topic, sql="size > 5")
-        await popping.until_it_has(consumer, NOWHERE)
-        await popping.send(b"small", properties={"size": "3"})
-        await popping.send(b"large", properties={"size": "8"})
-        await popping.until(b"large")
-    popping.got.clear()
-    async with popping.member() as consumer:
-        consumer.subscribe(popping.topic, "BB")
-        await popping.until_it_has(consumer, NOWHERE)
-        await popping.send(b"same hash", tags="Aa")
-        await popping.send(b"right", tags="BB")
-        await popping.until(b"right")
-    assert popping.counts == {b"right": 1}
+async def test_popped_messages_are_filtered(scenario: PopScenario) -> None:
+    async with scenario.member() as consumer:
+        consumer.subscribe(scenario.topic, sql="size > 5")
+        await scenario.until_it_has(consumer, NOWHERE)
+        await scenario.send(b"small", properties={"size": "3"})
+        await scenario.send(b"large", properties={"size": "8"})
+        await scenario.until(b"large")
+    scenario.got.clear()
+    async with scenario.member() as consumer:
+        consumer.subscribe(scenario.topic, "BB")
+        await scenario.until_it_has(consumer, NOWHERE)
+        await scenario.send(b"same hash", tags="Aa")
+        await scenario.send(b"right", tags="BB")
+        await scenario.until(b"right")
+    assert scenario.counts == {b"right": 1}
 
 
-@pytest.mark.doors("trio")  # it asks for a client by its id
-async def test_operators_see_it(popping: Popping) -> None:
+@pytest.mark.doors("trio")  # looks up a client by its id
+async def test_status_of_popped_queues_for_operators(scenario: PopScenario) -> None:
     gate = trio.Event()
 
     async def wait(_: ReceivedMessage) -> None:
         await gate.wait()
 
-    popping.answer = wait
-    async with popping.member() as consumer, open_peer(popping.client) as peer:
-        await popping.send(b"a", b"b")
-        await popping.until(b"a", b"b")
+    scenario.answer = wait
+    async with scenario.member() as consumer, open_peer(scenario.client) as peer:
+        await scenario.send(b"a", b"b")
+        await scenario.until(b"a", b"b")
         answer = await peer.ask(
             GetConsumerRunningInfoRequest(
-                consumer_group=popping.group, client_id=consumer.client.client_id, jstack_enable=False
+                consumer_group=scenario.group, client_id=consumer.client.client_id, jstack_enable=False
             )
         )
         assert answer.code == ResponseCode.SUCCESS
         info = ConsumerRunningInfo.decode(answer.body)
-        [queue] = popping.queues(consumer)
+        [queue] = scenario.queues(consumer)
         assert info.pop_queue_table[queue].wait_ack_count == 2
         assert info.pop_queue_table[queue].last_pop_timestamp > 0
         assert info.properties["popInvisibleTime"] == "5000"
-        assert popping.topic in info.status_table
+        assert scenario.topic in info.status_table
         gate.set()
 
 
-async def test_a_topic_that_is_unsubscribed_is_left_alone(popping: Popping) -> None:
-    async with popping.member() as consumer:
-        await popping.until_it_has(consumer, NOWHERE)
-        consumer.unsubscribe(popping.topic)
-        await popping.until_it_has(consumer)
-        await popping.set_mode(RequestMode.PULL)
-        consumer.subscribe(popping.topic)
-        await popping.until_it_has(consumer, 0, 1, 2, 3)
-        consumer.unsubscribe(popping.topic)
-        await popping.until_it_has(consumer)
+async def test_unsubscribed_topic_is_not_popped(scenario: PopScenario) -> None:
+    async with scenario.member() as consumer:
+        await scenario.until_it_has(consumer, NOWHERE)
+        consumer.unsubscribe(scenario.topic)
+        await scenario.until_it_has(consumer)
+        await scenario.set_mode(RequestMode.PULL)
+        consumer.subscribe(scenario.topic)
+        await scenario.until_it_has(consumer, 0, 1, 2, 3)
+        consumer.unsubscribe(scenario.topic)
+        await scenario.until_it_has(consumer)
         with trio.fail_after(PATIENCE):
             while len(consumer.queues) > 1:
                 await trio.sleep(0.05)
-        assert [queue.topic for queue in consumer.queues] == [f"%RETRY%{popping.group}"]
+        assert [queue.topic for queue in consumer.queues] == [f"%RETRY%{scenario.group}"]
 
 
-async def test_in_a_namespace(popping: Popping, cluster: ClusterUnderTest) -> None:
+async def test_pop_in_a_namespace(scenario: PopScenario, cluster: ClusterUnderTest) -> None:
     async with Client(cluster.address, namespace="tenant") as client:
-        await create_topic(client, popping.topic, queues=4)
-        wire = attrs.evolve(popping, topic=f"tenant%{popping.topic}", group=f"tenant%{popping.group}")
+        await create_topic(client, scenario.topic, queues=4)
+        wire = attrs.evolve(scenario, topic=f"tenant%{scenario.topic}", group=f"tenant%{scenario.group}")
         await wire.set_mode(RequestMode.POP)
-        inside = attrs.evolve(popping, client=client, got=[])
+        inside = attrs.evolve(scenario, client=client, got=[])
         failing = True
 
         async def fail_once(_: ReceivedMessage) -> ConsumeLater | None:
@@ -422,17 +422,17 @@ async def test_in_a_namespace(popping: Popping, cluster: ClusterUnderTest) -> No
             await wire.set_mode(RequestMode.PULL)
             await inside.until_it_has(consumer, 0, 1, 2, 3)
             failing = False
-            await inside.until(b"a", times=2)  # it was pulled from the retry topic of pop
-        assert {message.topic for message in inside.got} == {popping.topic}
+            await inside.until(b"a", times=2)  # pulled from the pop retry topic
+        assert {message.topic for message in inside.got} == {scenario.topic}
 
 
-async def test_members_in_order_leave_it_alone_and_say_so(
-    popping: Popping, caplog: pytest.LogCaptureFixture
+async def test_ordered_members_do_not_pop_and_log_a_warning(
+    scenario: PopScenario, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with popping.member(orderly=True) as consumer:
-        await popping.send(b"a")
+    async with scenario.member(orderly=True) as consumer:
+        await scenario.send(b"a")
         with trio.fail_after(PATIENCE):
             while "has set the group to pop this topic" not in caplog.text:
                 await trio.sleep(0.05)
-        assert popping.queues(consumer) == []
-    assert popping.got == []
+        assert scenario.queues(consumer) == []
+    assert scenario.got == []

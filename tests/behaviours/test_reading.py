@@ -20,7 +20,7 @@ async def bodies(client: Client, topic: str, start: StartPosition) -> list[bytes
 
 
 async def fill_with_a_pause(client: Client, topic: str) -> int:
-    """Send twenty messages to each queue, ten before and ten after the time that is returned."""
+    """Send twenty messages to each queue. Return a time after the first ten."""
     async with client.producer("fillers") as producer:
         route = await client.routes.get(topic)
         for half in range(2):
@@ -34,7 +34,7 @@ async def fill_with_a_pause(client: Client, topic: str) -> int:
     return newest + 1
 
 
-async def test_where_reading_begins(client: Client, topic: str) -> None:
+async def test_reading_starts_at_the_start_position(client: Client, topic: str) -> None:
     middle = await fill_with_a_pause(client, topic)
     assert await bodies(client, topic, StartPosition.BEGINNING) == numbers(range(80))
     assert await bodies(client, topic, StartPosition.END) == []
@@ -47,7 +47,7 @@ async def test_where_reading_begins(client: Client, topic: str) -> None:
     assert await bodies(client, topic, StartPosition.last(1000)) == numbers(range(80))
 
 
-async def test_reading_goes_on_with_what_comes(client: Client, topic: str) -> None:
+async def test_reading_continues_with_new_messages(client: Client, topic: str) -> None:
     await fill(client, topic, 20)
     received: list[bytes] = []
     async with client.reader() as reader:
@@ -62,7 +62,7 @@ async def test_reading_goes_on_with_what_comes(client: Client, topic: str) -> No
     assert sorted(received, key=int) == numbers(range(20, 40))
 
 
-async def test_reading_only_some_tags(client: Client, topic: str) -> None:
+async def test_reading_with_tags(client: Client, topic: str) -> None:
     await fill(client, topic, 20, tags="A")
     await fill(client, topic, 20, tags="B", start=20)
     await until_readable(client, topic, count=40)
@@ -74,11 +74,11 @@ async def test_reading_only_some_tags(client: Client, topic: str) -> None:
     assert received == numbers(range(20, 40))
 
 
-async def test_a_new_group_may_begin_at_a_time(
+async def test_new_group_may_start_at_a_time(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     middle = await fill_with_a_pause(client, topic)
-    # 4.x begins at the first message all the same, while it has that in memory.
+    # 4.x brokers start at the first message while they have it in memory.
     expected = range(80) if cluster.name == "4.9.7" else range(40, 80)
     collector = Collector(len(expected))
     async with client.push_consumer(

@@ -10,13 +10,16 @@ import pytest
 import trio
 
 from rocketmq_py import Client, Message, TransactionState
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.producer.compression import Compression
 from rocketmq_py.protocol.compression import CompressionType
 from rocketmq_py.spark import connections
-from rocketmq_py.spark.options import ConnectionOptions
+from rocketmq_py.spark.batch_plan import SpansPartition
+from rocketmq_py.spark.options import ConnectionOptions, Role
+from rocketmq_py.spark.source import BatchSource
+from rocketmq_py.spark.source_options import SourceOptions
 from rocketmq_py.spark.source_task import read_spans
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import read_all, until_readable
@@ -181,6 +184,23 @@ async def test_missing_queue_is_lost(client: Client, connection: ConnectionOptio
         await read(connection, [missing])
     assert (caught.value.first, caught.value.end) == (5, 9)
     assert await read(connection, [missing], fail_on_data_loss=False) == []
+
+
+async def test_batch_starts_at_the_offsets_of_a_consumer_group(
+    cluster: ClusterUnderTest, client: Client, connection: ConnectionOptions, topic: str, unique: str
+) -> None:
+    async with client.producer("senders") as producer:
+        queues = await producer.queues(topic)
+        for queue in queues:
+            await producer.send_batch([Message(topic, b"%d" % number) for number in range(5)], queue=queue)
+    await until_readable(client, topic, count=5 * len(queues))
+    async with client.reader() as reader:
+        await reader.commit(unique, {queues[0]: 3, queues[1]: 5})
+    options = {"nameServer": cluster.address, "topic": topic, "consumerGroup": unique}
+    parsed = SourceOptions.parse({**options, "startingOffsets": "committed"}, Role.BATCH_SOURCE)
+    partitions = await trio.to_thread.run_sync(BatchSource(parsed).partitions)
+    spans = [span for each in partitions if isinstance(each, SpansPartition) for span in each.spans]
+    assert {span.queue: span.start for span in spans} == {queues[0]: 3, **dict.fromkeys(queues[2:], 0)}
 
 
 async def test_topic_has_no_namespace_prefix(cluster: ClusterUnderTest, unique: str) -> None:

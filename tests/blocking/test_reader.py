@@ -78,7 +78,7 @@ def test_spans_are_pulled_whole(client: Client, sent: list[SendResult]) -> None:
             found = [
                 message.message_id
                 for chunk in chunks
-                for message in decode_messages(chunk.body, chunk.span.queue.broker_name)
+                for message in decode_messages(chunk.body, chunk.range.queue.broker_name)
             ]
             assert sorted(found) == sorted(result.message_id for result in sent)
             assert list(chunks) == [], "the end stays the end"

@@ -5,6 +5,7 @@ import math
 import random
 import socket
 import typing
+from functools import partial
 from typing import Any
 
 import attrs
@@ -105,6 +106,10 @@ def test_a_client_for_an_ipv6_peer_works_without_ipv6(monkeypatch: pytest.Monkey
     assert Client("::1:9876").host.count(".") == 3
 
 
+async def _async_provider() -> Credentials:
+    raise NotImplementedError
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -119,7 +124,11 @@ def test_a_client_for_an_ipv6_peer_works_without_ipv6(monkeypatch: pytest.Monkey
         ({"heartbeat_interval": None}, "heartbeat_interval is None; it must be a number"),
         ({"max_buffered": 1.5}, "max_buffered is 1.5; it must be a whole number"),
         ({"max_buffered": math.inf}, "max_buffered is inf; it must be a whole number"),
-        ({"credentials": ("key", "the-secret")}, r"credentials must be Credentials\(\.\.\.\), not tuple"),
+        (
+            {"credentials": ("key", "the-secret")},
+            "credentials must be .* or a function .*, not tuple",
+        ),
+        ({"credentials": _async_provider}, "credentials is an async function; it must be a plain one"),
     ],
 )
 def test_invalid_client_options_are_rejected(options: dict[str, Any], text: str) -> None:
@@ -137,6 +146,8 @@ def test_the_repr_of_settings_shows_no_secret() -> None:
     config = ClientConfig(credentials=Credentials("key", "the-secret", "the-token"))
     assert "the-secret" not in repr(config)
     assert "the-token" not in repr(config)
+    provider = partial(Credentials, "key", "the-secret")
+    assert "the-secret" not in repr(ClientConfig(credentials=provider))
 
 
 def test_an_invalid_address_fails_in_the_constructor() -> None:

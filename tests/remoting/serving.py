@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from rocketmq_py.credentials import Credentials
+from rocketmq_py.credentials import Credentials, CredentialsProvider
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import TLS, Connection, ConnectionPool, Handler, serve
 
@@ -27,7 +27,7 @@ async def pool_of(
     *,
     handler: Handler = ignore,
     connect_timeout: float = 3.0,
-    credentials: Credentials | None = None,
+    credentials: Credentials | CredentialsProvider | None = None,
 ) -> AsyncIterator[ConnectionPool]:
     async with trio.open_nursery() as nursery:
         connections = ConnectionPool(

@@ -23,7 +23,7 @@ from rocketmq_py.consumer import PopConsumer
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
-from rocketmq_py.consumer.pull.queue_puller import Pulled
+from rocketmq_py.consumer.pull.queue_puller import PulledMessages
 from rocketmq_py.consumer.pull.retry import PullRetry
 from rocketmq_py.consumer.push.send_back import SendBack
 from rocketmq_py.errors import RocketMQError
@@ -42,7 +42,7 @@ Defect = Callable[[], AbstractContextManager[Any]]
 
 def lost_wake_up() -> AbstractContextManager[Any]:
     """A queue that was full is not pulled from again when it has space."""
-    return mock.patch.object(PullLoop, "look_for_space")
+    return mock.patch.object(PullLoop, "resume_if_space")
 
 
 def offset_too_early() -> AbstractContextManager[Any]:
@@ -163,17 +163,17 @@ def gap_in_a_reading() -> AbstractContextManager[Any]:
         _skipping.add(retry)
         return failed(retry, error)
 
-    go_on = PullRetry.go_on
+    next_step = PullRetry.next_step
 
-    def gone_on(retry: PullRetry, asked: int, asked_at: float, pulled: Pulled) -> Any:
-        place, flow = go_on(retry, asked, asked_at, pulled)
+    def skip_one(retry: PullRetry, asked: int, pulled_at: float, pulled: PulledMessages) -> Any:
+        place, flow = next_step(retry, asked, pulled_at, pulled)
         if retry in _skipping and place > asked:
             _skipping.discard(retry)
             place += 1
         return place, flow
 
     _skipping: set[PullRetry] = set()
-    return mock.patch.multiple(PullRetry, failed=skip, go_on=gone_on)
+    return mock.patch.multiple(PullRetry, failed=skip, next_step=skip_one)
 
 
 # What was wrong once.

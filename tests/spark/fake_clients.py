@@ -30,7 +30,8 @@ class FakeOffsetClient:
         expired: queues in which no message exists any more.
         times: by timestamp, the offset of each queue.
         failures: errors that the next calls raise.
-        committed: the calls of ``commit``.
+        commits: the calls of ``commit``.
+        committed_offsets: by group, the offsets that it had committed before.
         range_calls: the number of calls of ``offsets_of``.
         closed: the number of calls of ``close``.
     """
@@ -40,7 +41,8 @@ class FakeOffsetClient:
         self.expired: set[MessageQueue] = set()
         self.times: dict[int, dict[MessageQueue, int]] = {}
         self.failures: list[RocketMQError] = []
-        self.committed: list[tuple[str, dict[MessageQueue, int]]] = []
+        self.commits: list[tuple[str, dict[MessageQueue, int]]] = []
+        self.committed_offsets: dict[str, dict[MessageQueue, int]] = {}
         self.range_calls = 0
         self.closed = 0
 
@@ -68,10 +70,14 @@ class FakeOffsetClient:
         wanted = set(topics)
         return {each: at for each, at in self.times[timestamp_ms].items() if each.topic in wanted}
 
+    def committed(self, group: str, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int | None]:
+        offsets = self.committed_offsets.get(group, {})
+        return {each: offsets.get(each) for each in queues}
+
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         if self.failures:
             raise self.failures.pop(0)
-        self.committed.append((group, dict(offsets)))
+        self.commits.append((group, dict(offsets)))
 
     def close(self) -> None:
         self.closed += 1

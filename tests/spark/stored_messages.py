@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.properties import encode_properties
 from rocketmq_py.protocol.stored_message import decode_messages, encode_message
@@ -62,8 +62,8 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 def expected_rows(chunk: PullResult) -> list[dict[str, Any]]:
     """Return the rows of a chunk, built from the messages that other consumers receive."""
     rows = [
-        row_of(message, chunk.span.queue) | {"queueOffset": message.queue_offset + chunk.offset_delta}
-        for message in decode_messages(chunk.body, chunk.span.queue.broker_name)
+        row_of(message, chunk.range.queue) | {"queueOffset": message.queue_offset + chunk.offset_delta}
+        for message in decode_messages(chunk.body, chunk.range.queue.broker_name)
     ]
     return [row for row in rows if chunk.first <= row["queueOffset"] < chunk.next]
 

@@ -105,6 +105,8 @@ COLUMNS: dict[str, st.SearchStrategy[Any]] = {
     "shardingKey": ANY_TEXT,
     "delayLevel": st.sampled_from([None, None, None, 3, 99]),
     "deliverAt": st.sampled_from([None, None, None, 1_700_000_000_000_000]),
+    "delay": st.sampled_from([None, None, None, 1_000_000]),
+    "priority": st.sampled_from([None, None, None, 0, 3]),
     "rowId": ANY_TEXT,
 }
 
@@ -153,7 +155,8 @@ def test_encoded_rows_match_the_messages_of_rows(
         size = len(encode_batched(0, message.body, encode_message_properties(message, "0" * 32).encode()))
         assert (
             message.delay_level
-            or message.deliver_at_ms
+            or message.is_timed
+            or message.priority is not None
             or message.topic.startswith("%RETRY%")
             or len(message.body) >= compress_from
             or size > max_batch_bytes
@@ -268,6 +271,8 @@ def test_batch_is_split_without_changing_its_messages() -> None:
         ({"flag": [2**31 - 1, 2**31, -(2**40)]}, {"flag": pa.int64()}),
         ({"queue": [None, {"brokerName": "a", "queueId": 0}, {"brokerName": "a", "queueId": -1}]}, {}),
         ({"shardingKey": [None, "", "x\x02"]}, {}),
+        ({"delay": [None, 1, 0]}, {}),
+        ({"priority": [None, 0, 1]}, {}),
         ({"rowId": ["a/b", "\x01", "x\x02"]}, {}),
         ({"properties": [[], [("a", "x" * 32_000)], [("a", "x" * 40_000)]]}, {}),
     ],

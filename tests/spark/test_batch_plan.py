@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_plan import (

@@ -13,7 +13,7 @@ import trio.testing
 
 from rocketmq_py import Producer
 from rocketmq_py.blocking import Client
-from rocketmq_py.codes import ResponseCode
+from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerBusyError, ClosedError, MessageRefusedError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.protocol.batch import decode_batch, encode_batched
@@ -21,7 +21,7 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from rocketmq_py.spark.batch_encoder import PreparedBatch
 from rocketmq_py.spark.batch_sender import BatchSender, send_batches
-from rocketmq_py.spark.sink_task import EarlierBatchFailedError
+from rocketmq_py.spark.piece_sender import EarlierBatchFailedError
 from tests.scripted import scripted_cluster
 
 QUEUES = [MessageQueue("T", "broker-a", number) for number in range(4)]
@@ -49,6 +49,9 @@ class Store:
     _waiting: list[Callable[[], None]] = attrs.field(factory=list)
 
     def __call__(self, connection: Connection, request: Command) -> None:
+        if request.code != RequestCode.SEND_BATCH_MESSAGE:  # a heartbeat
+            connection.respond(request, ResponseCode.SUCCESS)
+            return
         bodies = [message.body for message in decode_batch(request.body)]
         codes = [self.codes[body].pop(0) for body in bodies if self.codes.get(body)]
         code = codes[0] if codes else ResponseCode.SUCCESS
@@ -132,13 +135,33 @@ async def test_retriable_failure_stops_the_later_batches_of_its_queue(
     assert store.stored["1"] == [[b"1"], [b"3"]]
 
 
-async def test_refused_batch_does_not_stop_the_others() -> None:
+async def test_refused_batch_stops_only_the_later_batches_of_its_queue() -> None:
     store = Store({b"bad": [ResponseCode.MESSAGE_ILLEGAL]})
     batches = [batch_of(b"1", b"bad", queue=QUEUES[0]), batch_of(b"2", queue=QUEUES[0]), batch_of(b"3")]
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
         errors = await send_batches(producer, batches)
     assert isinstance(errors[0], MessageRefusedError)
-    assert errors[1:] == [None, None]
+    assert isinstance(errors[1], EarlierBatchFailedError)
+    assert errors[1].cause is errors[0]
+    assert errors[2] is None
+
+
+async def test_batch_of_a_broker_that_goes_away_moves_to_another_with_the_same_bytes() -> None:
+    def hang_up(connection: Connection, request: Command) -> None:
+        if request.code == RequestCode.SEND_BATCH_MESSAGE:
+            connection.close()
+        else:
+            connection.respond(request, ResponseCode.SUCCESS)
+
+    batches = [batch_of(b"%d" % number) for number in range(8)]  # one for each queue of both brokers
+    async with scripted_cluster(hang_up, Store()) as cluster, Producer(cluster.address) as producer:
+        assert await send_batches(producer, batches) == [None] * 8
+        lost, stored = [
+            [request.body for request in broker.asked(RequestCode.SEND_BATCH_MESSAGE)]
+            for broker in cluster.brokers.values()
+        ]
+    assert lost
+    assert sorted(stored) == sorted([batch.body for batch in batches])
 
 
 async def test_batch_moves_to_another_broker_unless_its_queue_is_fixed(

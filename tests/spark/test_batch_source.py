@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.errors import ConfigurationError, DataLossError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark import source_task
@@ -64,6 +64,17 @@ def test_batch_reads_between_timestamps(client: FakeOffsetClient) -> None:
     assert spans(plan(client, startingTimestamp="1000", endingTimestamp="2000")) == [(1, 9, 20)]
 
 
+def test_batch_reads_from_the_committed_offsets(client: FakeOffsetClient) -> None:
+    client.committed_offsets = {"G": {Q0: 4}}
+    assert spans(plan(client, startingOffsets="committed", consumerGroup="G")) == [(0, 4, 10), (1, 5, 30)]
+
+
+def test_expired_committed_offsets_are_a_loss(client: FakeOffsetClient) -> None:
+    client.committed_offsets = {"G": {Q1: 2}}
+    with pytest.raises(DataLossError, match="offsets 2 to 4"):
+        plan(client, startingOffsets="committed", consumerGroup="G")
+
+
 def test_empty_queue_plans_no_task(client: FakeOffsetClient) -> None:
     client.ranges = {Q0: (7, 7)}
     assert plan(client) == []
@@ -72,7 +83,7 @@ def test_empty_queue_plans_no_task(client: FakeOffsetClient) -> None:
 def test_spark_task_for_an_empty_plan_reads_nothing(client: FakeOffsetClient) -> None:
     source = BatchSource(batch_options(consumerGroup="spark"), lambda _: client)
     assert list(source.read(InputPartition(None))) == []
-    assert client.committed == []
+    assert client.commits == []
 
 
 def test_queue_with_only_expired_messages_starts_at_its_end(client: FakeOffsetClient) -> None:
@@ -94,10 +105,17 @@ def test_task_passes_the_options_to_read_spans(
 
     monkeypatch.setattr(source_task, "read_spans", read_spans)
     options = {"failOnDataLoss": str(fails).lower(), "tags": "A || B", "maxBufferedBytes": "1m"}
+    options["columns"] = "body,keys"
     (task, _) = plan(client, **options)
     assert list(BatchSource(batch_options(**options), lambda _: client).read(task)) == []
     assert calls == [
-        {"tags": "A || B", "sql": None, "fail_on_data_loss": fails, "max_buffered_bytes": 1024 * 1024}
+        {
+            "tags": "A || B",
+            "sql": None,
+            "fail_on_data_loss": fails,
+            "max_buffered_bytes": 1024 * 1024,
+            "columns": ("body", "keys"),
+        }
     ]
 
 

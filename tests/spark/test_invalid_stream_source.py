@@ -9,8 +9,8 @@ from pyspark import cloudpickle
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA
 from rocketmq_py.spark.data_source import RocketMQDataSource
-from rocketmq_py.spark.schema import SOURCE_ARROW_SCHEMA
 from rocketmq_py.spark.source import InvalidStreamSource
 
 CALLS: dict[str, tuple[object, ...]] = {

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from rocketmq_py.spark.piece_sender import WriteSummary
 from rocketmq_py.spark.processes import log_to_stderr
 from rocketmq_py.spark.sink import TaskCommitMessage, describe_tasks
-from rocketmq_py.spark.sink_task import WriteSummary
 from rocketmq_py.spark.source import BatchSource
 from tests.spark.fake_clients import batch_options
 
@@ -81,10 +81,11 @@ def test_configured_logging_is_left_alone(caplog: pytest.LogCaptureFixture) -> N
 
 def test_log_line_of_a_batch() -> None:
     messages = [
-        TaskCommitMessage(0, WriteSummary(5, 50, 1, 1.5, 1.0)),
+        TaskCommitMessage(0, WriteSummary(5, 50, 1, 1.5, 1.0, 7)),
         None,
         TaskCommitMessage(2, WriteSummary(6, 60, 0, 2.0, 2.0)),
     ]
     assert describe_tasks(messages) == (
-        "rows=11 bytes=110 resent=1 tasks=2 unfinished_tasks=1 send_seconds=3.50 slowest_send_seconds=2.00"
+        "rows=11 bytes=110 resent=1 dead_letters=7 tasks=2 unfinished_tasks=1 send_seconds=3.50 "
+        "slowest_send_seconds=2.00"
     )

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.consumer.read.raw import PullResult
+from rocketmq_py.consumer.read.offset_ranges import PullResult
 from rocketmq_py.errors import ProtocolError, UnreadableBodyError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.batch import encode_batched
@@ -28,9 +28,9 @@ from rocketmq_py.protocol.stored_message import (
     TRANSACTION_COMMIT,
     decode_messages,
 )
+from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA, SOURCE_COLUMNS
 from rocketmq_py.spark.chunks import split_chunk
 from rocketmq_py.spark.message_columns import plain_record_batch, record_batch
-from rocketmq_py.spark.schema import SOURCE_ARROW_SCHEMA
 from tests.protocol import java_messages as java
 from tests.protocol.strategies import int32, int64, text
 from tests.spark.stored_messages import (
@@ -62,6 +62,9 @@ def batch_of(chunks: Sequence[PullResult], tags: Sequence[str] = ()) -> pa.Recor
         each.validate(full=True)
         assert each.schema.equals(SOURCE_ARROW_SCHEMA)
         assert each.equals(batch)
+        for columns in (SOURCE_COLUMNS[::2], ("keys",), ("body", "queueOffset")):
+            parts = [part for chunk in chunks for part in split_chunk(chunk)]
+            assert record_batch(parts, tags, columns).equals(batch.select(columns))
     return batch
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from rocketmq_py import Credentials
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.spark.options import (
     ALL_ROLES,
@@ -21,6 +22,7 @@ from rocketmq_py.spark.options import (
     text,
     whole_number,
 )
+from tests.spark import token_service
 
 KNOWN = (
     Option("startingOffsets", text, SOURCES),
@@ -197,12 +199,41 @@ def test_connection_options_become_client_options() -> None:
     assert client["route_refresh_interval"] == 5.0
     assert client["vip_channel"] is True
     credentials, tls = client["credentials"], client["tls"]
-    assert credentials is not None
+    assert isinstance(credentials, Credentials)
     assert tls is not None
     assert (credentials.access_key, credentials.secret_key, credentials.security_token) == ("me", " s ", "t")
     assert (tls.ca_file, tls.verify) == ("/ca.pem", False)
     assert pickle.loads(pickle.dumps(connection)) == connection
     assert hash(pickle.loads(pickle.dumps(connection))) == hash(connection)
+
+
+def test_credentials_provider() -> None:
+    name = "tests.spark.token_service:credentials"
+    connection = parse({"credentialsProvider": f" {name} ", **ADDRESS}).pop_connection()
+    assert connection is not None
+    assert connection.client_options()["credentials"] is token_service.credentials
+    text = error_text({"credentialsProvider": name, "accessKey": "a", "secretKey": "s"})
+    assert "credentialsProvider excludes accessKey, secretKey and securityToken" in text
+
+
+@pytest.mark.parametrize("name", ["module", "module:", ":function", "a b:c", "module:a.b"])
+def test_invalid_name_of_a_credentials_provider(name: str) -> None:
+    assert "credentialsProvider: invalid value" in error_text({"credentialsProvider": name})
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("no_such_module:function", "cannot import no_such_module:function with .*: ModuleNotFoundError"),
+        ("tests.spark.token_service:missing", "AttributeError"),
+        ("tests.spark.token_service:not_a_function", "is not a function but str"),
+    ],
+)
+def test_credentials_provider_that_cannot_be_imported(name: str, reason: str) -> None:
+    connection = parse({"credentialsProvider": name, **ADDRESS}).pop_connection()
+    assert connection is not None
+    with pytest.raises(ConfigurationError, match=reason):
+        connection.client_options()
 
 
 def test_tls_is_off_by_default() -> None:

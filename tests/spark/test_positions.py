@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -19,6 +19,10 @@ from rocketmq_py.spark.positions import (
     parse_times,
 )
 from tests.spark.fake_clients import queue
+
+
+def fail_committed(_: object) -> dict[MessageQueue, int | None]:
+    raise AssertionError("no committed offset is needed")
 
 
 def fail_offsets_at(topics: set[str], time_ms: int) -> Mapping[MessageQueue, int]:
@@ -72,12 +76,14 @@ def test_positions_resolve_to_offsets() -> None:
         return {queue(queue_id=3): 13}
 
     # The last queue was created in between, and has no offset for the time.
-    assert list(positions.resolve(ranges, offsets_at).values()) == [15, 10, 20, 13, 20]
+    assert list(positions.resolve(ranges, offsets_at, fail_committed).values()) == [15, 10, 20, 13, 20]
     assert calls == [({"orders"}, 1000)]
 
 
 def test_no_timestamp_lookup_without_timestamps() -> None:
-    assert Positions(NamedPosition.EARLIEST).resolve({queue(): (3, 9)}, fail_offsets_at) == {queue(): 3}
+    assert Positions(NamedPosition.EARLIEST).resolve({queue(): (3, 9)}, fail_offsets_at, fail_committed) == {
+        queue(): 3
+    }
 
 
 def test_each_timestamp_is_looked_up_once_for_all_its_topics() -> None:
@@ -90,8 +96,22 @@ def test_each_timestamp_is_looked_up_once_for_all_its_topics() -> None:
         return {}
 
     ranges = {queue(topic): (0, 1) for topic in ("orders", "payments", "others", "more")}
-    Positions(NamedPosition.LATEST, times).resolve(ranges, offsets_at)
+    Positions(NamedPosition.LATEST, times).resolve(ranges, offsets_at, fail_committed)
     assert sorted(calls) == [(["orders", "payments"], 7), (["others"], 8)]
+
+
+def test_committed_offsets_are_asked_once_for_their_queues() -> None:
+    queues = [queue(queue_id=number) for number in range(3)]
+    asked: list[Sequence[MessageQueue]] = []
+
+    def committed(of: Sequence[MessageQueue]) -> dict[MessageQueue, int | None]:
+        asked.append(of)
+        return {queues[0]: 7, queues[1]: None}
+
+    positions = Positions(NamedPosition.COMMITTED, {("orders", "broker-a", 2): 5})
+    ranges = dict.fromkeys(queues, (3, 9))
+    assert list(positions.resolve(ranges, fail_offsets_at, committed).values()) == [7, 3, 5]
+    assert asked == [queues[:2]]
 
 
 def test_unmatched_paths() -> None:
@@ -125,7 +145,7 @@ def test_unmatched_paths() -> None:
     ],
 )
 def test_invalid_offsets_are_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match="earliest, latest or JSON such as"):
+    with pytest.raises(ValueError, match="earliest, latest, committed or JSON such as"):
         parse_offsets(text)
 
 

@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 
 import rocketmq_py.spark
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA
 from rocketmq_py.spark.data_source import RocketMQDataSource
 from rocketmq_py.spark.pyspark_version import check_pyspark
-from rocketmq_py.spark.schema import SOURCE_ARROW_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,6 +26,8 @@ TYPES = {
     "queue": pa.struct([("brokerName", pa.string()), ("queueId", pa.int32())]),
     "delayLevel": pa.int32(),
     "deliverAt": pa.timestamp("us", tz="UTC"),
+    "delay": pa.duration("us"),
+    "priority": pa.int32(),
     "rowId": pa.string(),
 }
 
@@ -119,9 +121,7 @@ def test_queue_fields_in_another_order_and_case() -> None:
 
 
 def test_unknown_delay_level_is_rejected() -> None:
-    with pytest.raises(
-        RowError, match=r"^row 0 \(topic 'T'\): delayLevel '3s' is not one of .*: use deliverAt$"
-    ):
+    with pytest.raises(RowError, match=r"^row 0 \(topic 'T'\): delayLevel '3s' is not one of .*: use delay$"):
         build_one({"delayLevel": "3s"}, delayLevel=pa.string())
 
 
@@ -138,6 +138,18 @@ def test_delivery_time() -> None:
     assert build_one({"deliverAt": milliseconds}, deliverAt=pa.int64()).deliver_at_ms == milliseconds
     summer_time = pa.timestamp("us", tz="Europe/Berlin")
     assert build_one({"deliverAt": time}, deliverAt=summer_time).deliver_at_ms == milliseconds
+
+
+def test_delay() -> None:
+    message = build_one({"delay": datetime.timedelta(minutes=1, milliseconds=7)})
+    assert message.delay == 60.007
+    assert build_one({"delay": datetime.timedelta(0)}) == build_one({"delay": None}) == Message("T", b"x")
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64()])
+def test_priority(kind: pa.DataType) -> None:
+    assert build_one({"priority": 0}, priority=kind).priority == 0
+    assert build_one({"priority": None}, priority=kind) == Message("T", b"x")
 
 
 def stamps(rows: RowMessages) -> list[Stamp]:
@@ -172,6 +184,9 @@ def test_stamp_replaces_the_stamp_of_the_message_read() -> None:
         ({"body": [b"x", b"y"], "properties": [None, [("a", None)]]}, "): property 'a' is null"),
         ({"body": [b"x", b"y"], "delayLevel": [1, 19]}, "): delayLevel is 19; 0 to 18 are allowed"),
         ({"body": [b"x", b"y"], "deliverAt": [1, -1]}, "): deliverAt is -1; it must be"),
+        ({"body": [b"x", b"y"], "delay": [1, -1]}, "): delay is -1e-06 seconds; it must be 0 or more"),
+        ({"body": [b"x", b"y"], "priority": [1, -1]}, "): priority is -1; it must be 0 or more"),
+        ({"body": [b"x", b"y"], "priority": [1, 1], "delayLevel": [None, 1]}, "): a message with a priority"),
         ({"body": [b"x", b"y"], "queue": [None, ("a", -1)]}, "): its queue id is -1, which is out of"),
         ({"body": [b"x", b"y"], "rowId": ["r0", "r\x02"]}, r", rowId 'r\x02'): property 'SPARK_ROW'"),
     ],

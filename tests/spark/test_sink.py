@@ -13,6 +13,8 @@ from rocketmq_py.blocking import Client
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.spark import STAMP
 from rocketmq_py.spark.stamps import Stamp
+from tests.blocking.conftest import BrokerThread
+from tests.spark import token_service
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -146,6 +148,38 @@ def test_invalid_or_refused_row_fails_its_task(
         write(rows, broker_address, topic=topic, maxMessageBytes="950", maxBatchBytes="900")
     assert "the other rows from 0 to 9 are stored" in str(caught.value)
     assert len(read_all(topic)) == 9
+
+
+def test_workers_fetch_their_credentials(spark: SparkSession) -> None:
+    broker = BrokerThread(access_keys={token_service.ACCESS_KEY: token_service.SECRET_KEY})
+    address = broker.start()
+    try:
+        options = {"nameServer": address, "topic": "Guarded"}
+        provider = {"credentialsProvider": "tests.spark.token_service:credentials"}
+        write(spark.sql("select 'x' body"), address, **options, **provider)
+        assert spark.read.format("rocketmq").options(**options, **provider).load().count() == 1
+        with pytest.raises(Exception, match="denies access"):
+            spark.read.format("rocketmq").options(**options).load().count()
+    finally:
+        broker.stop()
+
+
+def test_intervals_and_priorities(
+    spark: SparkSession, broker_address: str, topic: str, read_all: ReadAll
+) -> None:
+    rows = spark.sql(
+        """
+        select * from values
+            ('delayed', interval '1' millisecond, null), ('urgent', null, 3), ('plain', null, null)
+        as (body, delay, priority)
+        """
+    )
+    write(rows, broker_address, topic=topic)
+    while len(messages := read_all(topic)) < 3:
+        pass
+    properties = {message.body: message.properties for message in messages}
+    assert properties[b"urgent"]["_SYS_MSG_PRIORITY_"] == "3"
+    assert [body for body, names in properties.items() if "TIMER_OUT_MS" in names] == [b"delayed"]
 
 
 class Files:

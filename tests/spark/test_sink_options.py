@@ -42,6 +42,33 @@ def test_all_options() -> None:
     }
 
 
+def test_requests_are_no_larger_than_the_largest_body() -> None:
+    assert parse().max_batch_bytes == 64 * 1024
+    assert parse(maxMessageBytes="10k").max_batch_bytes == 10 * 1024
+    assert parse(maxMessageBytes="10k", maxBatchBytes="1k").max_batch_bytes == 1024
+
+
+def test_dead_letters() -> None:
+    assert parse(onError="FAIL").dead_letter_topic is None
+    assert parse(onError="deadLetter", deadLetterTopic="Dead").dead_letter_topic == "Dead"
+
+
+@pytest.mark.parametrize(
+    ("options", "mistake"),
+    [
+        ({"onError": "ignore"}, "onError: invalid value 'ignore'; allowed: fail or deadLetter"),
+        ({"onError": "deadLetter"}, "onError is deadLetter, which needs deadLetterTopic"),
+        ({"deadLetterTopic": "D"}, "deadLetterTopic needs onError deadLetter"),
+        ({"onError": "fail", "deadLetterTopic": "D"}, "deadLetterTopic needs onError deadLetter"),
+        ({"onError": "deadLetter", "deadLetterTopic": "T", "topic": "T"}, "which is also the topic"),
+    ],
+)
+def test_mistakes_of_dead_letters(options: dict[str, str], mistake: str) -> None:
+    with pytest.raises(ConfigurationError, match="1 invalid option") as raised:
+        parse(Role.STREAM_SINK, **options)
+    assert mistake in str(raised.value)
+
+
 def test_compression() -> None:
     compression = parse(compression="LZ4", compressOver="10k").producer_options()["compression"]
     assert compression is not None

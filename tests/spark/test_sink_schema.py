@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import LongType, StringType, StructType, _parse_datatype_json_string
+from pyspark.sql.types import (
+    DayTimeIntervalType,
+    LongType,
+    StringType,
+    StructType,
+    _parse_datatype_json_string,
+)
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.spark.schema import sink_column_indexes
@@ -18,6 +24,7 @@ def schema(columns: str) -> StructType:
         '{"type":"struct","fields":[{"name":"brokerName","type":"string","nullable":true,"metadata":{}},'
         '{"name":"queueId","type":"integer","nullable":true,"metadata":{}}]}'
     )
+    kinds["interval"] = '"interval day to second"'
     fields = []
     for column in columns.split(", "):
         name, kind = column.split()
@@ -61,6 +68,35 @@ def test_types_of_delay_levels(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["timestamp", "long"])
 def test_types_of_delivery_times(kind: str) -> None:
     assert "deliverAt" in sink_column_indexes(schema(f"body binary, deliverAt {kind}"), "T")
+
+
+def test_types_of_delays() -> None:
+    columns = StructType().add("body", StringType()).add("delay", DayTimeIntervalType())
+    assert "delay" in sink_column_indexes(columns, "T")
+    with pytest.raises(ConfigurationError, match="delay: unsupported type bigint; allowed: interval"):
+        sink_column_indexes(schema("body binary, delay long"), "T")
+
+
+@pytest.mark.parametrize("kind", ["integer", "short", "long", "byte"])
+def test_types_of_priorities(kind: str) -> None:
+    assert "priority" in sink_column_indexes(schema(f"body binary, priority {kind}"), "T")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "delayLevel integer, deliverAt long",
+        "delayLevel integer, delay interval",
+        "deliverAt long, delay interval",
+        "shardingKey string, queue queue",
+        "priority integer, queue queue",
+        "priority integer, shardingKey string",
+    ],
+)
+def test_columns_that_exclude_each_other(columns: str) -> None:
+    first, second = [column.split()[0] for column in columns.split(", ")]
+    with pytest.raises(ConfigurationError, match=f"{first} and {second} exclude each other"):
+        sink_column_indexes(schema(f"body binary, {columns}"), "T")
 
 
 def test_types_of_queues() -> None:

@@ -21,19 +21,21 @@ from rocketmq_py.errors import (
     TopicNotFoundError,
 )
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
+from rocketmq_py.producer.selectors import SelectByHash
 from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.spark import sink_task
 from rocketmq_py.spark.batch_encoder import BatchEncoder, PreparedBatch
-from rocketmq_py.spark.rows import Destination, MessageBuilder
-from rocketmq_py.spark.sink_task import (
+from rocketmq_py.spark.dead_letters import BODY_SIZE, REASON, DeadLetters
+from rocketmq_py.spark.piece_sender import (
     MAX_RETRY_DELAY,
     EarlierBatchFailedError,
-    RowWriter,
+    PieceSender,
     SendOutcome,
-    WriteError,
     WriteSummary,
 )
-from rocketmq_py.spark.stamps import TaskIdentity
+from rocketmq_py.spark.rows import Destination, MessageBuilder
+from rocketmq_py.spark.sink_task import RowWriter, WriteError
+from rocketmq_py.spark.stamps import STAMP, TaskIdentity
 
 TASK = TaskIdentity("query", 7, 2, attempt=1)
 RESULT = SendResult(SendStatus.SEND_OK, "id", "offset id", MessageQueue("T", "a", 0), 0)
@@ -52,6 +54,7 @@ class FakeSender:
         errors: the errors of the sends that contain a body.
         batches: all batches that were sent.
         sent: the bodies of each send.
+        messages: all messages that were sent by themselves.
         destinations: the destinations of each send of messages.
         delays: the delays between retries.
     """
@@ -59,6 +62,7 @@ class FakeSender:
     errors: dict[bytes, list[RocketMQError]] = attrs.field(factory=dict)
     batches: list[PreparedBatch] = attrs.field(factory=list)
     sent: list[list[bytes]] = attrs.field(factory=list)
+    messages: list[Message] = attrs.field(factory=list)
     destinations: list[Sequence[Destination] | None] = attrs.field(factory=list)
     delays: list[float] = attrs.field(factory=list)
     time: float = 0.0
@@ -79,6 +83,7 @@ class FakeSender:
     ) -> Sequence[SendOutcome]:
         self.time += 0.5
         self.sent.append([message.body for message in messages])
+        self.messages += messages
         self.destinations.append(destinations)
         errors = [self.errors.get(message.body) for message in messages]
         return [left.pop(0) if left else RESULT for left in errors]
@@ -97,6 +102,7 @@ class FakeSender:
         topic: str | None = "T",
         max_batch_bytes: int = 65536,
         pieces_in_flight: int = 1,
+        dead_letters: DeadLetters | None = None,
     ) -> RowWriter:
         encoder = BatchEncoder(
             topic,
@@ -108,14 +114,13 @@ class FakeSender:
         )
         return RowWriter(
             column_indexes={name: index for index, name in enumerate(columns)},
-            sender=self,
             encoder=encoder,
             builder=MessageBuilder(topic, TASK),
-            task=TASK,
-            retry_timeout=60.0,
+            piece_sender=PieceSender(
+                self, topic, 60.0, dead_letters, now=lambda: self.time, sleep=self.sleep
+            ),
+            description=TASK.description,
             pieces_in_flight=pieces_in_flight,
-            now=lambda: self.time,
-            sleep=self.sleep,
         )
 
     def write(
@@ -124,9 +129,10 @@ class FakeSender:
         topic: str | None = "T",
         max_batch_bytes: int = 65536,
         pieces_in_flight: int = 1,
+        dead_letters: DeadLetters | None = None,
         **columns: Sequence[str | None],
     ) -> WriteSummary:
-        writer = self.writer(["body", *columns], topic, max_batch_bytes, pieces_in_flight)
+        writer = self.writer(["body", *columns], topic, max_batch_bytes, pieces_in_flight, dead_letters)
         return writer.write([batch_of(bodies, **columns) for bodies in batches])
 
 
@@ -251,7 +257,7 @@ def test_resent_rows_keep_their_queue() -> None:
 
 
 def test_batches_not_sent_after_a_failure_do_not_count_as_resent() -> None:
-    sender = FakeSender({b"a": [BUSY], b"b": [EarlierBatchFailedError("not sent")]})
+    sender = FakeSender({b"a": [BUSY], b"b": [EarlierBatchFailedError(BUSY)]})
     summary = sender.write([b"a", b"b"], max_batch_bytes=130)
     assert sender.sent == [[b"a"], [b"b"], [b"a"], [b"b"]]
     assert summary.resent == 1
@@ -303,6 +309,15 @@ def test_refused_row_is_found_by_splitting_its_batch() -> None:
     )
 
 
+def test_rows_of_a_queue_keep_their_order_behind_a_refused_row() -> None:
+    sender = FakeSender({b"b": [REFUSED] * 9, b"e": [EarlierBatchFailedError(REFUSED)] * 2})
+    with pytest.raises(WriteError) as caught:
+        sender.write([b"a", b"b", b"c", b"d", b"e"], max_batch_bytes=480, shardingKey=["k"] * 5)
+    assert sender.sent[:2] == [[b"a", b"b", b"c", b"d"], [b"e"]]
+    assert sender.sent[-1] == [b"e"]
+    assert (caught.value.acknowledged, caught.value.rows) == (4, (1,))
+
+
 def test_error_names_the_keys_and_ids_of_a_row() -> None:
     sender = FakeSender({b"b": [REFUSED] * 9, LARGE: [REFUSED]})
     with pytest.raises(WriteError) as caught:
@@ -336,6 +351,72 @@ def test_failed_send_is_reported_rather_than_a_later_invalid_row() -> None:
     sender = FakeSender({b"a": [REFUSED]})
     with pytest.raises(WriteError, match=r"row 0 .*the message is illegal"):
         sender.write([b"a"], [None])
+
+
+# --- dead letters
+
+DEAD_LETTERS = DeadLetters(MessageBuilder("Dead", TASK), max_body_bytes=10)
+
+
+def test_refused_and_invalid_rows_become_dead_letters() -> None:
+    sender = FakeSender({b"refused": [REFUSED] * 3})  # in batches of three rows, two and one
+    bodies = [b"a", None, b"refused", b"d"]
+    summary = sender.write(bodies, dead_letters=DEAD_LETTERS, keys=["k0", "k1", "k2", "k3"])
+    assert (summary.rows, summary.dead_letters, summary.body_bytes) == (2, 2, 2)
+    assert [(message.topic, message.body, message.keys) for message in sender.messages] == [
+        ("Dead", b"-", "k1"), ("Dead", b"refused", "k2"),
+    ]  # fmt: skip
+    null, refused = [message.properties for message in sender.messages]
+    assert null == {
+        REASON: "row 1 (topic 'T', keys 'k1'): its body is null", BODY_SIZE: "0", STAMP: "query/7/2/1",
+    }  # fmt: skip
+    assert "row 2 (topic 'T', keys 'k2'): broker:1 answered MESSAGE_ILLEGAL" in refused[REASON]
+    assert sender.sent[-1] == [b"-", b"refused"]
+
+
+def test_dead_letter_of_a_row_with_an_invalid_value_or_a_long_body() -> None:
+    sender = FakeSender({LARGE: [REFUSED]})
+    summary = sender.write([LARGE, b"b"], dead_letters=DEAD_LETTERS, keys=["k0", "k\x01"], rowId=["r0", "r1"])
+    assert (summary.rows, summary.dead_letters) == (0, 2)
+    long, invalid = sender.messages[-2:]
+    assert (long.body, long.keys, long.properties[BODY_SIZE]) == (LARGE[:10], "k0", str(len(LARGE)))
+    assert (invalid.body, invalid.keys, invalid.properties[STAMP]) == (b"b", "", "query/7/-/r1")
+    assert "'k\\x01'" in invalid.properties[REASON]
+
+
+def test_dead_letter_has_no_properties_that_are_too_long_with_the_reason() -> None:
+    properties = pa.array([[("a", "x" * 32_700)]], pa.map_(pa.string(), pa.string()))
+    message = DEAD_LETTERS.message({"body": pa.array([b"x"]), "properties": properties}, 0, 3, "why\x02")
+    assert message.properties == {REASON: "why ", BODY_SIZE: "1", STAMP: "query/7/2/3"}
+
+
+def test_refused_dead_letter_fails_the_task() -> None:
+    sender = FakeSender({b"bad": [REFUSED] * 3})
+    with pytest.raises(WriteError, match=r"1 of 2 rows .* row 1 ") as caught:
+        sender.write([b"a", b"bad"], dead_letters=DEAD_LETTERS)
+    assert (caught.value.acknowledged, caught.value.rows) == (1, (1,))
+
+
+def test_dead_letters_are_sent_again_after_retriable_errors() -> None:
+    sender = FakeSender({b"bad": [REFUSED, REFUSED, BUSY]})
+    summary = sender.write([b"a", b"bad"], dead_letters=DEAD_LETTERS)
+    assert (summary.rows, summary.dead_letters, summary.resent) == (1, 1, 1)
+
+
+def test_other_errors_fail_the_task_in_spite_of_dead_letters() -> None:
+    sender = FakeSender({b"a": [BUSY] * 100, b"b": [REFUSED] * 100})
+    with pytest.raises(WriteError) as caught:
+        sender.write([b"a", b"b", b"c"], max_batch_bytes=130, dead_letters=DEAD_LETTERS)
+    assert (caught.value.acknowledged, caught.value.rows) == (1, (0, 1))
+    assert sender.messages == []
+
+
+def test_rows_around_an_invalid_row_keep_their_destinations() -> None:
+    sender = FakeSender()
+    keys = ["x", "y\x01", None]
+    summary = sender.write([LARGE, b"b", LARGE], dead_letters=DEAD_LETTERS, shardingKey=keys)
+    assert (summary.rows, summary.dead_letters) == (2, 1)
+    assert sender.destinations == [[SelectByHash("x"), None], None]
 
 
 def test_errors_survive_pickling() -> None:

@@ -22,9 +22,9 @@ from rocketmq_py.protocol.batch import BatchedMessage, decode_batch
 from rocketmq_py.spark import connections
 from rocketmq_py.spark.batch_encoder import PreparedBatch
 from rocketmq_py.spark.options import ConnectionOptions
+from rocketmq_py.spark.piece_sender import WriteSummary
 from rocketmq_py.spark.sink import BatchSink, StreamSink, TaskCommitMessage, batch_sink
 from rocketmq_py.spark.sink_options import SinkOptions
-from rocketmq_py.spark.sink_task import WriteSummary
 from rocketmq_py.spark.stamps import STAMP, Stamp
 
 COLUMN_INDEXES = {"body": 0}
@@ -143,15 +143,15 @@ def test_commit_message_survives_pickling(broker: FakeBroker, set_task: Callable
 def test_commit_and_abort_log_the_counts(caplog: pytest.LogCaptureFixture) -> None:
     """Spark passes None for tasks that did not finish."""
     stream, batch = StreamSink(COLUMN_INDEXES, OPTIONS), BatchSink(COLUMN_INDEXES, JOB_OPTIONS)
-    one = TaskCommitMessage(0, WriteSummary(5, 40, resent=1, seconds=0.5, slowest=0.25))
-    other = TaskCommitMessage(2, WriteSummary(2, 10, resent=0, seconds=0.5, slowest=0.5))
+    one = TaskCommitMessage(0, WriteSummary(5, 40, resent=1, seconds=0.5, slowest=0.25, dead_letters=1))
+    other = TaskCommitMessage(2, WriteSummary(2, 10, resent=0, seconds=0.5, slowest=0.5, dead_letters=2))
     with caplog.at_level(logging.INFO, "rocketmq_py.spark"):
         stream.commit([one, other], 7)
         batch.commit([one, other])
         stream.abort([one, None, other], 7)
         batch.abort([None, None])
-    both = "rows=7 bytes=50 resent=1 tasks=2 unfinished_tasks="
-    none = "rows=0 bytes=0 resent=0 tasks=0 unfinished_tasks=2"
+    both = "rows=7 bytes=50 resent=1 dead_letters=3 tasks=2 unfinished_tasks="
+    none = "rows=0 bytes=0 resent=0 dead_letters=0 tasks=0 unfinished_tasks=2"
     for record, (level, text) in zip(
         caplog.records,
         [

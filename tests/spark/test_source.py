@@ -135,6 +135,17 @@ def test_batch_between_offsets_and_with_tags(
     assert numbers(rows) == list(range(24, 44))
 
 
+def test_option_columns_leaves_columns_out(
+    spark: SparkSession, broker_address: str, topic: str, send: Send
+) -> None:
+    send(0, 3, tags="A")
+    rows = table(spark, broker_address, topic, Columns="tags, body")
+    assert rows.columns == ["body", "tags"]
+    assert sorted([(bytes(row.body), row.tags) for row in rows.collect()]) == [
+        (b"0", "A"), (b"1", "A"), (b"2", "A"),
+    ]  # fmt: skip
+
+
 def test_batch_without_messages_is_an_empty_table(
     spark: SparkSession, broker_address: str, topic: str, send: Send
 ) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS
 from rocketmq_py.spark.options import Role
 from rocketmq_py.spark.positions import NamedPosition, Positions, TimestampPosition
 from rocketmq_py.spark.sink_options import SINK_OPTIONS
@@ -22,6 +23,26 @@ def error_text(options: Mapping[str, str], role: Role = Role.STREAM_SOURCE) -> s
     with pytest.raises(ConfigurationError) as raised:
         SourceOptions.parse({**ADDRESS, **options}, role, others=SINK_OPTIONS)
     return str(raised.value)
+
+
+def test_columns() -> None:
+    assert batch_options().columns == SOURCE_COLUMNS
+    assert batch_options(columns=" KEYS , body,body ").columns == ("body", "keys")
+    assert "columns: invalid value 'value'; allowed: columns of the source" in error_text(
+        {"columns": "value"}
+    )
+    assert "columns: invalid value ' '" in error_text({"columns": " "})
+
+
+def test_committed_offsets_need_a_group_and_are_a_start() -> None:
+    options = stream_options(startingOffsets=" Committed", consumerGroup="G")
+    assert options.starting == Positions(NamedPosition.COMMITTED)
+    by_topic = batch_options(startingOffsets='{"orders": "committed"}', consumerGroup="G").starting
+    assert by_topic == Positions(NamedPosition.EARLIEST, {("orders",): NamedPosition.COMMITTED})
+    text = error_text({"topic": "T", "startingOffsets": "committed"})
+    assert "startingOffsets contains committed, which needs consumerGroup" in text
+    text = error_text({"topic": "T", "endingOffsets": "committed"}, Role.BATCH_SOURCE)
+    assert "endingOffsets contains committed, which only startingOffsets may contain" in text
 
 
 def test_default_positions_of_streams_and_batches() -> None:

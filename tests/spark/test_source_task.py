@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.errors import DataLossError, UnreadableBodyError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
 from rocketmq_py.spark import source_task
 from rocketmq_py.spark.options import ConnectionOptions
-from rocketmq_py.spark.source_task import record_batches, without_losses
+from rocketmq_py.spark.record_batches import MAX_BATCH_ROWS, record_batches
+from rocketmq_py.spark.source_task import without_losses
 from tests.spark.stored_messages import QUEUE, chunk_of, expected_rows, rows_of, stored, with_properties
 
 MIB = 1024 * 1024
@@ -217,7 +218,7 @@ def test_closed_generator_closes_its_reader(monkeypatch: pytest.MonkeyPatch) -> 
     client = FakePullClient(chunks_of_three(5000))
     monkeypatch.setattr(source_task, "client_for", {CONNECTION: client}.__getitem__)
     batches = source_task.read_spans(CONNECTION, [OffsetRange(QUEUE, 0, 15_000)], sql="a > 1")
-    assert next(batches).num_rows <= source_task.MAX_BATCH_ROWS
+    assert next(batches).num_rows <= MAX_BATCH_ROWS
     assert client.exits == 0
     batches.close()
     assert client.exits == 2

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.errors import ConnectError, DataLossError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_plan import SMALL_PLAN_TASKS, SpansPartition
@@ -56,6 +56,12 @@ def test_initial_offset_does_not_change_within_a_process(start: Start, client: F
     assert source.initialOffset() == first
 
 
+def test_new_query_starts_at_the_committed_offsets(start: Start, client: FakeOffsetClient) -> None:
+    client.committed_offsets = {"G": {Q0: 4}}
+    initial = start(startingOffsets="committed", consumerGroup="G").initialOffset()
+    assert offsets_of(initial) == {Q0: 4, Q1: client.ranges[Q1][0]}
+
+
 def test_first_batch_reads_the_same_after_a_restart(start: Start, client: FakeOffsetClient) -> None:
     source = start()
     initial = source.initialOffset()
@@ -101,9 +107,9 @@ def test_last_batch_is_committed_by_the_next_latest_offset(start: Start, client:
         ends.append(end)
         begin = end
     assert len(ends) == 2
-    assert client.committed[-1][0] == "spark"
+    assert client.commits[-1][0] == "spark"
     merged: dict[MessageQueue, int] = {}
-    for _, offsets in client.committed:
+    for _, offsets in client.commits:
         merged |= offsets
     assert merged == offsets_of(ends[-1]) == {Q0: 10, Q1: 30}
 
@@ -111,7 +117,7 @@ def test_last_batch_is_committed_by_the_next_latest_offset(start: Start, client:
 def test_initial_offset_is_not_committed(start: Start, client: FakeOffsetClient) -> None:
     source = start(consumerGroup="spark")
     source.latestOffset(source.initialOffset(), ALL)
-    assert client.committed == []
+    assert client.commits == []
 
 
 def test_nothing_is_committed_without_a_group(start: Start, client: FakeOffsetClient) -> None:
@@ -119,7 +125,7 @@ def test_nothing_is_committed_without_a_group(start: Start, client: FakeOffsetCl
     end = source.latestOffset(source.initialOffset(), ALL)
     source.commit(end)
     source.latestOffset(end, ALL)
-    assert client.committed == []
+    assert client.commits == []
 
 
 def test_failed_commit_is_logged_once_and_repeated(
@@ -136,7 +142,7 @@ def test_failed_commit_is_logged_once_and_repeated(
     assert record.getMessage() == text
     source.latestOffset(end, ALL)
     source.latestOffset(end, ALL)
-    assert client.committed == [("spark", {Q0: 10, Q1: 30})]  # once
+    assert client.commits == [("spark", {Q0: 10, Q1: 30})]  # once
 
 
 # --- copies for the workers

@@ -109,13 +109,13 @@ def test_last_batch_is_committed_by_the_next_latest_offset_or_run(
 ) -> None:
     source = start(startingOffsets="earliest", consumerGroup="spark")
     end = source.latestOffset()
-    assert client.committed == []
+    assert client.commits == []
     source = start(startingOffsets="earliest", consumerGroup="spark")
     source.partitions(end, end)
-    assert client.committed == []  # the batch may not have finished
+    assert client.commits == []  # the batch may not have finished
     source.partitions(source.initialOffset(), end)
     source.latestOffset()
-    assert client.committed == [("spark", {Q0: 10, Q1: 30})]
+    assert client.commits == [("spark", {Q0: 10, Q1: 30})]
 
 
 def test_limit_with_available_now_is_warned_about_once(

@@ -12,7 +12,7 @@ from time import perf_counter
 from types import CoroutineType, coroutine
 from typing import Any, TypeAlias
 
-from rocketmq_py.consumer.push.far_side import NO_OUTCOME, Bunch, Call, FarSide
+from rocketmq_py.consumer.push.handler_executor import NO_RESULT, CallBatch, HandlerCall, HandlerExecutor
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff.event_loop import TASK_CANCELLED, LoopLink, current_link
 
@@ -21,7 +21,7 @@ CHECK_TIME_EVERY = 16
 SHARE_SECONDS = 0.001
 """How long a worker may keep the loop's other callbacks waiting."""
 
-_Suspended: TypeAlias = tuple[Call, float, Coroutine[Any, Any, Any], Any, Context]
+_Suspended: TypeAlias = tuple[HandlerCall, float, Coroutine[Any, Any, Any], Any, Context]
 """A suspended call: the call, its start time, its coroutine, the future that this awaits, its context."""
 
 
@@ -52,12 +52,12 @@ class HandlerOnLoop:
         consuming = self._consuming
         return consuming is not None and (consuming.done() or bool(consuming.cancelling()))
 
-    def far_side(self, most: int) -> HandlerTasks:
-        """Return the executor that calls it on its loop, up to ``most`` times at once."""
-        return HandlerTasks(self._handle, most, self._link, self._context, self.tasks, self.is_ending)
+    def make_executor(self, max_calls: int) -> HandlerTasks:
+        """Return the executor that calls it on its loop, up to ``max_calls`` times at once."""
+        return HandlerTasks(self._handle, max_calls, self._link, self._context, self.tasks, self.is_ending)
 
 
-class HandlerTasks(FarSide):
+class HandlerTasks(HandlerExecutor):
     """Calls a function in worker tasks of a loop, and awaits its result if that is awaitable.
 
     A worker calls the function in a loop for as long as the calls complete without suspending. When a call
@@ -69,7 +69,7 @@ class HandlerTasks(FarSide):
 
     Args:
         function: called with one argument.
-        most: the number of workers.
+        max_calls: the number of workers.
         link: the link to the loop.
         context: each call runs in a copy of it, unless it has a context of its own.
         tasks: the set of running workers.
@@ -77,18 +77,18 @@ class HandlerTasks(FarSide):
     """
 
     cancels = True
-    takes_bunches = True
+    accepts_batches = True
 
     def __init__(
         self,
         function: Callable[[Any], Any],
-        most: int,
+        max_calls: int,
         link: LoopLink,
         context: Context,
         tasks: set[asyncio.Task[None]],
         is_ending: Callable[[], bool],
     ) -> None:
-        super().__init__(function, most)
+        super().__init__(function, max_calls)
         self._link = link
         self._context = context
         self._is_posted = False  # the loop will look at the queue
@@ -100,16 +100,16 @@ class HandlerTasks(FarSide):
 
     # In the trio thread
 
-    def begin(self, calls: Sequence[Call]) -> None:
+    def start(self, calls: Sequence[HandlerCall]) -> None:
         """Queue calls for the workers."""
         self.calls.update(calls)
-        self._line.extend(calls)
+        self._queue.extend(calls)
         # A worker that stops serving the queue looks at it once more.
         if not (self._is_posted or self._is_served):
             self._is_posted = True
             self._link.deliver(self._serve_queue)
 
-    def cancel(self, call: Call) -> bool:
+    def cancel(self, call: HandlerCall) -> bool:
         """Cancel a call, without waiting for it."""
         self._link.deliver(self._cancel, call)
         return True
@@ -121,11 +121,11 @@ class HandlerTasks(FarSide):
 
     # On the loop
 
-    def _cancel(self, call: Call) -> None:
-        if isinstance(call, Bunch):
-            if call.taken_out is None or call.taken_out.argument is not call.expired:
+    def _cancel(self, call: HandlerCall) -> None:
+        if isinstance(call, CallBatch):
+            if call.detached is None or call.detached.argument is not call.expired:
                 return  # it has ended in the meantime
-            call = call.taken_out
+            call = call.detached
         call.is_cancelled = True
         if call.runner is not None:
             call.runner.cancel()
@@ -137,14 +137,14 @@ class HandlerTasks(FarSide):
     def _serve_queue(self) -> None:
         """Wake up or start a worker if there are calls in the queue and no worker serves it."""
         self._is_posted = False
-        if self._is_served or not self._line or self._is_abandoned or self._is_ending():
+        if self._is_served or not self._queue or self._is_abandoned or self._is_ending():
             return
         for waiter in self._idle:
             if not waiter.done():
                 waiter.set_result(None)
                 self._is_served = True
                 return
-        if len(self._tasks) < self._most:
+        if len(self._tasks) < self._max_calls:
             task = self._link.loop.create_task(self._work(), context=self._context.copy())
             self._tasks.add(task)
             task.add_done_callback(self._task_ended)
@@ -163,13 +163,13 @@ class HandlerTasks(FarSide):
         self._serve_queue()
 
     def _post_finished(self) -> None:
-        if self._finished and not self._is_told:
-            self._is_told = True
+        if self._finished and not self._is_notified:
+            self._is_notified = True
             with suppress(ClosedError):  # the thread has ended: no task waits
-                self._link.thread.post(self._take_finished)
+                self._link.thread.post(self._collect_finished)
 
     async def _work(self) -> None:
-        queue = self._line
+        queue = self._queue
         me = asyncio.current_task()
         assert me is not None
         until_check, since = CHECK_TIME_EVERY, perf_counter()
@@ -181,7 +181,7 @@ class HandlerTasks(FarSide):
                 until_check, since = CHECK_TIME_EVERY, perf_counter()
                 continue
             self._is_served = True
-            if isinstance(call, Bunch):
+            if isinstance(call, CallBatch):
                 suspended = self._start_several(call, me)
                 until_check = 0
             else:
@@ -199,19 +199,19 @@ class HandlerTasks(FarSide):
                     await asyncio.sleep(0)
                     since = perf_counter()
 
-    def _start(self, call: Call, me: asyncio.Task[None]) -> _Suspended | None:
+    def _start(self, call: HandlerCall, me: asyncio.Task[None]) -> _Suspended | None:
         """Make a call until it ends or suspends."""
         call.runner = me
         started = perf_counter() if call.seconds is not None else 0.0
         try:
-            if call.is_wanted():
+            if call.may_start():
                 own = call.context or self._context.copy()
                 coroutine, result = self._step(call.argument, own)
                 if coroutine is not None:
                     return call, started, coroutine, result, own
                 call.result = result
             else:
-                call.result = NO_OUTCOME
+                call.result = NO_RESULT
         except BaseException as error:  # noqa: BLE001  # the consumer handles it
             self._fail(call, error)
         self._ended(call, started)
@@ -229,7 +229,7 @@ class HandlerTasks(FarSide):
         except StopIteration as stop:
             return None, stop.value
 
-    def _start_several(self, bunch: Bunch, me: asyncio.Task[None]) -> _Suspended | None:
+    def _start_several(self, bunch: CallBatch, me: asyncio.Task[None]) -> _Suspended | None:
         """Make the calls of a bunch until one suspends, or other callbacks may run."""
         waiting = bunch.waiting
         bunch.runner = me
@@ -237,7 +237,7 @@ class HandlerTasks(FarSide):
         try:
             for _ in range(CHECK_TIME_EVERY):
                 try:
-                    bunch.begun = argument = waiting.popleft()
+                    bunch.current = argument = waiting.popleft()
                 except IndexError:  # that was the last, or the others were withdrawn
                     break
                 suspended = self._start_one_of(bunch, argument, me)
@@ -251,18 +251,18 @@ class HandlerTasks(FarSide):
             if bunch.seconds is not None:
                 bunch.seconds = perf_counter() - started
             if waiting:
-                rest = bunch.rest()
+                rest = bunch.split_rest()
                 self.calls.add(rest)
-                self._line.appendleft(rest)
+                self._queue.appendleft(rest)
             self._finished.append(bunch)
 
-    def _start_one_of(self, bunch: Bunch, argument: Any, me: asyncio.Task[None]) -> _Suspended | None:
+    def _start_one_of(self, bunch: CallBatch, argument: Any, me: asyncio.Task[None]) -> _Suspended | None:
         try:
-            if bunch.may_begin(argument):
+            if bunch.may_start_next(argument):
                 own = self._context.copy()
                 coroutine, result = self._step(argument, own)
                 if coroutine is not None:
-                    call = self._take_out(bunch, argument)
+                    call = self._detach(bunch, argument)
                     call.runner = me
                     if bunch.seconds is not None:
                         call.seconds = 0.0
@@ -271,24 +271,29 @@ class HandlerTasks(FarSide):
                     bunch.done.append(argument)
                     return None
             else:
-                result = NO_OUTCOME
-            call = self._take_out(bunch, argument)
+                result = NO_RESULT
+            call = self._detach(bunch, argument)
             call.result = result
             self._finished.append(call)
         except BaseException as error:  # noqa: BLE001  # the consumer handles it
-            call = self._take_out(bunch, argument)
+            call = self._detach(bunch, argument)
             self._fail(call, error)
             self._finished.append(call)
         return None
 
-    def _take_out(self, bunch: Bunch, argument: Any) -> Call:
+    def _detach(self, bunch: CallBatch, argument: Any) -> HandlerCall:
         """Continue a started call of a bunch on its own."""
-        call = bunch.take_out(argument)
+        call = bunch.detach(argument)
         self.calls.add(call)
         return call
 
     async def _finish(
-        self, call: Call, started: float, coroutine: Coroutine[Any, Any, Any], waits_for: Any, own: Context
+        self,
+        call: HandlerCall,
+        started: float,
+        coroutine: Coroutine[Any, Any, Any],
+        waits_for: Any,
+        own: Context,
     ) -> None:
         """Await the rest of a suspended call."""
         try:
@@ -297,7 +302,7 @@ class HandlerTasks(FarSide):
             self._fail(call, error)
         self._ended(call, started)
 
-    def _fail(self, call: Call, error: BaseException) -> None:
+    def _fail(self, call: HandlerCall, error: BaseException) -> None:
         """Record the error of a call. An error that ends the loop is raised, too."""
         if not isinstance(error, asyncio.CancelledError):
             call.error = error
@@ -305,11 +310,11 @@ class HandlerTasks(FarSide):
                 self._finished.append(call)
                 raise error
         elif call.is_cancelled or self._is_ending():
-            call.result = NO_OUTCOME
+            call.result = NO_RESULT
         else:
             call.error = RuntimeError(TASK_CANCELLED)
 
-    def _ended(self, call: Call, started: float) -> None:
+    def _ended(self, call: HandlerCall, started: float) -> None:
         call.runner = None
         if call.seconds is not None:
             call.seconds = perf_counter() - started

@@ -14,7 +14,8 @@ from rocketmq_py.aio.methods import ReaderMethods
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.consumer import PullResult, StartPosition
-from rocketmq_py.consumer.read.raw import DEFAULT_BUFFER, DEFAULT_PARALLEL, DEFAULT_PATIENCE, OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
+from rocketmq_py.consumer.read.pull_result_stream import DEFAULT_BUFFER, DEFAULT_PARALLEL, DEFAULT_PATIENCE
 from rocketmq_py.consumer.read.stream import READER_GROUP
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.subscription import ALL
@@ -90,7 +91,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
 
     def pull(
         self,
-        spans: Sequence[OffsetRange],
+        ranges: Sequence[OffsetRange],
         *,
         tags: str = ALL,
         sql: str | None = None,
@@ -108,7 +109,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         opened = self._call_plain(
             partial(
                 self._target.pull,
-                spans, tags=tags, sql=sql, max_buffered_bytes=max_buffered_bytes, parallel=parallel,
+                ranges, tags=tags, sql=sql, max_buffered_bytes=max_buffered_bytes, parallel=parallel,
                 in_order=in_order, patience=patience, group=group,
             )
         )  # fmt: skip

@@ -19,7 +19,7 @@ from rocketmq_py.blocking.client import Client
 from rocketmq_py.blocking.consumer import LitePullConsumer, PopConsumer, PushConsumer
 from rocketmq_py.blocking.producer import BatchingProducer, Producer, TransactionProducer
 from rocketmq_py.blocking.reader import MessageStream, PullResultStream, Reader
-from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 
 __all__ = [
     "Admin",

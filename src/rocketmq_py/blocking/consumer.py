@@ -167,7 +167,7 @@ class PushConsumer(PushConsumerMethods, _Consumer[consumer.PushConsumer]):
             try:
                 run.wait()
             except BaseException:  # a second one
-                self._thread.post(self._target.leave_threads)
+                self._thread.post(self._target.abandon_threads)
                 self._thread.post(run.cancel)
                 run.wait()
                 raise

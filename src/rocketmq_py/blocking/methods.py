@@ -13,15 +13,15 @@ from rocketmq_py.blocking.declaring import blocking
 from rocketmq_py.handoff.hosted import plain
 
 
-class Part:
-    """A part of an Admin, which makes the calls."""
+class Operations:
+    """The operations of an Admin on one kind of resource. Calls go through the Admin."""
 
     def __init__(self, target: object, call: Callable[..., Any]) -> None:
         self._target = target
         self._call = call
 
 
-class Topics(Part):
+class Topics(Operations):
     """``admin.topics``."""
 
     list: Final = blocking(admin.Topics.list)
@@ -31,7 +31,7 @@ class Topics(Part):
     delete: Final = blocking(admin.Topics.delete)
 
 
-class Groups(Part):
+class Groups(Operations):
     """``admin.groups``."""
 
     list: Final = blocking(admin.Groups.list)
@@ -41,7 +41,7 @@ class Groups(Part):
     delete: Final = blocking(admin.Groups.delete)
 
 
-class Offsets(Part):
+class Offsets(Operations):
     """``admin.offsets``."""
 
     reset: Final = blocking(admin.Offsets.reset)
@@ -50,7 +50,7 @@ class Offsets(Part):
     topics: Final = blocking(admin.Offsets.topics)
 
 
-class Messages(Part):
+class Messages(Operations):
     """``admin.messages``."""
 
     get: Final = blocking(admin.Messages.get)
@@ -61,21 +61,21 @@ class Messages(Part):
     consume_directly: Final = blocking(admin.Messages.consume_directly)
 
 
-class DeadLetterQueues(Part):
+class DeadLetterQueues(Operations):
     """``admin.dead_letters``."""
 
     list: Final = blocking(admin.DeadLetterQueues.list)
     resend: Final = blocking(admin.DeadLetterQueues.resend)
 
 
-class Clients(Part):
+class Clients(Operations):
     """``admin.clients``."""
 
     list: Final = blocking(admin.Clients.list)
     describe: Final = blocking(admin.Clients.describe)
 
 
-class Brokers(Part):
+class Brokers(Operations):
     """``admin.brokers``."""
 
     list: Final = blocking(admin.Brokers.list)
@@ -86,14 +86,14 @@ class Brokers(Part):
     add_write_permission: Final = blocking(admin.Brokers.add_write_permission)
 
 
-class NameServers(Part):
+class NameServers(Operations):
     """``admin.name_servers``."""
 
     settings: Final = blocking(admin.NameServers.settings)
     alter: Final = blocking(admin.NameServers.alter)
 
 
-class AccessControl(Part):
+class AccessControl(Operations):
     """``admin.access``."""
 
     users: Final = blocking(admin.AccessControl.users)

@@ -15,16 +15,10 @@ from rocketmq_py.blocking.hosted import Hosted, shared_client
 from rocketmq_py.blocking.methods import ReaderMethods
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.lifespan import Lifespan
-from rocketmq_py.consumer.read import stream
-from rocketmq_py.consumer.read.raw import (
-    DEFAULT_BUFFER,
-    DEFAULT_PARALLEL,
-    DEFAULT_PATIENCE,
-    OffsetRange,
-    PullResult,
-    RawPull,
-)
-from rocketmq_py.consumer.read.start import StartPosition
+from rocketmq_py.consumer.read import pull_result_stream, stream
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
+from rocketmq_py.consumer.read.pull_result_stream import DEFAULT_BUFFER, DEFAULT_PARALLEL, DEFAULT_PATIENCE
+from rocketmq_py.consumer.read.start_position import StartPosition
 from rocketmq_py.consumer.read.stream import READER_GROUP
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.subscription import ALL
@@ -102,7 +96,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
 
     def pull(
         self,
-        spans: Sequence[OffsetRange],
+        ranges: Sequence[OffsetRange],
         *,
         tags: str = ALL,
         sql: str | None = None,
@@ -119,7 +113,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         """
         pulling = self._call_plain(
             self._target.pull,
-            spans,
+            ranges,
             tags=tags,
             sql=sql,
             max_buffered_bytes=max_buffered_bytes,
@@ -173,7 +167,7 @@ class PullResultStream(_Stream[PullResult]):
     error, and by ``close()``, ``with`` or its finalizer.
     """
 
-    def __init__(self, pulling: RawPull, reader: Reader) -> None:
+    def __init__(self, pulling: pull_result_stream.PullResultStream, reader: Reader) -> None:
         super().__init__(Hosted(pulling, reader), pulling.some)
 
     def __next__(self) -> PullResult:

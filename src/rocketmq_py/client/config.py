@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -13,7 +14,7 @@ from rocketmq_py.address import parse_addresses
 from rocketmq_py.arguments import check_choice, check_text, flag, instance_of, optional, positive
 from rocketmq_py.client.discovery import Discovery, is_url
 from rocketmq_py.client.namespace import check_namespace
-from rocketmq_py.credentials import Credentials
+from rocketmq_py.credentials import Credentials, CredentialsProvider
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
 from rocketmq_py.protocol.command import Serialization
@@ -55,8 +56,20 @@ def _unit_name(_: object, attribute: attrs.Attribute[Any], value: object) -> Non
 
 def _credentials(_: object, __: attrs.Attribute[Any], value: object) -> None:
     # The error does not contain the value, which may be a secret.
-    if value is not None and not isinstance(value, Credentials):
-        raise ConfigurationError(f"credentials must be Credentials(...), not {type(value).__name__}")
+    if inspect.iscoroutinefunction(value):
+        raise ConfigurationError(
+            "credentials is an async function; it must be a plain one, which runs in a thread and may block"
+        )
+    if value is not None and not isinstance(value, Credentials) and not callable(value):
+        raise ConfigurationError(
+            "credentials must be Credentials(...) or a function that returns them, not "
+            f"{type(value).__name__}"
+        )
+
+
+def _shown_credentials(value: Credentials | CredentialsProvider | None) -> str:
+    """Return the repr of credentials. That of a function is left out: ``partial`` shows its arguments."""
+    return repr(value) if value is None or isinstance(value, Credentials) else "<function>"
 
 
 @attrs.frozen(kw_only=True)
@@ -70,7 +83,8 @@ class ClientConfig:
         unit_name: a part of the client's id, and of the URL for name servers (unitName).
         unit_mode: whether topics and groups that brokers create for this client belong to a unit (unitMode).
         namespace: the namespace of this client's topics and groups (namespace).
-        credentials: sign the requests. None if brokers do not check access (AclClientRPCHook).
+        credentials: sign the requests: Credentials, or a CredentialsProvider that returns them. None if
+            brokers do not check access (AclClientRPCHook).
         tls: the encryption settings. None for plain text.
         vip_channel: send requests other than pulls to a second port of the broker, two below its own. Pulls
             cannot delay them there (vipChannelEnabled).
@@ -88,7 +102,9 @@ class ClientConfig:
     unit_name: str = attrs.field(default="", validator=_unit_name)
     unit_mode: bool = attrs.field(default=False, validator=flag)
     namespace: str = attrs.field(default="", validator=_namespace)
-    credentials: Credentials | None = attrs.field(default=None, validator=_credentials)
+    credentials: Credentials | CredentialsProvider | None = attrs.field(
+        default=None, validator=_credentials, repr=_shown_credentials
+    )
     tls: TLS | None = attrs.field(default=None, validator=attrs.validators.optional(instance_of(TLS)))
     vip_channel: bool = attrs.field(default=False, validator=flag)
     serialization: Serialization = attrs.field(default=Serialization.JSON, converter=_serialization)
@@ -125,7 +141,7 @@ class ClientOptions(TypedDict, total=False):
     unit_name: str
     unit_mode: bool
     namespace: str
-    credentials: Credentials | None
+    credentials: Credentials | CredentialsProvider | None
     tls: TLS | None
     vip_channel: bool
     serialization: Serialization | str

@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from rocketmq_py.consumer.pop.consumer import PopConsumer
     from rocketmq_py.consumer.pop.messages import PoppedMessage
     from rocketmq_py.consumer.push.consumer import PushConsumer
-    from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
-    from rocketmq_py.consumer.read.reader import Reader, StartPosition
+    from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
+    from rocketmq_py.consumer.read.reader import Reader
+    from rocketmq_py.consumer.read.start_position import StartPosition
 else:
     __getattr__ = lazy_attributes(
         globals(),
@@ -96,14 +97,12 @@ else:
             "pop.consumer": ("PopConsumer",),
             "pop.messages": ("PoppedMessage",),
             "push.consumer": ("PushConsumer",),
-            "read.raw": (
-                "PullResult",
+            "read.offset_ranges": (
                 "OffsetRange",
+                "PullResult",
             ),
-            "read.reader": (
-                "Reader",
-                "StartPosition",
-            ),
+            "read.reader": ("Reader",),
+            "read.start_position": ("StartPosition",),
         },
     )
 

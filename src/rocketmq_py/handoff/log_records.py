@@ -21,10 +21,13 @@ from rocketmq_py.handoff.trio_thread import in_trio_thread
 
 LOGGERS: Final = tuple(
     f"rocketmq_py{suffix}"
-    for suffix in ("", ".blocking", ".broker", ".client", ".consumer", ".handoff", ".producer", ".relay",
-                   ".remoting", ".spark", ".trace")
+    for suffix in ("", ".blocking", ".broker", ".client", ".consumer", ".handoff", ".integrations",
+                   ".producer", ".relay", ".remoting", ".spark", ".trace")
 )  # fmt: skip
 """The names of the library's loggers."""
+# Made at import, because getLogger takes the lock of the logging module. A thread that holds it may wait for
+# the thread that opens the first object, for example while dictConfig closes a handler that ships records.
+_loggers: Final = tuple(logging.getLogger(name) for name in LOGGERS)
 
 FLUSH_SECONDS = 2.0
 """How long the end of the process waits for handlers."""
@@ -42,8 +45,7 @@ class LogRecords(logging.Filter):
         """Hand over the records of trio threads to the thread that calls handlers, from now on."""
         if self._thread is not None:
             return
-        for name in LOGGERS:
-            logger = logging.getLogger(name)
+        for logger in _loggers:
             logger.addFilter(self)
             logger.isEnabledFor = partial(_is_enabled_for, logger)  # type: ignore[method-assign]
         thread = threading.Thread(

@@ -17,6 +17,7 @@ from rocketmq_py.errors import (
     ProtocolError,
     RequestTimeoutError,
     RocketMQError,
+    denies_access,
 )
 from rocketmq_py.protocol.command import (
     RESPONSE_FLAG,
@@ -28,6 +29,7 @@ from rocketmq_py.protocol.command import (
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
 from rocketmq_py.protocol.typed_sends import SendAnswer, SendCommand
 from rocketmq_py.remoting.channel import Channel
+from rocketmq_py.remoting.credential_source import CredentialSource, CredentialsUnavailableError
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_requests import PendingRequest, PendingRequests
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
@@ -70,6 +72,7 @@ class Connection(Channel):
         address: the attribute ``address``, instead of the peer's own.
         serialization: the encoding of the headers of requests. An answer has that of its request.
         credentials: signs every request, or None. Answers are not signed.
+        credential_source: renews the credentials when the peer denies access, or None.
         hooks: called around requests.
         successor: returns another connection to the address when the peer goes away (GO_AWAY). Without it,
             GO_AWAY is an ordinary answer.
@@ -99,6 +102,7 @@ class Connection(Channel):
         address: str | None = None,
         serialization: Serialization = Serialization.JSON,
         credentials: Credentials | None = None,
+        credential_source: CredentialSource | None = None,
         hooks: RpcHooks | None = None,
         successor: Callable[[], Channel] | None = None,
         max_buffered: int = DEFAULT_MAX_BUFFERED,
@@ -111,6 +115,8 @@ class Connection(Channel):
         self._send_handler = send_handler
         self._serialization = serialization
         self._credentials = credentials
+        self._credential_source = credential_source
+        self._signed_before_renewal: set[int] = set()
         self._successor = successor
         self._read_waits_for_space = read_waits_for_space
         self._decoder = FrameDecoder(max_frame_size, decodes_sends=send_handler is not None)
@@ -270,7 +276,10 @@ class Connection(Channel):
         if answer.code == ResponseCode.GO_AWAY:
             self._go_away(answer, pending)
         elif pending is not None:
-            pending.answered(answer)
+            if self._credential_source is not None and denies_access(answer.code, answer.remark):
+                self._access_denied(answer, pending, self._credential_source)
+            else:
+                pending.answered(answer)
         if self.draining and not self._pending:
             self._close_when_written("the peer is going away")
 
@@ -299,6 +308,41 @@ class Connection(Channel):
             self._asked(send.as_command())
         elif self._closed_because is None:
             self.writer.put(frame)
+
+    # A peer that denies access
+
+    def _access_denied(self, answer: Command, pending: PendingRequest, source: CredentialSource) -> None:
+        """Send a denied request again if its credentials are not the newest ones, else renew them first."""
+        if pending.opaque in self._signed_before_renewal:
+            self._signed_before_renewal.remove(pending.opaque)
+            self._carry_or_fail(pending)
+            return
+        assert self._nursery is not None
+        assert self._credentials is not None
+        # It stays in the table, where it times out and a cancellation finds it.
+        self._pending[pending.opaque] = pending
+        self._nursery.start_soon(self._renew_credentials, answer, pending, source, self._credentials)
+
+    async def _renew_credentials(
+        self, answer: Command, pending: PendingRequest, source: CredentialSource, denied: Credentials
+    ) -> None:
+        """Renew the credentials and send a denied request again. Without new ones, deliver the denial."""
+        opaque = pending.opaque
+        try:
+            credentials = await source.renew(denied)
+        except CredentialsUnavailableError as error:
+            logger.warning("cannot renew credentials address=%s: %s", self.address, error)
+            credentials = None
+        is_waiting = self._pending.get(opaque) is pending
+        if is_waiting:
+            del self._pending[opaque]
+        if credentials is not None and self._credentials is denied:
+            self._credentials = credentials
+            self._signed_before_renewal = set(self._pending)
+        if is_waiting and credentials is not None:
+            self._carry_or_fail(pending)
+        elif is_waiting:
+            pending.answered(answer)
 
     # A peer that goes away
 

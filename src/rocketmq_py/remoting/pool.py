@@ -11,10 +11,11 @@ import attrs
 import trio
 
 from rocketmq_py.address import split_address
-from rocketmq_py.credentials import Credentials
+from rocketmq_py.credentials import Credentials, CredentialsProvider
 from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError, leaves_of
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.connection import Connection, Handler
+from rocketmq_py.remoting.credential_source import CredentialSource, CredentialsUnavailableError
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_connection import PendingConnection
 from rocketmq_py.remoting.pending_requests import PendingRequest
@@ -49,10 +50,10 @@ class ConnectionPool:
         handler: answers the requests of brokers.
         tls: TLS settings, or None for plain text.
         serialization: the encoding of headers.
-        credentials: signs every request, or None.
+        credentials: signs every request: Credentials, or a function that returns them. None signs nothing.
         hooks: called around requests.
         max_buffered: bytes that one connection buffers before senders wait.
-        connect_timeout: seconds per connection attempt, including the TLS handshake.
+        connect_timeout: seconds per connection attempt, including the TLS handshake and the function's call.
         on_open: called with each new connection. It must neither block nor raise.
     """
 
@@ -63,7 +64,7 @@ class ConnectionPool:
         *,
         tls: TLS | None = None,
         serialization: Serialization = Serialization.JSON,
-        credentials: Credentials | None = None,
+        credentials: Credentials | CredentialsProvider | None = None,
         hooks: RpcHooks | None = None,
         max_buffered: int = DEFAULT_MAX_BUFFERED,
         connect_timeout: float = 3.0,
@@ -74,7 +75,12 @@ class ConnectionPool:
         self._tls = tls
         self._context = tls.context() if tls is not None else None
         self._serialization = serialization
-        self._credentials = credentials
+        self._credentials: Credentials | None = None
+        self._credential_source: CredentialSource | None = None
+        if credentials is None or isinstance(credentials, Credentials):
+            self._credentials = credentials
+        else:
+            self._credential_source = CredentialSource(credentials)
         self._hooks = RpcHooks() if hooks is None else hooks
         self._hooks.nursery = nursery
         self._max_buffered = max_buffered
@@ -209,6 +215,9 @@ class ConnectionPool:
         address = dial.address
         try:
             with trio.fail_after(self._connect_timeout):
+                credentials = self._credentials
+                if self._credential_source is not None:
+                    credentials = await self._credential_source.fetch()
                 stream = await self._open_stream(address)
             # Created here and not in the task that runs it: waiting senders use it at once.
             connection = Connection(
@@ -217,7 +226,8 @@ class ConnectionPool:
                 handler=self._handler,
                 address=address,
                 serialization=self._serialization,
-                credentials=self._credentials,
+                credentials=credentials,
+                credential_source=self._credential_source,
                 hooks=self._hooks,
                 successor=partial(self.channel_nowait, address),
                 max_buffered=self._max_buffered,
@@ -229,6 +239,8 @@ class ConnectionPool:
             self._dial_failed(dial, _reason(error))
         except TLSError as error:
             self._dial_failed(dial, error.reason, TLSError)
+        except CredentialsUnavailableError as error:
+            self._dial_failed(dial, str(error))
         else:
             dial.connection = self._connections[address] = connection
             self._nursery.start_soon(self._keep, connection)

@@ -5,7 +5,8 @@ With ``rocketmq-py[spark]`` installed for the driver and the workers, Spark find
     orders = spark.readStream.format("rocketmq").option("nameServer", "...").option("topic", "orders").load()
 
 Newcomers start at ``data_source.RocketMQDataSource``, which creates the classes of ``source`` (planning in
-``stream_planner`` and ``batch_plan``, reading in ``source_task``) and of ``sink`` (writing in ``sink_task``).
+``stream_planner`` and ``batch_plan``, reading in ``source_task``) and of ``sink`` (encoding in ``sink_task``,
+sending in ``piece_sender``).
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from rocketmq_py.errors import InvalidMessageError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.producer.batch import MAX_BATCHED_MESSAGES, MAX_BATCHED_PROPERTIES
+from rocketmq_py.spark.arrow_schema import PROPERTY_MAP
 from rocketmq_py.spark.buffers import Indexes, Mask, binary_array, binary_content, byte_lengths, valid_mask
 from rocketmq_py.spark.property_encoding import (
     EncodedProperties,
@@ -30,7 +31,6 @@ from rocketmq_py.spark.property_encoding import (
     encode_stamps,
     encode_texts,
 )
-from rocketmq_py.spark.schema import PROPERTY_MAP
 from rocketmq_py.spark.sharding import queue_numbers
 from rocketmq_py.spark.stamps import TaskIdentity
 
@@ -39,7 +39,7 @@ _PROPERTIES_LENGTH = 2
 """Bytes of the length field between a message's body and its properties."""
 _UNIQUE_KEY_START = names.UNIQUE_KEY.encode() + b"\x01"
 _UNIQUE_KEY_END = b"\x02" + names.WAIT_STORE.encode() + b"\x01true\x02"
-_UNBATCHABLE_COLUMNS = ("queue", "delayLevel", "deliverAt")
+_UNBATCHABLE_COLUMNS = ("queue", "delayLevel", "deliverAt", "delay", "priority")
 """Columns with values that a batch cannot carry."""
 _STRING_LIST = pa.list_(pa.string())
 _LEFT_OVER = -1

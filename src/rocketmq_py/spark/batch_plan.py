@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 from pyspark.sql.datasource import InputPartition
 
-from rocketmq_py.consumer.read.raw import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.offsets import Offsets, StreamOffset

@@ -23,8 +23,8 @@ from rocketmq_py.producer.batch import EncodedBatch
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.remoting.running import open_nursery
 from rocketmq_py.spark.batch_encoder import PreparedBatch
+from rocketmq_py.spark.piece_sender import EarlierBatchFailedError, SendOutcome
 from rocketmq_py.spark.rows import Destination
-from rocketmq_py.spark.sink_task import EarlierBatchFailedError, SendOutcome
 
 MAX_IN_FLIGHT_BYTES = 4 * 1024 * 1024
 """Maximum size of the batches of one call that are in flight. A larger batch is sent alone."""
@@ -69,9 +69,9 @@ class BatchSender:
     def send_batches(self, batches: Sequence[PreparedBatch]) -> Sequence[RocketMQError | None]:
         """Send batches, and return the error of each, or None for one that is acknowledged.
 
-        Batches for the same queue are sent one after another. After a retriable error, the later batches of
-        its queue are not sent, so that sending all of them again keeps their order. Each batch is retried
-        within the producer's ``send_timeout``. Raises ClosedError.
+        Batches for the same queue are sent one after another. After an error, the later batches of its queue
+        are not sent, so that sending all of them again keeps their order. Each batch is retried within the
+        producer's ``send_timeout``. Raises ClosedError.
         """
         return self._producer._call(send_batches, self._trio_producer, batches)
 
@@ -89,11 +89,9 @@ async def send_batches(
     async def send_in_order(indexes: Sequence[int]) -> None:
         for position, index in enumerate(indexes):
             errors[index] = error = await send(batches[index])
-            if error is not None and error.retriable:
+            if error is not None:
                 for later in indexes[position + 1 :]:
-                    errors[later] = EarlierBatchFailedError(
-                        f"not sent, because an earlier batch for its queue failed: {error}"
-                    )
+                    errors[later] = EarlierBatchFailedError(error)
                 return
 
     async def send(batch: PreparedBatch) -> RocketMQError | None:

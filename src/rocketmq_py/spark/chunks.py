@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import attrs
 import numpy as np
 
-from rocketmq_py.consumer.read.raw import PullResult
+from rocketmq_py.consumer.read.offset_ranges import PullResult
 from rocketmq_py.errors import InvalidMessageError, ProtocolError, UnreadableBodyError
 from rocketmq_py.message import ReceivedMessage, queue_name
 from rocketmq_py.protocol.stored_message import (
@@ -141,15 +141,15 @@ def _is_wanted(chunk: PullResult, offset: int, system_flag: int) -> bool:
 def _unpack(chunk: PullResult, stored: bytes) -> PlainMessages:
     """Decompress a stored message, or unwrap a batch, into the stored form of plain messages."""
     pieces, indexes, index = [], [], 0
-    for message in decode_messages(stored, chunk.span.queue.broker_name):
+    for message in decode_messages(stored, chunk.range.queue.broker_name):
         if message.corruption is not None:
             raise UnreadableBodyError(
-                chunk.span.queue, message.queue_offset + chunk.offset_delta, message.corruption
+                chunk.range.queue, message.queue_offset + chunk.offset_delta, message.corruption
             )
         try:
             piece = _encode(message)
         except InvalidMessageError as error:
-            raise ProtocolError(f"{queue_name(chunk.span.queue)}: {error}") from error
+            raise ProtocolError(f"{queue_name(chunk.range.queue)}: {error}") from error
         pieces.append(piece)
         indexes.append(index)
         index += len(piece)
@@ -177,6 +177,6 @@ def _encode(message: ReceivedMessage) -> bytes:
 
 def _malformed(chunk: PullResult, index: int) -> ProtocolError:
     return ProtocolError(
-        f"malformed pull response for {queue_name(chunk.span.queue)} from offset {chunk.first} on: no stored "
-        f"message at byte {index} of {len(chunk.body)}"
+        f"malformed pull response for {queue_name(chunk.range.queue)} from offset {chunk.first} on: no "
+        f"stored message at byte {index} of {len(chunk.body)}"
     )

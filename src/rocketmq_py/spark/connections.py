@@ -113,7 +113,9 @@ def client_for(connection: ConnectionOptions) -> Client:
 def producer_for(options: SinkOptions) -> BatchingProducer:
     """Return this process's batching producer for a sink. It uses the sink's client of this process."""
     # Options that do not configure the producer are left out of the key.
-    return _producers.get(attrs.evolve(options, topic=None, stamp=True, job_id=None, retry_timeout=1.0))
+    return _producers.get(
+        attrs.evolve(options, topic=None, stamp=True, job_id=None, retry_timeout=1.0, dead_letter_topic=None)
+    )
 
 
 def sender_for(options: SinkOptions) -> BatchSender:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class RocketMQDataSource(DataSource):
     """``format("rocketmq")``: reads topics and appends to them, in batch jobs and streaming queries.
 
-    The source's columns are :data:`rocketmq_py.spark.schema.SOURCE_SCHEMA`, the sink's
+    The source's columns are :data:`rocketmq_py.spark.arrow_schema.SOURCE_COLUMNS`, the sink's
     :data:`rocketmq_py.spark.schema.SINK_COLUMNS`. The options are described by :class:`SourceOptions` and
     :class:`SinkOptions`.
 
@@ -46,10 +46,15 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> str:
-        """Return the source's columns as DDL."""
-        from rocketmq_py.spark.schema import SOURCE_SCHEMA
+        """Return the source's columns as DDL: all, or those of the option ``columns``."""
+        from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS
+        from rocketmq_py.spark.schema import parse_columns, source_ddl
 
-        return SOURCE_SCHEMA
+        columns = next((value for name, value in self.options.items() if name.lower() == "columns"), None)
+        try:
+            return source_ddl(SOURCE_COLUMNS if columns is None else parse_columns(columns))
+        except ValueError:
+            return source_ddl(SOURCE_COLUMNS)  # the reader reports the mistake, together with all others
 
     def reader(self, schema: StructType) -> BatchSource:
         """Return the batch source. Raises ConfigurationError for invalid options or a custom schema."""

@@ -43,6 +43,9 @@ class OffsetClient(Protocol):
     def offsets_at(self, topics: Iterable[str], timestamp_ms: int) -> Mapping[MessageQueue, int]:
         """Return each queue's offset of the first message stored at or after a time, else its end."""
 
+    def committed(self, group: str, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int | None]:
+        """Return the offsets that a consumer group has committed, None in queues without any."""
+
     def commit(self, group: str, offsets: Offsets) -> None:
         """Commit offsets of a consumer group."""
 

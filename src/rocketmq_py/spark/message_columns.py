@@ -6,7 +6,7 @@ slices all bodies or properties out of the buffer at once. No Python object is c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any, Self, TypeAlias
 
@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rocketmq_py import properties as names
-from rocketmq_py.consumer.read.raw import PullResult
+from rocketmq_py.consumer import PullResult
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.properties import decode_properties
 from rocketmq_py.protocol.stored_message import BORN_HOST_V6_FLAG, MAGIC, MAGIC_V2, STORE_HOST_V6_FLAG
+from rocketmq_py.spark.arrow_schema import PROPERTY_MAP, SOURCE_COLUMNS, TIMESTAMP, source_arrow_schema
 from rocketmq_py.spark.buffers import Buffer, Indexes, binary_content, numbers_at, slices, unaligned_view
 from rocketmq_py.spark.chunks import PACKED_FLAGS, PlainMessages, find_messages
-from rocketmq_py.spark.schema import PROPERTY_MAP, SOURCE_ARROW_SCHEMA, TIMESTAMP
 
 _Flags: TypeAlias = NDArray[np.bool_]
 
@@ -47,14 +47,17 @@ _V4_HOST_SIZE, _V6_HOST_SIZE = 8, 20
 _MAX_TIME_MS = (2**63 - 1) // 1000
 
 
-def record_batch(parts: Sequence[PlainMessages], tags: Collection[str] = ()) -> pa.RecordBatch:
-    """Return messages as rows, in order, with the columns of ``SOURCE_SCHEMA``.
+def record_batch(
+    parts: Sequence[PlainMessages], tags: Collection[str] = (), columns: Sequence[str] = SOURCE_COLUMNS
+) -> pa.RecordBatch:
+    """Return messages as rows, in order.
 
     Messages outside of their chunk's offset range are dropped.
 
     Args:
         parts: the messages, less than 2 GiB in total.
         tags: keep only messages with one of these tags. Empty keeps all.
+        columns: the columns of the rows.
 
     Raises:
         ProtocolError: the lengths inside a message are inconsistent.
@@ -63,15 +66,19 @@ def record_batch(parts: Sequence[PlainMessages], tags: Collection[str] = ()) -> 
     counts = np.array([len(part.indexes) for part in parts], np.int64)
     indexes = np.fromiter(chain.from_iterable([part.indexes for part in parts]), np.int64, counts.sum())
     indexes += np.repeat(starts, counts)
-    return _record_batch(_Messages.at(buffer, indexes, counts), [part.chunk for part in parts], tags)
+    messages = _Messages.at(buffer, indexes, counts)
+    return _record_batch(messages, [part.chunk for part in parts], tags, columns)
 
 
-def plain_record_batch(chunks: Sequence[PullResult], tags: Collection[str] = ()) -> pa.RecordBatch | None:
+def plain_record_batch(
+    chunks: Sequence[PullResult], tags: Collection[str] = (), columns: Sequence[str] = SOURCE_COLUMNS
+) -> pa.RecordBatch | None:
     """Return the messages of chunks as rows, or None if some are packed or malformed.
 
     Args:
         chunks: the chunks, less than 2 GiB in total.
         tags: keep only messages with one of these tags. Empty keeps all.
+        columns: the columns of the rows.
 
     Raises:
         ProtocolError: the lengths inside a message are inconsistent.
@@ -87,7 +94,7 @@ def plain_record_batch(chunks: Sequence[PullResult], tags: Collection[str] = ())
     has_wrong_magic = ((magic != MAGIC) & (magic != MAGIC_V2)).any()
     if has_wrong_magic or (messages.headers["system_flag"] & PACKED_FLAGS).any():
         return None
-    return _record_batch(messages, chunks, tags)
+    return _record_batch(messages, chunks, tags, columns)
 
 
 def _concatenate(pieces: Sequence[bytes]) -> tuple[Buffer, Indexes, Indexes]:
@@ -129,29 +136,72 @@ class _Messages:
         return stored.astype(stored.dtype.newbyteorder("="))
 
 
-def _record_batch(messages: _Messages, chunks: Sequence[PullResult], tags: Collection[str]) -> pa.RecordBatch:
+def _record_batch(
+    messages: _Messages, chunks: Sequence[PullResult], tags: Collection[str], columns: Sequence[str]
+) -> pa.RecordBatch:
+    schema = source_arrow_schema(columns)
     messages, offsets = _in_range(messages, chunks)
     if not len(offsets):
-        return pa.RecordBatch.from_pylist([], SOURCE_ARROW_SCHEMA)
-    buffer = messages.buffer
-    sections = _find_sections(messages, chunks)
-    columns = {
-        "flag": pa.array(messages.field("flag")),
-        "body": slices(buffer, sections.body, sections.body_end, pa.binary()),
-        "queueOffset": pa.array(offsets),
-        "bornTimestamp": _timestamps(messages.field("born_time")),
-        "storeTimestamp": _timestamps(sections.store_times),
-    }
-    columns |= _queue_columns([chunk.span.queue for chunk in chunks], messages.chunk_numbers)
-    properties = PropertyColumns(buffer, sections.properties, sections.properties_end)
-    columns["properties"] = properties.map
-    columns["tags"] = properties.column(names.TAGS)
-    columns["keys"] = properties.column(names.KEYS)
-    columns["msgId"] = _message_ids(properties.column(names.UNIQUE_KEY), messages, sections)
-    batch = pa.RecordBatch.from_arrays(
-        [columns[name] for name in SOURCE_ARROW_SCHEMA.names], schema=SOURCE_ARROW_SCHEMA
-    )
-    return _with_tags(batch, tags) if tags else batch
+        return pa.RecordBatch.from_pylist([], schema)
+    made = _Columns(messages, offsets, chunks, _find_sections(messages, chunks))
+    batch = pa.RecordBatch.from_arrays([made.column(name) for name in columns], schema=schema)
+    return _with_tags(batch, made.column("tags"), tags) if tags else batch
+
+
+@attrs.define(eq=False)
+class _Columns:
+    """The columns of messages. Only those that are asked for are made.
+
+    Args:
+        messages: the messages.
+        offsets: their logical queue offsets.
+        chunks: their chunks.
+        sections: their sections.
+    """
+
+    messages: _Messages
+    offsets: Indexes
+    chunks: Sequence[PullResult]
+    sections: _Sections
+    _properties: PropertyColumns | None = None
+
+    def column(self, name: str) -> pa.Array:
+        """Return a column of SOURCE_COLUMNS."""
+        messages, sections = self.messages, self.sections
+        match name:
+            case "topic" | "brokerName" | "queueId":
+                return _queue_column(
+                    name, [chunk.range.queue for chunk in self.chunks], messages.chunk_numbers
+                )
+            case "flag":
+                return pa.array(messages.field("flag"))
+            case "body":
+                return slices(messages.buffer, sections.body, sections.body_end, pa.binary())
+            case "properties":
+                return self.properties.map
+            case "queueOffset":
+                return pa.array(self.offsets)
+            case "bornTimestamp":
+                return _timestamps(messages.field("born_time"))
+            case "storeTimestamp":
+                return _timestamps(sections.store_times)
+            case "tags":
+                return self.properties.column(names.TAGS)
+            case "keys":
+                return self.properties.column(names.KEYS)
+            case "msgId":
+                return _message_ids(self.properties.column(names.UNIQUE_KEY), messages, sections)
+        raise AssertionError(f"{name} is not a column")
+
+    @property
+    def properties(self) -> PropertyColumns:
+        """The properties, decoded on first use."""
+        if self._properties is None:
+            sections = self.sections
+            self._properties = PropertyColumns(
+                self.messages.buffer, sections.properties, sections.properties_end
+            )
+        return self._properties
 
 
 def _in_range(messages: _Messages, chunks: Sequence[PullResult]) -> tuple[_Messages, Indexes]:
@@ -188,7 +238,7 @@ def _find_sections(messages: _Messages, chunks: Sequence[PullResult]) -> _Sectio
         if not is_valid.all():
             chunk = chunks[messages.chunk_numbers[np.argmin(is_valid)]]
             raise ProtocolError(
-                f"malformed pull response for {queue_name(chunk.span.queue)} from offset {chunk.first} on: "
+                f"malformed pull response for {queue_name(chunk.range.queue)} from offset {chunk.first} on: "
                 "the lengths inside a stored message exceed its size"
             )
 
@@ -217,16 +267,20 @@ def _find_sections(messages: _Messages, chunks: Sequence[PullResult]) -> _Sectio
     return _Sections(store_times, store_host, store_host_end, body, body_end, properties, properties_end)
 
 
-def _queue_columns(queues: Sequence[MessageQueue], chunk_numbers: Indexes) -> dict[str, pa.Array]:
-    """Return the columns of each message's queue. ``queues`` has one per chunk."""
+_QUEUE_COLUMNS: Mapping[str, tuple[str, pa.DataType]] = {
+    "topic": ("topic", pa.string()),
+    "brokerName": ("broker_name", pa.string()),
+    "queueId": ("queue_id", pa.int32()),
+}
+"""By column, the attribute of MessageQueue, and the type."""
+
+
+def _queue_column(name: str, queues: Sequence[MessageQueue], chunk_numbers: Indexes) -> pa.Array:
+    """Return a column of _QUEUE_COLUMNS. ``queues`` has one per chunk."""
     if all(queue is queues[0] for queue in queues):
         queues, chunk_numbers = queues[:1], np.zeros(len(chunk_numbers), np.int64)
-    rows = pa.array(chunk_numbers)
-    return {
-        "topic": pa.array([queue.topic for queue in queues], pa.string()).take(rows),
-        "brokerName": pa.array([queue.broker_name for queue in queues], pa.string()).take(rows),
-        "queueId": pa.array([queue.queue_id for queue in queues], pa.int32()).take(rows),
-    }
+    attribute, kind = _QUEUE_COLUMNS[name]
+    return pa.array([getattr(queue, attribute) for queue in queues], kind).take(pa.array(chunk_numbers))
 
 
 def _timestamps(milliseconds: NDArray[Any]) -> pa.TimestampArray:
@@ -249,8 +303,8 @@ def _message_ids(unique_keys: pa.StringArray, messages: _Messages, sections: _Se
     return pc.replace_with_mask(unique_keys, is_missing, pa.array(ids, pa.string()))
 
 
-def _with_tags(batch: pa.RecordBatch, tags: Collection[str]) -> pa.RecordBatch:
-    has_tag = pc.is_in(batch.column("tags"), pa.array(tags, pa.string()))
+def _with_tags(batch: pa.RecordBatch, tags_of_rows: pa.Array, tags: Collection[str]) -> pa.RecordBatch:
+    has_tag = pc.is_in(tags_of_rows, pa.array(tags, pa.string()))
     return batch if has_tag.true_count == len(has_tag) else batch.filter(has_tag)
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import difflib
 import enum
+import importlib
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -160,6 +162,14 @@ def address(value: str) -> str:
     return value.strip()
 
 
+def function_name(value: str) -> str:
+    """Parse the name of a function, ``module:function``."""
+    module, _, function = value.strip().partition(":")
+    if not (function.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        raise ValueError("module:function, such as company.tokens:rocketmq_credentials")
+    return value.strip()
+
+
 CONNECTION_OPTIONS: tuple[Option, ...] = (
     Option("nameServer", address),
     Option("namespace", check_namespace),
@@ -167,6 +177,7 @@ CONNECTION_OPTIONS: tuple[Option, ...] = (
     Option("accessKey", text),
     Option("secretKey", secret_text, secret=True),
     Option("securityToken", secret_text, secret=True),
+    Option("credentialsProvider", function_name),
     Option("useTls", boolean),
     Option("tlsCaFile", text),
     Option("tlsCertificateFile", text),
@@ -194,6 +205,9 @@ class ConnectionOptions:
         unit_name: ``unitName``: part of the client ids, and of the URL that serves the name servers.
         access_key, secret_key, security_token: ``accessKey``, ``secretKey``, ``securityToken``: the
             credentials that sign requests. The access key and the secret key belong together.
+        credentials_provider: ``credentialsProvider``: ``module:function``, instead of the keys: a function
+            without arguments that returns Credentials. Every Python process of the job imports and calls it,
+            as :data:`rocketmq_py.credentials.CredentialsProvider` describes.
         use_tls: ``useTls``: encrypt connections. Any other TLS option turns it on as well.
         tls_ca_file, tls_certificate_file, tls_key_file: paths, which must exist on every machine of the job.
         tls_key_password, tls_server_name, tls_verify: as in :class:`rocketmq_py.TLS`.
@@ -210,6 +224,7 @@ class ConnectionOptions:
     access_key: str | None = None
     secret_key: str | None = attrs.field(default=None, repr=False)
     security_token: str | None = attrs.field(default=None, repr=False)
+    credentials_provider: str | None = None
     use_tls: bool = False
     tls_ca_file: str | None = None
     tls_certificate_file: str | None = None
@@ -223,7 +238,10 @@ class ConnectionOptions:
     route_refresh_interval: float = 30.0
 
     def client_options(self) -> ClientOptions:
-        """Return the keyword arguments of a client. Its address is ``name_server``."""
+        """Return the keyword arguments of a client. Its address is ``name_server``.
+
+        Raises ConfigurationError if the credentials provider cannot be imported.
+        """
         options = ClientOptions(
             namespace=self.namespace,
             unit_name=self.unit_name,
@@ -234,6 +252,8 @@ class ConnectionOptions:
         )
         if self.access_key is not None and self.secret_key is not None:
             options["credentials"] = Credentials(self.access_key, self.secret_key, self.security_token)
+        if self.credentials_provider is not None:
+            options["credentials"] = _import_function("credentialsProvider", self.credentials_provider)
         if self.use_tls:
             options["tls"] = TLS(
                 ca_file=self.tls_ca_file,
@@ -244,6 +264,21 @@ class ConnectionOptions:
                 verify=self.tls_verify,
             )
         return options
+
+
+def _import_function(option: str, name: str) -> Callable[[], Any]:
+    """Import a function, ``module:function``. Raises ConfigurationError if that fails."""
+    module, _, attribute = name.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), attribute)
+    except Exception as error:
+        raise ConfigurationError(
+            f"{option}: cannot import {name} with {sys.executable}: {type(error).__name__}: {error}; every "
+            "Python process of the job needs its module"
+        ) from error
+    if not callable(function):
+        raise ConfigurationError(f"{option}: {name} is not a function but {type(function).__name__}")
+    return function  # type: ignore[no-any-return]
 
 
 class ParsedOptions:
@@ -303,6 +338,8 @@ class ParsedOptions:
             self.mistakes.append(
                 "accessKey and secretKey must be set together, and securityToken only with both of them"
             )
+        if "credentials_provider" in values and (keys or "security_token" in values):
+            self.mistakes.append("credentialsProvider excludes accessKey, secretKey and securityToken")
         tls_options = [name for name in values if name.startswith("tls_")]
         if tls_options and values.get("use_tls") is False:
             self.mistakes.append("useTls is false, but other TLS options are set; remove one or the other")

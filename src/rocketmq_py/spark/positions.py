@@ -1,6 +1,6 @@
 """Start and end positions as users write them: for all queues, or by topic, broker and queue id.
 
-A *position* is an offset, the earliest or latest offset, or the first message stored at a time.
+A *position* is an offset, the earliest, latest or committed offset, or the first message stored at a time.
 :class:`Positions` holds the positions of one option and resolves them to offsets.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
@@ -21,10 +21,14 @@ QueueRanges: TypeAlias = Mapping[MessageQueue, tuple[int, int]]
 
 
 class NamedPosition(enum.Enum):
-    """A position with a name. The value is its code in JSON, as in Spark's Kafka connector."""
+    """A position with a name. Spark's Kafka connector writes the first two as numbers in JSON.
+
+    COMMITTED is the offset that a consumer group has committed, or the earliest one in a queue without any.
+    """
 
     EARLIEST = -2
     LATEST = -1
+    COMMITTED = "committed"
 
 
 @attrs.frozen
@@ -43,6 +47,7 @@ PositionPath: TypeAlias = tuple[str | int, ...]
 _NAMED_POSITIONS: Mapping[object, NamedPosition] = {
     "earliest": NamedPosition.EARLIEST,
     "latest": NamedPosition.LATEST,
+    "committed": NamedPosition.COMMITTED,
     **{position.value: position for position in NamedPosition},
 }
 
@@ -88,20 +93,26 @@ class Positions:
         return sorted([path for path in self.by_path if path not in existing], key=str)
 
     def resolve(
-        self, ranges: QueueRanges, offsets_at: Callable[[set[str], int], Mapping[MessageQueue, int]]
+        self,
+        ranges: QueueRanges,
+        offsets_at: Callable[[set[str], int], Mapping[MessageQueue, int]],
+        committed: Callable[[Sequence[MessageQueue]], Mapping[MessageQueue, int | None]],
     ) -> dict[MessageQueue, int]:
-        """Return each queue's offset. An offset that the user wrote may lie outside of the queue's range.
+        """Return each queue's offset. One from the user or a group may lie outside of the queue's range.
 
         Args:
             ranges: the queues.
             offsets_at: returns, for all queues of some topics, the offset of the first message stored at or
                 after a time. Called once per distinct time.
+            committed: returns the offsets that the consumer group has committed, None in queues without any.
         """
         positions = {queue: self.of(queue) for queue in ranges}
         topics_by_time: dict[int, set[str]] = {}
         for queue, position in positions.items():
             if isinstance(position, TimestampPosition):
                 topics_by_time.setdefault(position.time_ms, set()).add(queue.topic)
+        of_group = [queue for queue, position in positions.items() if position is NamedPosition.COMMITTED]
+        committed_offsets = committed(of_group) if of_group else {}
         found = {time_ms: offsets_at(topics, time_ms) for time_ms, topics in topics_by_time.items()}
         offsets = {}
         for queue, position in positions.items():
@@ -110,6 +121,9 @@ class Positions:
                 offsets[queue] = first
             elif position is NamedPosition.LATEST:
                 offsets[queue] = end
+            elif position is NamedPosition.COMMITTED:
+                offset = committed_offsets.get(queue)
+                offsets[queue] = first if offset is None else offset
             elif isinstance(position, TimestampPosition):
                 # A queue that was created after ``ranges`` were read is missing here, and empty.
                 offsets[queue] = found[position.time_ms].get(queue, end)
@@ -121,7 +135,7 @@ class Positions:
 
 _MAX_INT64 = 2**63 - 1
 _ALLOWED_OFFSETS = (
-    'earliest, latest or JSON such as {"topic": {"broker-a": {"0": 17, "1": "latest"}}}, '
+    'earliest, latest, committed or JSON such as {"topic": {"broker-a": {"0": 17, "1": "latest"}}}, '
     "where a broker or a topic may have one value for all its queues, and -2 and -1 are earliest and latest"
 )
 _ALLOWED_TIMES = (
@@ -135,7 +149,7 @@ def parse_offsets(value: str) -> Positions | Mapping[PositionPath, Position]:
     Raises ValueError with the allowed values.
     """
     name = value.strip().lower()
-    if name in ("earliest", "latest"):
+    if name in ("earliest", "latest", "committed"):
         return Positions(_NAMED_POSITIONS[name])
     return _parse_tree(value, _offset_position, _ALLOWED_OFFSETS)
 

@@ -6,14 +6,14 @@ From version 4.2 on Spark rejects a batch of the source whose Arrow schema diffe
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
-import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DataType,
+    DayTimeIntervalType,
     IntegralType,
     MapType,
     StringType,
@@ -23,15 +23,25 @@ from pyspark.sql.types import (
 )
 
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS, source_arrow_schema
 
 # The source
 
-SOURCE_SCHEMA = (
-    "topic STRING, flag INT, body BINARY, properties MAP<STRING, STRING>, brokerName STRING, queueId INT, "
-    "queueOffset BIGINT, bornTimestamp TIMESTAMP, storeTimestamp TIMESTAMP, tags STRING, keys STRING, "
-    "msgId STRING"
-)
-"""The source's columns as DDL.
+_SOURCE_DDL: Mapping[str, str] = {
+    "topic": "STRING",
+    "flag": "INT",
+    "body": "BINARY",
+    "properties": "MAP<STRING, STRING>",
+    "brokerName": "STRING",
+    "queueId": "INT",
+    "queueOffset": "BIGINT",
+    "bornTimestamp": "TIMESTAMP",
+    "storeTimestamp": "TIMESTAMP",
+    "tags": "STRING",
+    "keys": "STRING",
+    "msgId": "STRING",
+}
+"""The types of the source's columns in DDL. ``arrow_schema`` has them in Arrow.
 
 - ``topic``, ``brokerName``, ``queueId``, ``queueOffset``: the message's location, unique per row.
 - ``flag``: a number for the application.
@@ -45,36 +55,40 @@ SOURCE_SCHEMA = (
 All but the last three have the names of the old JVM connector, where ``properties`` is JSON.
 """
 
-PROPERTY_MAP = pa.map_(pa.string(), pa.string())
-TIMESTAMP = pa.timestamp("us", tz="UTC")
 
-SOURCE_ARROW_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("flag", pa.int32()),
-        ("body", pa.binary()),
-        ("properties", PROPERTY_MAP),
-        ("brokerName", pa.string()),
-        ("queueId", pa.int32()),
-        ("queueOffset", pa.int64()),
-        ("bornTimestamp", TIMESTAMP),
-        ("storeTimestamp", TIMESTAMP),
-        ("tags", pa.string()),
-        ("keys", pa.string()),
-        ("msgId", pa.string()),
-    ]
-)
-"""The Arrow schema that Spark derives from SOURCE_SCHEMA. All columns are nullable."""
+def source_ddl(columns: Sequence[str]) -> str:
+    """Return columns of the source as DDL."""
+    return ", ".join([f"{name} {_SOURCE_DDL[name]}" for name in columns])
 
 
-def check_source_schema(schema: StructType) -> None:
-    """Raise ConfigurationError if a user sets a schema that differs from the source's."""
+SOURCE_SCHEMA = source_ddl(SOURCE_COLUMNS)
+
+
+def parse_columns(value: str) -> tuple[str, ...]:
+    """Parse the option ``columns``: names separated by commas. Return them in the order of the source.
+
+    Raises ValueError with the allowed values.
+    """
+    chosen = {name.strip().lower() for name in value.split(",") if name.strip()}
+    known = {name.lower() for name in SOURCE_COLUMNS}
+    if not chosen or not chosen <= known:
+        raise ValueError(f"columns of the source, separated by commas: {', '.join(SOURCE_COLUMNS)}")
+    return tuple([name for name in SOURCE_COLUMNS if name.lower() in chosen])
+
+
+def check_source_schema(schema: StructType, columns: Sequence[str] = SOURCE_COLUMNS) -> None:
+    """Raise ConfigurationError if a user sets a schema that differs from the source's.
+
+    Args:
+        schema: the schema that Spark passes.
+        columns: the source's columns.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    if schema.simpleString() != from_arrow_schema(SOURCE_ARROW_SCHEMA).simpleString():
+    if schema.simpleString() != from_arrow_schema(source_arrow_schema(columns)).simpleString():
         raise ConfigurationError(
             "rocketmq source: its columns are fixed, but .schema(...) sets other columns; remove it and "
-            "select the columns you need. The payload is the binary column body"
+            "select the columns you need, or set the option columns. The payload is the binary column body"
         )
 
 
@@ -132,6 +146,8 @@ SINK_COLUMNS: Mapping[str, SinkColumn] = {
     "queue": SinkColumn(_is_queue, "struct<brokerName:string,queueId:int>"),
     "delayLevel": SinkColumn(_is(IntegralType, StringType), "int or string"),
     "deliverAt": SinkColumn(_is(TimestampType, IntegralType), "timestamp, or bigint (epoch milliseconds)"),
+    "delay": SinkColumn(_is(DayTimeIntervalType), "interval day to second"),
+    "priority": SinkColumn(_is(IntegralType), "int"),
     "rowId": SinkColumn(_is(StringType, IntegralType), "string or bigint"),
 }
 """The sink's columns. All but ``body`` are optional, and a null in an optional column means none.
@@ -145,12 +161,21 @@ SINK_COLUMNS: Mapping[str, SinkColumn] = {
 - ``shardingKey``: rows with the same key go to the same queue, in order, as with Java's
   ``SelectMessageQueueByHash``.
 - ``queue``: the queue that the row is sent to.
-- ``delayLevel``: 1 to 18, or its name such as ``10s``. ``deliverAt``: a delivery time, for 5.x brokers.
+- ``delayLevel``: 1 to 18, or its name such as ``10s``.
+- ``deliverAt``: a delivery time, for 5.x brokers. ``delay``: the time from sending to delivery, for them too.
+- ``priority``: the priority in a topic of type PRIORITY, for brokers from 5.4.0 on.
 - ``rowId``: unique within its batch. The message's stamp contains it instead of the row's number.
 """
 IGNORED_SINK_COLUMNS = ("brokerName", "queueId", "queueOffset", "bornTimestamp", "storeTimestamp", "msgId")
 """Source columns that describe the message as read. Ignored, so that a DataFrame can be written as read."""
-_EXCLUSIVE_COLUMNS = (("delayLevel", "deliverAt"), ("shardingKey", "queue"))
+_EXCLUSIVE_COLUMNS = (
+    ("delayLevel", "deliverAt"),
+    ("delayLevel", "delay"),
+    ("deliverAt", "delay"),
+    ("shardingKey", "queue"),
+    ("priority", "queue"),
+    ("priority", "shardingKey"),
+)
 _OTHER_NAMES = {"value": "body", "key": "keys", "headers": "properties", "partition": "queue", "tag": "tags"}
 """Column names of other sinks, and the column to suggest instead."""
 

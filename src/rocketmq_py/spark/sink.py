@@ -13,12 +13,14 @@ from pyspark.sql.types import StructType
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.spark.batch_encoder import BatchEncoder
+from rocketmq_py.spark.dead_letters import DeadLetters
 from rocketmq_py.spark.options import Role
+from rocketmq_py.spark.piece_sender import PieceSender, WriteSummary
 from rocketmq_py.spark.processes import WorkerPicklable, hides_tracebacks, log_to_stderr
 from rocketmq_py.spark.rows import MessageBuilder
 from rocketmq_py.spark.schema import sink_column_indexes
 from rocketmq_py.spark.sink_options import SinkOptions
-from rocketmq_py.spark.sink_task import PIECES_IN_FLIGHT, RowWriter, WriteSummary
+from rocketmq_py.spark.sink_task import PIECES_IN_FLIGHT, RowWriter
 from rocketmq_py.spark.source_options import SOURCE_OPTIONS
 from rocketmq_py.spark.stamps import TaskIdentity, current_task
 
@@ -131,15 +133,18 @@ def row_writer(column_indexes: Mapping[str, int], options: SinkOptions, task: Ta
         new_unique_ids=sender.new_unique_ids,
         queues_of=sender.queues,
     )
-    builder = MessageBuilder(options.topic, stamped_task)
+    dead_letters = None
+    if options.dead_letter_topic is not None:
+        dead_letters = DeadLetters(
+            MessageBuilder(options.dead_letter_topic, stamped_task), options.max_batch_bytes
+        )
     is_ordered = not column_indexes.keys().isdisjoint(("shardingKey", "queue"))
     return RowWriter(
         column_indexes,
-        sender,
         encoder,
-        builder,
-        task,
-        options.retry_timeout,
+        MessageBuilder(options.topic, stamped_task),
+        PieceSender(sender, options.topic, options.retry_timeout, dead_letters),
+        task.description,
         pieces_in_flight=1 if is_ordered else PIECES_IN_FLIGHT,
     )
 
@@ -155,7 +160,8 @@ def describe_tasks(messages: Sequence[WriterCommitMessage | None]) -> str:
     total = sum(summaries, WriteSummary())
     unfinished = len(messages) - len(summaries)
     return (
-        f"rows={total.rows} bytes={total.body_bytes} resent={total.resent} tasks={len(summaries)} "
+        f"rows={total.rows} bytes={total.body_bytes} resent={total.resent} "
+        f"dead_letters={total.dead_letters} tasks={len(summaries)} "
         f"unfinished_tasks={unfinished} send_seconds={total.seconds:.2f} "
         f"slowest_send_seconds={total.slowest:.2f}"
     )

@@ -26,6 +26,7 @@ from rocketmq_py.spark.options import (
 )
 
 DEFAULT_GROUP = "SPARK_SINK"
+DEFAULT_MAX_BATCH_BYTES = 64 * 1024
 DEFAULT_MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 DEFAULT_COMPRESSION = "zlib"
 DEFAULT_COMPRESS_OVER = 4096
@@ -45,6 +46,12 @@ def _job_id(value: str) -> str:
     return text(value)
 
 
+def _on_error(value: str) -> str:
+    if value.strip().lower() not in ("fail", "deadletter"):
+        raise ValueError("fail or deadLetter")
+    return value.strip().lower()
+
+
 SINK_OPTIONS: tuple[Option, ...] = (
     Option("topic", check_topic, SINKS),
     Option("producerGroup", check_group, SINKS),
@@ -54,6 +61,8 @@ SINK_OPTIONS: tuple[Option, ...] = (
     Option("maxMessageBytes", size, SINKS),
     Option("compression", _compression, SINKS),
     Option("compressOver", size, SINKS),
+    Option("onError", _on_error, SINKS),
+    Option("deadLetterTopic", check_topic, SINKS),
     Option("stamp", boolean, SINKS),
     Option("jobId", _job_id, frozenset({Role.BATCH_SINK})),
 )
@@ -71,12 +80,16 @@ class SinkOptions:
             number of milliseconds like all durations here.
         retry_timeout: ``retryTimeout``: seconds during which rows are sent again after retriable errors, such
             as a restart of their broker. Then the task fails.
-        max_batch_bytes: ``maxBatchBytes``: the maximum size of one send request.
+        max_batch_bytes: ``maxBatchBytes``: the maximum size of one send request. Default: ``64k``, or
+            ``maxMessageBytes`` if that is less.
         max_message_bytes: ``maxMessageBytes``: the maximum size of a body. Brokers refuse more than 4 MiB by
             default.
         compression: ``compression``: none, zlib, lz4 or zstd.
         compress_over: ``compressOver``: bodies of at least this size are compressed, and sent in a request of
             their own.
+        dead_letter_topic: ``deadLetterTopic``: with ``onError`` deadLetter, the topic of dead letters: rows
+            that are invalid, or that a broker refuses for themselves. None, with ``onError`` fail, lets them
+            fail their task.
         stamp: ``stamp``: whether each message carries its row's stamp in the property SPARK_ROW.
         job_id: ``jobId``, batch only: the job's id in the stamps. Default: a random one. A failed job that is
             run again with the same id, on the same rows, writes the same stamps.
@@ -87,10 +100,11 @@ class SinkOptions:
     producer_group: str = DEFAULT_GROUP
     send_timeout: float = 10.0
     retry_timeout: float = 60.0
-    max_batch_bytes: int = 64 * 1024
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     compression: str = DEFAULT_COMPRESSION
     compress_over: int = DEFAULT_COMPRESS_OVER
+    dead_letter_topic: str | None = None
     stamp: bool = True
     job_id: str | None = None
 
@@ -110,11 +124,14 @@ class SinkOptions:
         connection = parsed.pop_connection()
         values = parsed.values
         max_message_bytes = values.get("max_message_bytes", DEFAULT_MAX_MESSAGE_BYTES)
-        if values.get("max_batch_bytes", 0) > max_message_bytes:
+        max_batch_bytes = values.setdefault(
+            "max_batch_bytes", min(DEFAULT_MAX_BATCH_BYTES, max_message_bytes)
+        )
+        if max_batch_bytes > max_message_bytes:
             parsed.mistakes.append(
-                f"maxBatchBytes is {values['max_batch_bytes']}, which is above maxMessageBytes, "
-                f"{max_message_bytes}"
+                f"maxBatchBytes is {max_batch_bytes}, which is above maxMessageBytes, {max_message_bytes}"
             )
+        _check_dead_letters(parsed)
         try:
             _compression_config(
                 values.get("compression", DEFAULT_COMPRESSION),
@@ -138,6 +155,18 @@ class SinkOptions:
             max_message_size=self.max_message_bytes,
             compression=_compression_config(self.compression, self.compress_over),
         )
+
+
+def _check_dead_letters(parsed: ParsedOptions) -> None:
+    """Remove ``onError`` from the values, and report a topic of dead letters that it does not go with."""
+    is_wanted = parsed.values.pop("on_error", "fail") == "deadletter"
+    topic = parsed.values.get("dead_letter_topic")
+    if is_wanted and topic is None:
+        parsed.mistakes.append("onError is deadLetter, which needs deadLetterTopic")
+    elif topic is not None and not is_wanted:
+        parsed.mistakes.append("deadLetterTopic needs onError deadLetter")
+    elif topic is not None and topic == parsed.values.get("topic"):
+        parsed.mistakes.append(f"deadLetterTopic is {topic}, which is also the topic; set another one")
 
 
 def _compression_config(kind: str, over: int) -> Compression | None:

@@ -6,14 +6,17 @@ Spark creates a reader in a Python process of the driver, where it plans. Pickle
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+import attrs
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.protocol.subscription import ALL
 from rocketmq_py.spark.batch_plan import (
     Backlog,
     SpansPartition,
@@ -26,6 +29,7 @@ from rocketmq_py.spark.discovery import OffsetClient, QueueDiscovery, check_posi
 from rocketmq_py.spark.offsets import Offsets, StreamOffset
 from rocketmq_py.spark.options import Role
 from rocketmq_py.spark.processes import WorkerPicklable, hides_tracebacks, without_traceback
+from rocketmq_py.spark.pushed_filters import PushedFilters, is_pushdown_worker, push_all
 from rocketmq_py.spark.schema import check_source_schema
 from rocketmq_py.spark.sink_options import SINK_OPTIONS
 from rocketmq_py.spark.source_options import SourceOptions
@@ -45,9 +49,13 @@ OffsetJson: TypeAlias = dict[str, Any]
 
 
 def batch_source(schema: StructType, options: Mapping[str, str | None]) -> BatchSource:
-    """Return a batch source. Raises ConfigurationError for a custom schema or invalid options."""
-    check_source_schema(schema)
-    return BatchSource(SourceOptions.parse(options, Role.BATCH_SOURCE, others=SINK_OPTIONS))
+    """Return a batch source, which takes filters if Spark pushes them.
+
+    Raises ConfigurationError for a custom schema or invalid options.
+    """
+    parsed = SourceOptions.parse(options, Role.BATCH_SOURCE, others=SINK_OPTIONS)
+    check_source_schema(schema, parsed.columns)
+    return FilteringBatchSource(parsed) if is_pushdown_worker() else BatchSource(parsed)
 
 
 def stream_source(
@@ -55,8 +63,8 @@ def stream_source(
 ) -> StreamSource | InvalidStreamSource:
     """Return a streaming source, or an InvalidStreamSource for a custom schema or invalid options."""
     try:
-        check_source_schema(schema)
         parsed = SourceOptions.parse(options, Role.STREAM_SOURCE, others=SINK_OPTIONS)
+        check_source_schema(schema, parsed.columns)
     except ConfigurationError as error:
         return InvalidStreamSource(str(error))
     return StreamSource(parsed)
@@ -98,16 +106,22 @@ class BatchSource(WorkerPicklable, DataSourceReader):
         options = self._options
         with closing(self._open_client(options)) as client:
             backlog = self._backlog(client)
-        report_losses(backlog.losses, fail=options.fail_on_data_loss)
-        return _partitions(options, backlog.starts, backlog.ends)
+            report_losses(backlog.losses, fail=options.fail_on_data_loss)
+            starts, ends = self._narrow(backlog, client)
+        return _partitions(options, starts, ends)
+
+    def _narrow(self, backlog: Backlog, client: OffsetClient) -> tuple[Offsets, Offsets]:
+        """Return the starts and ends of the offset ranges to read."""
+        return backlog.starts, backlog.ends
 
     def _backlog(self, client: OffsetClient) -> Backlog:
         options = self._options
         ranges = QueueDiscovery(client, options).initial_ranges()
         for positions in (options.starting, options.ending):
             check_positions_exist(positions, ranges)
-        starts = options.starting.resolve(ranges, client.offsets_at)
-        ends = options.ending.resolve(ranges, client.offsets_at)
+        committed = partial(client.committed, options.consumer_group or "")
+        starts = options.starting.resolve(ranges, client.offsets_at, committed)
+        ends = options.ending.resolve(ranges, client.offsets_at, committed)
         return batch_backlog(starts, ends, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
@@ -118,6 +132,28 @@ class BatchSource(WorkerPicklable, DataSourceReader):
         if self._options.consumer_group is not None:
             progress = GroupProgress(self._open_client(self._options), self._options.consumer_group)
             progress.commit(partition.final_offsets)
+
+
+class FilteringBatchSource(BatchSource):
+    """A batch source that reads only the offset ranges that can contain rows of the query."""
+
+    _pushed = PushedFilters()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take the filters that the source can satisfy, and return those that Spark must evaluate.
+
+        With a consumer group none is taken: its offsets are committed only if everything is read.
+        """
+        options = self._options
+        if options.consumer_group is not None:
+            return filters
+        has_filter = options.tags != ALL or options.sql is not None
+        self._pushed, left = push_all(filters, may_filter_tags=not has_filter)
+        self._options = attrs.evolve(options, tags=self._pushed.subscription(options.tags))
+        return left
+
+    def _narrow(self, backlog: Backlog, client: OffsetClient) -> tuple[Offsets, Offsets]:
+        return self._pushed.narrow(backlog.starts, backlog.ends, client.offsets_at)
 
 
 class StreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -270,6 +306,7 @@ def read_partition(options: SourceOptions, partition: SpansPartition) -> Iterato
             sql=options.sql,
             fail_on_data_loss=options.fail_on_data_loss,
             max_buffered_bytes=options.max_buffered_bytes,
+            columns=options.columns,
         )
     except RocketMQError as error:
         raise without_traceback(error) from None

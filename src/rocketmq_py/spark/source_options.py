@@ -11,6 +11,7 @@ import attrs
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_group, check_topic
 from rocketmq_py.protocol.subscription import ALL, make_subscription
+from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS
 from rocketmq_py.spark.options import (
     SOURCES,
     ConnectionOptions,
@@ -31,6 +32,7 @@ from rocketmq_py.spark.positions import (
     parse_offsets,
     parse_times,
 )
+from rocketmq_py.spark.schema import parse_columns
 
 _STREAM = frozenset({Role.STREAM_SOURCE})
 _BATCH = frozenset({Role.BATCH_SOURCE})
@@ -75,6 +77,7 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
     Option("tags", _tags, SOURCES),
     Option("sql", text, SOURCES),
     Option("maxBufferedBytes", size, SOURCES),
+    Option("columns", parse_columns, SOURCES),
 )
 
 
@@ -94,9 +97,10 @@ class SourceOptions:
         starting: (startingOffsets or startingTimestamp) where a new query begins: ``earliest``, ``latest``,
             or by path, ``{"orders": {"broker-a": {"0": 17, "1": "latest"}}, "payments": "earliest"}``, where
             -2 and -1 also mean earliest and latest. A timestamp is the store time in epoch milliseconds, for
-            all queues or by path. Other queues begin at the default: latest for a stream, earliest for a
-            batch. A stream with a checkpoint continues at its offsets, and reads queues that the checkpoint
-            does not contain from their first message.
+            all queues or by path. ``committed`` is the offset that ``consumer_group`` has committed, or the
+            earliest one in a queue without any. Other queues begin at the default: latest for a stream,
+            earliest for a batch. A stream with a checkpoint continues at its offsets, and reads queues that
+            the checkpoint does not contain from their first message.
         ending: (endingOffsets or endingTimestamp) batch only: the position where reading ends, exclusive, in
             the same notation. Default: latest.
         max_offsets_per_trigger: (maxOffsetsPerTrigger) stream only: the maximum number of offsets of a batch,
@@ -113,13 +117,15 @@ class SourceOptions:
         fail_on_data_loss: (failOnDataLoss) fail if offsets to read no longer exist, because they have expired
             or their queue was deleted. If false, log the loss and continue.
         consumer_group: (consumerGroup) commit the processed offsets to the brokers under this group, so that
-            admin tools show the lag. They are never read back: the checkpoint decides where a stream
-            continues. The group must have no members.
+            admin tools show the lag. They are read only for the starting position ``committed``: otherwise
+            the checkpoint decides where a stream continues. The group must have no members.
         tags: (tags) read only messages with one of these tags, ``A || B``. Brokers filter.
         sql: (sql) read only messages whose properties satisfy this SQL92 expression. Brokers filter, if their
             ``enablePropertyFilter`` is set.
         max_buffered_bytes: (maxBufferedBytes) bytes that a task may hold of pulled messages that Spark has
             not received yet. Default: ``32m``.
+        columns: (columns) the columns of the source, separated by commas. Others are not decoded. Spark does
+            not tell Python sources which columns a query uses. Default: all.
     """
 
     connection: ConnectionOptions
@@ -138,6 +144,7 @@ class SourceOptions:
     tags: str = ALL
     sql: str | None = None
     max_buffered_bytes: int = 32 * 1024 * 1024
+    columns: tuple[str, ...] = SOURCE_COLUMNS
 
     @classmethod
     def parse(cls, options: Mapping[str, str | None], role: Role, *, others: Sequence[Option] = ()) -> Self:
@@ -158,6 +165,7 @@ class SourceOptions:
         default = NamedPosition.LATEST if role in _STREAM else NamedPosition.EARLIEST
         values["starting"] = _pop_positions(parsed, "starting", default)
         values["ending"] = _pop_positions(parsed, "ending", NamedPosition.LATEST)
+        _check_committed(parsed)
         _check_rates(parsed)
         _check_order(parsed)
         if "tags" in values and "sql" in values:
@@ -213,6 +221,15 @@ def _may_select(topic: str, values: Mapping[str, Any]) -> bool:
     if "assign" in values:
         return topic in {queue.topic for queue in values["assign"]}
     return True  # a missing or invalid selection has been reported
+
+
+def _check_committed(parsed: ParsedOptions) -> None:
+    """Report the position ``committed`` in places where it has no meaning."""
+    if NamedPosition.COMMITTED in parsed.values["ending"].all():
+        parsed.mistakes.append("endingOffsets contains committed, which only startingOffsets may contain")
+    is_wanted = NamedPosition.COMMITTED in parsed.values["starting"].all()
+    if is_wanted and "consumer_group" not in parsed.values:
+        parsed.mistakes.append("startingOffsets contains committed, which needs consumerGroup")
 
 
 def _check_order(parsed: ParsedOptions) -> None:

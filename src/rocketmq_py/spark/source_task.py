@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
 
-from rocketmq_py.consumer.read.raw import DEFAULT_BUFFER, DEFAULT_PARALLEL, OffsetRange, PullResult
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
+from rocketmq_py.consumer.read.pull_result_stream import DEFAULT_BUFFER, DEFAULT_PARALLEL
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.protocol.subscription import ALL, make_subscription
+from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS
 from rocketmq_py.spark.batch_plan import LOSS_ADVICE
-from rocketmq_py.spark.chunks import MIN_MESSAGE_SIZE, PlainMessages, split_chunk
 from rocketmq_py.spark.connections import client_for
 from rocketmq_py.spark.discovery import BROKER_PATIENCE
-from rocketmq_py.spark.message_columns import plain_record_batch, record_batch
 from rocketmq_py.spark.options import ConnectionOptions
-
-MAX_BATCH_ROWS = 8192
-"""Maximum rows of a record batch. Half as many would cost a task 10 % more CPU."""
-MAX_BATCH_BYTES = 8 * 1024 * 1024
-"""Maximum size of a record batch's stored messages, with bodies decompressed."""
+from rocketmq_py.spark.record_batches import record_batches
 
 PARALLEL_PULLS = 2 * DEFAULT_PARALLEL
 """Pulls in flight for the first span, so that some arrive while others are converted to a batch."""
@@ -39,8 +34,9 @@ def read_spans(
     fail_on_data_loss: bool = True,
     max_buffered_bytes: int = DEFAULT_BUFFER,
     parallel: int = PARALLEL_PULLS,
+    columns: Sequence[str] = SOURCE_COLUMNS,
 ) -> Generator[pa.RecordBatch]:
-    """Yield the messages of spans, each once, span by span in order, with the columns of SOURCE_SCHEMA.
+    """Yield the messages of spans, each once, span by span in order.
 
     Pulling starts when the first batch is requested, and ends when the generator ends or is closed. As long
     as the broker has the messages, the same spans yield the same rows in the same order: sinks stamp rows
@@ -55,6 +51,7 @@ def read_spans(
         max_buffered_bytes: bytes that may be held of pulled messages that are not part of a batch yet. A
             batch has up to MAX_BATCH_BYTES, or a single larger chunk or decompressed body: at most 64 MiB.
         parallel: the number of spans that are pulled concurrently, and of pulls of the first span.
+        columns: the columns of the batches.
 
     Raises:
         DataLossError: offsets no longer exist, and ``fail_on_data_loss`` is set.
@@ -76,7 +73,8 @@ def read_spans(
             patience=BROKER_PATIENCE,
         ) as chunks,
     ):
-        yield from record_batches(without_losses(chunks, fail=fail_on_data_loss), wanted_tags)
+        remaining = without_losses(chunks, fail=fail_on_data_loss)
+        yield from record_batches(remaining, wanted_tags, columns=columns)
 
 
 def without_losses(chunks: Iterable[PullResult], *, fail: bool) -> Iterator[PullResult]:
@@ -87,66 +85,5 @@ def without_losses(chunks: Iterable[PullResult], *, fail: bool) -> Iterator[Pull
             continue
         first, end = chunk.lost
         if fail:
-            raise DataLossError(chunk.span.queue, first, end, LOSS_ADVICE)
-        logger.warning("%s; continuing without them", DataLossError(chunk.span.queue, first, end))
-
-
-def record_batches(
-    chunks: Iterable[PullResult],
-    tags: Collection[str] = (),
-    *,
-    max_rows: int = MAX_BATCH_ROWS,
-    max_bytes: int = MAX_BATCH_BYTES,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of chunks as record batches, in order. No batch is empty.
-
-    Args:
-        chunks: pulled messages.
-        tags: keep only messages with one of these tags. Empty keeps all.
-        max_rows: maximum rows of a batch, unless a single chunk has more.
-        max_bytes: maximum bytes of stored messages of a batch, unless a single chunk or body has more.
-
-    Raises:
-        UnreadableBodyError: a body cannot be decompressed.
-        ProtocolError: a broker sent malformed messages.
-    """
-    gathered: list[PullResult] = []
-    rows = size = 0
-    for chunk in chunks:
-        # Two upper bounds of its messages. With a filter, the offset range counts skipped messages too.
-        chunk_rows = min(chunk.next - chunk.first, len(chunk.body) // MIN_MESSAGE_SIZE)
-        if gathered and (rows + chunk_rows > max_rows or size + len(chunk.body) > max_bytes):
-            yield from _batches_of(gathered, tags, max_rows, max_bytes)
-            gathered, rows, size = [], 0, 0
-        gathered.append(chunk)
-        rows += chunk_rows
-        size += len(chunk.body)
-    yield from _batches_of(gathered, tags, max_rows, max_bytes)
-
-
-def _batches_of(
-    chunks: Sequence[PullResult], tags: Collection[str], max_rows: int, max_bytes: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield one batch of chunks within the limits, or several if decompressed bodies exceed them."""
-    batch = plain_record_batch(chunks, tags)
-    batches = [batch] if batch is not None else _unpacked_batches(chunks, tags, max_rows, max_bytes)
-    for each in batches:
-        if each.num_rows:
-            yield each
-
-
-def _unpacked_batches(
-    chunks: Sequence[PullResult], tags: Collection[str], max_rows: int, max_bytes: int
-) -> Iterator[pa.RecordBatch]:
-    """Decompress bodies and unwrap batches, and yield batches within the limits."""
-    parts: list[PlainMessages] = []
-    rows = size = 0
-    for part in chain.from_iterable(map(split_chunk, chunks)):
-        if parts and (rows + len(part.indexes) > max_rows or size + len(part.data) > max_bytes):
-            yield record_batch(parts, tags)
-            parts, rows, size = [], 0, 0
-        parts.append(part)
-        rows += len(part.indexes)
-        size += len(part.data)
-    if parts:
-        yield record_batch(parts, tags)
+            raise DataLossError(chunk.range.queue, first, end, LOSS_ADVICE)
+        logger.warning("%s; continuing without them", DataLossError(chunk.range.queue, first, end))

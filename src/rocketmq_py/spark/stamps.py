@@ -63,6 +63,13 @@ class TaskIdentity:
     attempt: int = 0
 
     @property
+    def description(self) -> str:
+        """The task's identity as a text, for errors."""
+        return (
+            f"partition {self.partition} of batch {self.batch_id} of {self.query_id}, attempt {self.attempt}"
+        )
+
+    @property
     def row_number_prefix(self) -> str:
         """The stamp of a row up to its number."""
         return f"{self.query_id}/{self.batch_id}/{self.partition}/"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
@@ -209,7 +210,8 @@ class StreamPlanner:
         if self._initial is None:
             ranges = self._discovery.initial_ranges()
             check_positions_exist(self._options.starting, ranges)
-            offsets = self._options.starting.resolve(ranges, self._client.offsets_at)
+            committed = partial(self._client.committed, self._options.consumer_group or "")
+            offsets = self._options.starting.resolve(ranges, self._client.offsets_at, committed)
             self._initial = StreamOffset(offsets, initial=True)
         return self._initial
 

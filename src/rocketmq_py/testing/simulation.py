@@ -19,8 +19,8 @@ import trio.testing
 
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.callables import check_callable
-from rocketmq_py.consumer.push.far_side import Call
-from rocketmq_py.consumer.push.handler_threads import HandlerThreads, run
+from rocketmq_py.consumer.push.handler_executor import HandlerCall
+from rocketmq_py.consumer.push.handler_threads import HandlerThreads, run_call
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.testing.cluster import Cluster, CrashData
 from rocketmq_py.testing.network import MemoryNetwork
@@ -280,7 +280,7 @@ def _deterministic(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
             "trio._core._run._r": random.Random(f"scheduling {seed}"),
             "trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING": True,
             "trio.to_thread.run_sync": _run_in_place,
-            "rocketmq_py.consumer.push.handler_threads.HandlerThreads.begin": _handle_in_place,
+            "rocketmq_py.consumer.push.handler_threads.HandlerThreads.start": _handle_in_place,
             "rocketmq_py.client.identity._counter": itertools.count(),
             "rocketmq_py.handoff.hosted.trio_thread": _refuse_thread,
             "os.getpid": lambda: 4242,
@@ -314,12 +314,14 @@ async def _run_in_place(function: Callable[..., _Result], *arguments: Any, **_: 
     return function(*arguments)
 
 
-def _handle_in_place(threads: HandlerThreads, calls: Sequence[Call]) -> None:
+def _handle_in_place(threads: HandlerThreads, calls: Sequence[HandlerCall]) -> None:
     """Call handlers that would run in threads. Virtual time does not wait for threads."""
 
-    async def handle(call: Call) -> None:  # without a checkpoint, so that a started call is not cancelled
-        run(call, threads.function, call.context or contextvars.copy_context())
-        threads.take([call])
+    async def handle(
+        call: HandlerCall,
+    ) -> None:  # without a checkpoint, so that a started call is not cancelled
+        run_call(call, threads.function, call.context or contextvars.copy_context())
+        threads.collect([call])
 
     for call in calls:
         threads.nursery.start_soon(handle, call)

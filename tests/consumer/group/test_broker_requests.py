@@ -41,7 +41,7 @@ from rocketmq_py.protocol.headers import (
 from rocketmq_py.protocol.headers.base import Request
 from rocketmq_py.protocol.subscription import make_subscription
 from tests.consumer.conftest import Fill, now_ms
-from tests.consumer.pushing import QUEUE, Kept, consumer_of
+from tests.consumer.push_consumers import QUEUE, RecordingHandler, consumer_of
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ async def test_running_info_of_a_queue_without_its_lock(
 ) -> None:
     await fill("T", 5)
     await client.brokers.lock("g", "other", "broker-a", [QUEUE])
-    async with running(consumer_of(address, orderly=True), Kept()) as consumer:
+    async with running(consumer_of(address, orderly=True), RecordingHandler()) as consumer:
         info = await operator.running_info(consumer)
     assert info.queue_table[QUEUE] == ProcessQueueInfo()
 
@@ -220,7 +220,7 @@ async def test_running_info_of_a_queue_without_its_lock(
 async def test_running_info_of_a_consumer_in_a_namespace(
     broker: EmbeddedBroker, operator: Operator, jumping_clock: trio.testing.MockClock
 ) -> None:
-    kept = Kept()
+    kept = RecordingHandler()
     async with Client(broker.name_server_address, namespace="ns") as client:
         await client.brokers.create_topic(broker.broker_address, "T", queues=1)
         async with running(consumer_of(broker.name_server_address, namespace="ns"), kept) as consumer:
@@ -236,8 +236,8 @@ async def test_consumers_of_a_client_answer_for_their_own_group(
 ) -> None:
     await fill("T", 3)
     async with (
-        running(consumer_of(client, group="one"), Kept()) as one,
-        running(consumer_of(client, group="two"), Kept()) as two,
+        running(consumer_of(client, group="one"), RecordingHandler()) as one,
+        running(consumer_of(client, group="two"), RecordingHandler()) as two,
     ):
         for consumer in (one, two):
             info = await operator.running_info(consumer)
@@ -248,7 +248,7 @@ async def test_a_closed_consumer_does_not_answer(
     client: Client, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 3)
-    async with running(consumer_of(client), Kept()) as consumer:
+    async with running(consumer_of(client), RecordingHandler()) as consumer:
         pass
     with pytest.raises(BrokerError, match="not online"):
         await operator.running_info(consumer)
@@ -281,7 +281,7 @@ async def test_operators_can_query_the_offsets_of_a_topic(
     address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 20, queues=2)
-    async with running(consumer_of(address), Kept()) as consumer:
+    async with running(consumer_of(address), RecordingHandler()) as consumer:
         assert await operator.offsets("T") == {
             consumer.client.client_id: {MessageQueue("T", "broker-a", number): 10 for number in range(2)}
         }
@@ -291,7 +291,7 @@ async def test_two_groups_of_a_client_have_separate_offsets(
     client: Client, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 3)
-    first, second = Kept(), Kept()
+    first, second = RecordingHandler(), RecordingHandler()
     async with (
         running(consumer_of(client), first),
         running(consumer_of(client, group="another"), second),
@@ -318,7 +318,7 @@ async def test_an_operator_resets_the_offsets_of_a_group(
     time = now_ms()
     await trio.sleep(10)
     await fill("T", 5, first=5)
-    kept = Kept()
+    kept = RecordingHandler()
     async with running(consumer_of(address, orderly=orderly), kept):
         await operator.reset(time)
         await kept.until(15)
@@ -358,7 +358,7 @@ async def test_the_user_queries_and_seeks_offsets(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
-    kept = Kept()
+    kept = RecordingHandler()
     async with running(consumer_of(address), kept) as consumer:
         await kept.until(10)
         await trio.sleep(6)
@@ -381,10 +381,10 @@ async def test_seek_refuses_invalid_offsets_and_queues(
     for call in (consumer.committed(QUEUE), consumer.seek(QUEUE, 0)):
         with pytest.raises(ClosedError, match="not running"):
             await call
-    async with running(consumer, Kept()):
+    async with running(consumer, RecordingHandler()):
         with pytest.raises(ConfigurationError, match="offset is -1"):
             await consumer.seek(QUEUE, -1)
-        with pytest.raises(NoQueueError, match="T/broker-a/5 is not one of this member's queues"):
+        with pytest.raises(NoQueueError, match="T/broker-a/5 is not assigned to this consumer"):
             await consumer.seek(MessageQueue("T", "broker-a", 5), 0)
 
 

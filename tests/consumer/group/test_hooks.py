@@ -13,6 +13,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_py import Client
 from rocketmq_py.consumer import (
@@ -33,12 +34,12 @@ from rocketmq_py.consumer.push.orderly import OrderlyDispatch
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.trace import ConsumeReturnType
 from tests.consumer.conftest import Fill
-from tests.consumer.handing import Backs, holding, settled
+from tests.consumer.dispatching import SentBackMessages, filled_queue
 from tests.consumer.lite_pull.test_consumer import consumer_of as lite_pull_consumer_of
 from tests.consumer.lite_pull.test_consumer import numbers
 from tests.consumer.pop.test_consumer import consumer_of as pop_consumer_of
-from tests.consumer.popping_broker import message, pop_brokers
-from tests.consumer.pushing import Kept, consumer_of
+from tests.consumer.pop_broker import message, pop_brokers
+from tests.consumer.push_consumers import RecordingHandler, consumer_of
 from tests.consumer.received import QUEUE, several
 
 
@@ -89,12 +90,12 @@ async def create_dispatch(request: pytest.FixtureRequest, nursery: trio.Nursery)
         invoker = Invoker(handle, 3, nursery, in_lists=batch_size is not None)
         if request.param == "concurrent":
             return ConcurrentDispatch(
-                nursery, invoker, concurrency=3, batch_size=batch_size, timeout=math.inf, send_back=Backs(),
-                hooks=hooks,
+                nursery, invoker, concurrency=3, batch_size=batch_size, timeout=math.inf,
+                send_back=SentBackMessages(), hooks=hooks,
             )  # fmt: skip
         return OrderlyDispatch(
             nursery, invoker, concurrency=3, batch_size=batch_size, auto_commit=True, suspend=math.inf,
-            send_to_dead_letters=functools.partial(Backs(), delay_level=0), hooks=hooks,
+            send_to_dead_letters=functools.partial(SentBackMessages(), delay_level=0), hooks=hooks,
         )  # fmt: skip
 
     return create
@@ -102,7 +103,7 @@ async def create_dispatch(request: pytest.FixtureRequest, nursery: trio.Nursery)
 
 def process_queue_of(dispatch: ConcurrentDispatch | OrderlyDispatch, count: int) -> ProcessQueue:
     if isinstance(dispatch, ConcurrentDispatch):
-        return holding(count)
+        return filled_queue(count)
     process_queue = ProcessQueue(QUEUE, 0, QueueLock(QUEUE, held_until=math.inf))
     process_queue.put(several(range(count)), count)
     return process_queue
@@ -138,7 +139,7 @@ async def test_hooks_run_once_for_a_list_of_messages(create_dispatch: CreateDisp
     sizes: list[int] = []
     dispatch = create_dispatch(handle, hooks_of(hook := RecordingHook()), batch_size=3)
     dispatch.offer(process_queue_of(dispatch, 5))
-    await settled()
+    await wait_all_tasks_blocked()
     assert sizes == [3, 2]
     assert [[one.queue_offset for one in each.messages] for each in hook.contexts] == [[0, 1, 2], [3, 4]]
 
@@ -150,7 +151,7 @@ async def test_hooks_see_the_exception_of_the_handler(create_dispatch: CreateDis
     failure = ValueError("no")
     dispatch = create_dispatch(handle, hooks_of(hook := RecordingHook()))
     dispatch.offer(process_queue_of(dispatch, 1))
-    await settled()
+    await wait_all_tasks_blocked()
     (context,) = hook.contexts
     assert context.error is failure
     assert (context.returned, context.success) == (ConsumeReturnType.EXCEPTION, False)
@@ -217,7 +218,7 @@ async def test_after_consume_runs_in_reverse_order(create_dispatch: CreateDispat
 
     dispatch = create_dispatch(handle, hooks_of(SetVariable("outer"), SetVariable("inner")))
     dispatch.offer(process_queue_of(dispatch, 2))
-    await settled()
+    await wait_all_tasks_blocked()
     assert seen == ["handler: inner", "inner", "outer"] * 2
 
 
@@ -252,7 +253,7 @@ async def test_a_hook_can_replace_messages(create_dispatch: CreateDispatch) -> N
     dispatch = create_dispatch(handle, hooks_of(Decrypt()))
     process_queue = process_queue_of(dispatch, 2)
     dispatch.offer(process_queue)
-    await settled()
+    await wait_all_tasks_blocked()
     assert bodies == [b"BODY", b"BODY"]
     assert (process_queue.safe_offset, len(process_queue)) == (2, 0)
 
@@ -266,12 +267,12 @@ async def test_hooks_see_a_timed_out_call(
 
     first, hook = hook_class(), hook_class()
     invoker = Invoker(handle, 1, nursery, in_lists=False)
-    backs = Backs()
+    backs = SentBackMessages()
     dispatch = ConcurrentDispatch(
         nursery, invoker, concurrency=1, batch_size=None, timeout=10, send_back=backs,
         hooks=hooks_of(first, hook, timeout=10),
     )  # fmt: skip
-    dispatch.offer(holding(1))
+    dispatch.offer(filled_queue(1))
     await trio.sleep(15)
     assert backs.offsets == [0]
     for each in (first, hook):
@@ -294,7 +295,7 @@ async def test_hooks_see_a_cancelled_call(
 
 async def test_hooks_can_be_added_and_removed_while_a_consumer_runs(address: str, fill: Fill) -> None:
     await fill("T", 1)
-    kept, hook = Kept(), RecordingHook()
+    kept, hook = RecordingHandler(), RecordingHook()
     async with consumer_of(address) as consumer, trio.open_nursery() as nursery:
         nursery.start_soon(consumer.run, kept)
         await kept.until(1)

@@ -23,8 +23,8 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
 from tests.consumer.lite_pull.test_consumer import consumer_of as lite_pull_consumer_of
 from tests.consumer.pop.test_consumer import consumer_of as pop_consumer_of
-from tests.consumer.popping_broker import message, pop_brokers
-from tests.consumer.pushing import QUEUE, RETRIES, Kept, consumer_of
+from tests.consumer.pop_broker import message, pop_brokers
+from tests.consumer.push_consumers import QUEUE, RETRIES, RecordingHandler, consumer_of
 
 settled = trio.testing.wait_all_tasks_blocked
 
@@ -180,7 +180,7 @@ async def test_failures_and_redeliveries_are_counted(
 
 async def test_the_state_of_a_paused_queue_is_paused(client: Client, fill: Fill) -> None:
     await fill("T", 1)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(client) as consumer, trio.open_nursery() as nursery:
         nursery.start_soon(consumer.run, kept)
         await kept.until(1)
@@ -199,7 +199,7 @@ async def test_lag_raises_the_error_of_an_unavailable_broker(
         raise NoQueueError("the broker is gone")
 
     await fill("T", 1)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(client) as consumer, trio.open_nursery() as nursery:
         nursery.start_soon(consumer.run, kept)
         await kept.until(1)

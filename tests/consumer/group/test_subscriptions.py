@@ -26,7 +26,7 @@ from rocketmq_py.protocol.bodies import CheckClientConfig
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.consumer.conftest import Fill
-from tests.consumer.pushing import Kept, consumer_of, never
+from tests.consumer.push_consumers import RecordingHandler, consumer_of, never
 from tests.scripted import Answering, ignore, scripted_cluster
 
 NOT_ENABLED = "The broker does not support consumer to filter message by SQL92"
@@ -278,7 +278,7 @@ async def test_a_changed_subscription_restarts_the_pull_request(
 ) -> None:
     """The broker applies the previous filter to a pull request that it already holds."""
     await fill("T", 1, tags="A")
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(address, pull_hold=100, pull_timeout=200, pull_max_idle_time=300) as consumer:
         consumer.subscribe("T", "A")
         async with trio.open_nursery() as nursery:

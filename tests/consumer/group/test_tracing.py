@@ -19,8 +19,8 @@ from rocketmq_py.protocol.trace import ConsumeReturnType, TraceRecord, read_reco
 from tests.consumer.conftest import Fill
 from tests.consumer.lite_pull.test_consumer import consumer_of as lite_pull_consumer_of
 from tests.consumer.pop.test_consumer import consumer_of as pop_consumer_of
-from tests.consumer.popping_broker import message, pop_brokers
-from tests.consumer.pushing import Kept, consumer_of
+from tests.consumer.pop_broker import message, pop_brokers
+from tests.consumer.push_consumers import RecordingHandler, consumer_of
 from tests.consumer.received import QUEUE, received
 
 
@@ -114,7 +114,7 @@ async def test_closing_a_consumer_sends_its_records(
 ) -> None:
     await client.brokers.create_topic(broker.broker_address, "traces", queues=1)
     await fill("T", 3)
-    kept = Kept()
+    kept = RecordingHandler()
     async with (
         consumer_of(broker.name_server_address, trace="traces") as consumer,
         trio.open_nursery() as nursery,

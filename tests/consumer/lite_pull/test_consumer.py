@@ -283,7 +283,7 @@ async def test_a_hanging_listener_leaves_time_for_commits_when_closing(
         consumer.subscribe("T")
         assert await poll_all(consumer, 5) == list(range(5))
     assert [record.getMessage() for record in caplog.records] == [
-        "group g: on_revoked was cancelled: it took too long"
+        "on_revoked timed out and was cancelled: group=g"
     ]
     assert await committed(client) == 5
 

@@ -1,4 +1,4 @@
-"""The queues of a member, on a broker that does as a test says."""
+"""The assigned queues of a member, with a scripted broker."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.scripted import scripted_cluster
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-async def test_the_last_commit_is_not_overtaken_by_the_pull_under_way(
+async def test_pending_pull_does_not_overwrite_the_last_commit(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    """Brokers serve pulls and commits in different threads, which need not keep their order."""
-    carried: list[tuple[int, float]] = []
+    """Brokers process pulls and commits in different threads, in any order."""
+    committing: list[tuple[int, float]] = []
     committed: list[tuple[int, float]] = []
 
     def answer(connection: Connection, request: Command) -> None:
@@ -34,7 +34,7 @@ async def test_the_last_commit_is_not_overtaken_by_the_pull_under_way(
         if request.code == RequestCode.PULL_MESSAGE:
             offset = int(fields["queueOffset"])
             if int(fields["sysFlag"]) & PullFlag.COMMIT:
-                carried.append((int(fields["commitOffset"]), trio.current_time()))
+                committing.append((int(fields["commitOffset"]), trio.current_time()))
             if offset == 5:
                 answer = {
                     "nextBeginOffset": "9",
@@ -58,7 +58,7 @@ async def test_the_last_commit_is_not_overtaken_by_the_pull_under_way(
         await client.routes.get("T")
         offsets = RemoteOffsetStore(client, "g")
 
-        async def begin_at(queue: MessageQueue) -> int:
+        async def starting_offset(queue: MessageQueue) -> int:
             return await offsets.read(queue) or 0
 
         queues = AssignedQueues(
@@ -66,17 +66,17 @@ async def test_the_last_commit_is_not_overtaken_by_the_pull_under_way(
             PushConsumerConfig(group="g"),
             {"T": make_subscription("T", version_ms=0)},
             offsets,
-            begin_at=begin_at,
+            starting_offset=starting_offset,
         )
         delivered: list[ProcessQueue] = []
         queues.open(nursery, delivered.append)
         await queues.assign("T", [QUEUE])
-        while len(carried) < 2:
+        while len(committing) < 2:
             await trio.sleep(0.001)
         (process_queue,) = delivered
-        process_queue.remove_all(process_queue.take_several(4))
+        process_queue.remove_all(process_queue.take_batch(4))
         await queues.leave()
         nursery.cancel_scope.cancel()
     ((offset, at),) = committed
-    assert (offset, carried[-1][0]) == (9, 5)
-    assert at - carried[-1][1] >= 0.1
+    assert (offset, committing[-1][0]) == (9, 5)
+    assert at - committing[-1][1] >= 0.1

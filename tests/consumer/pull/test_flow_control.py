@@ -6,14 +6,14 @@ import pytest
 
 from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
 from rocketmq_py.consumer.group.statistics import PullState
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, flow_of
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, flow_state
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from tests.consumer.received import QUEUE, received, several
 
 LIMITS = FlowLimits(count=3, size=100, span=10)
 
 
-def holding(*offsets: int, size: int = 1) -> ProcessQueue:
+def filled_queue(*offsets: int, size: int = 1) -> ProcessQueue:
     process_queue = ProcessQueue(QUEUE, 0)
     process_queue.put([received(offset, b"x" * size) for offset in offsets], max(offsets, default=-1) + 1)
     return process_queue
@@ -22,42 +22,42 @@ def holding(*offsets: int, size: int = 1) -> ProcessQueue:
 @pytest.mark.parametrize(
     ("process_queue", "flow"),
     [
-        (holding(), PullState.PULLING),
-        (holding(0, 1, 2), PullState.PULLING),
-        (holding(0, 1, 2, 3), PullState.FULL_BY_COUNT),
-        (holding(0, 1, size=50), PullState.PULLING),
-        (holding(0, 1, size=51), PullState.FULL_BY_SIZE),
-        (holding(0, 10), PullState.PULLING),
-        (holding(0, 11), PullState.SPAN_TOO_WIDE),
-        (holding(0, 1, 2, 30, size=60), PullState.FULL_BY_COUNT),
+        (filled_queue(), PullState.PULLING),
+        (filled_queue(0, 1, 2), PullState.PULLING),
+        (filled_queue(0, 1, 2, 3), PullState.FULL_BY_COUNT),
+        (filled_queue(0, 1, size=50), PullState.PULLING),
+        (filled_queue(0, 1, size=51), PullState.FULL_BY_SIZE),
+        (filled_queue(0, 10), PullState.PULLING),
+        (filled_queue(0, 11), PullState.SPAN_TOO_WIDE),
+        (filled_queue(0, 1, 2, 30, size=60), PullState.FULL_BY_COUNT),
     ],
 )
-def test_a_limit_may_be_reached_and_not_passed(process_queue: ProcessQueue, flow: PullState) -> None:
-    assert flow_of(process_queue, LIMITS) is flow
+def test_pulls_stop_when_a_limit_is_exceeded(process_queue: ProcessQueue, flow: PullState) -> None:
+    assert flow_state(process_queue, LIMITS) is flow
 
 
-def test_paused_and_dropped_come_first() -> None:
-    process_queue = holding(0, 1, 2, 3)
+def test_dropped_and_paused_take_precedence() -> None:
+    process_queue = filled_queue(0, 1, 2, 3)
     process_queue.paused = True
-    assert flow_of(process_queue, LIMITS) is PullState.PAUSED
+    assert flow_state(process_queue, LIMITS) is PullState.PAUSED
     process_queue.dropped = True
-    assert flow_of(process_queue, LIMITS) is PullState.DROPPED
+    assert flow_state(process_queue, LIMITS) is PullState.DROPPED
 
 
-def test_room_comes_back() -> None:
-    process_queue = holding(0, 1, 2, 3)
+def test_pulls_resume_when_space_is_freed() -> None:
+    process_queue = filled_queue(0, 1, 2, 3)
     process_queue.remove(received(3))
-    assert flow_of(process_queue, LIMITS) is PullState.PULLING
+    assert flow_state(process_queue, LIMITS) is PullState.PULLING
     process_queue.put(several([15]), 16)
     process_queue.remove(received(1))
-    assert flow_of(process_queue, LIMITS) is PullState.SPAN_TOO_WIDE
+    assert flow_state(process_queue, LIMITS) is PullState.SPAN_TOO_WIDE
     process_queue.remove(received(0))
-    assert flow_of(process_queue, LIMITS) is PullState.SPAN_TOO_WIDE
+    assert flow_state(process_queue, LIMITS) is PullState.SPAN_TOO_WIDE
     process_queue.remove(received(2))
-    assert flow_of(process_queue, LIMITS) is PullState.PULLING
+    assert flow_state(process_queue, LIMITS) is PullState.PULLING
 
 
-def test_the_limits_and_waits_of_java() -> None:
+def test_limits_and_delays_are_those_of_java() -> None:
     assert PushConsumerConfig(group="g").flow_limits(7) == FlowLimits(
         count=1000, size=100 * 1024 * 1024, span=2000
     )
@@ -65,10 +65,10 @@ def test_the_limits_and_waits_of_java() -> None:
 
 
 @pytest.mark.parametrize(("queues", "count", "size"), [(1, 900, 90_000), (4, 225, 22_500), (10_000, 1, 9)])
-def test_limits_of_a_topic_are_shared_out_to_its_queues(queues: int, count: int, size: int) -> None:
+def test_topic_limits_are_divided_among_its_queues(queues: int, count: int, size: int) -> None:
     config = PushConsumerConfig(group="g", pull_threshold_for_topic=900, pull_threshold_size_for_topic=90_000)
     assert config.flow_limits(queues) == FlowLimits(count, size, 2000)
 
 
-def test_in_order_the_first_message_holds_up_all_others_anyway() -> None:
+def test_ordered_consumers_have_no_span_limit() -> None:
     assert PushConsumerConfig(group="g", orderly=True).flow_limits(1).span == sys.maxsize

@@ -8,7 +8,7 @@ from rocketmq_py.message import ReceivedMessage
 from tests.consumer.received import QUEUE, received, several
 
 
-def test_messages_are_taken_in_their_order_and_held_until_they_are_removed() -> None:
+def test_messages_are_taken_in_order_and_buffered_until_removed() -> None:
     process_queue = ProcessQueue(QUEUE, 5)
     assert process_queue.safe_offset == process_queue.next_offset == 5
     assert process_queue.take() is None
@@ -28,11 +28,11 @@ def test_messages_are_taken_in_their_order_and_held_until_they_are_removed() -> 
     process_queue.remove(received(5))
     assert (process_queue.safe_offset, process_queue.span, process_queue.size) == (9, 0, 4)
     process_queue.remove(received(9))
-    assert process_queue.safe_offset == 12, "what the broker passed over is done with as well"
+    assert process_queue.safe_offset == 12, "skipped offsets are safe to commit"
     assert (len(process_queue), process_queue.span, process_queue.size) == (0, 0, 0)
 
 
-def test_the_span_follows_what_is_held_at_both_ends() -> None:
+def test_span_shrinks_at_both_ends() -> None:
     process_queue = ProcessQueue(QUEUE, 0)
     process_queue.put(several([0, 10, 20, 30]), 31)
     process_queue.remove(received(30))
@@ -41,7 +41,7 @@ def test_the_span_follows_what_is_held_at_both_ends() -> None:
     assert process_queue.span == 10
 
 
-def test_messages_from_before_the_pull_are_passed_over() -> None:
+def test_messages_before_the_pulled_offset_are_ignored() -> None:
     process_queue = ProcessQueue(QUEUE, 10)
     process_queue.put(several([8, 9, 10, 11]), 12)
     process_queue.put(several([11, 12]), 13)
@@ -49,7 +49,7 @@ def test_messages_from_before_the_pull_are_passed_over() -> None:
     assert offsets == [10, 11, 12]
 
 
-def test_an_empty_pull_moves_on() -> None:
+def test_empty_pull_advances_the_offset() -> None:
     process_queue = ProcessQueue(QUEUE, 0)
     process_queue.put((), 800)
     assert process_queue.safe_offset == 800
@@ -66,59 +66,59 @@ def test_removing_twice_counts_once() -> None:
     assert (len(process_queue), process_queue.size) == (1, 4)
 
 
-def test_several_are_taken_and_removed_at_once() -> None:
+def test_take_and_remove_a_batch() -> None:
     process_queue = ProcessQueue(QUEUE, 0)
     heard: list[int] = []
-    process_queue.on_space = lambda: heard.append(len(process_queue))
+    process_queue.on_removed = lambda: heard.append(len(process_queue))
     process_queue.put(several(range(5)), 5)
-    taken = process_queue.take_several(3)
+    taken = process_queue.take_batch(3)
     assert [message.queue_offset for message in taken] == [0, 1, 2]
-    assert process_queue.holds(taken[1])
+    assert taken[1] in process_queue
     process_queue.remove_all(taken[1:])
-    assert not process_queue.holds(taken[1])
+    assert taken[1] not in process_queue
     assert (len(process_queue), process_queue.size, process_queue.safe_offset, heard) == (3, 12, 0, [3])
     process_queue.remove_all(taken)
     assert (len(process_queue), process_queue.size, process_queue.safe_offset) == (2, 8, 3)
-    assert len(process_queue.take_several(9)) == 2
-    assert process_queue.take_several(9) == []
+    assert len(process_queue.take_batch(9)) == 2
+    assert process_queue.take_batch(9) == []
 
 
-def test_a_message_put_back_is_handed_out_again_and_holds_the_offset() -> None:
+def test_requeued_message_is_taken_again_and_holds_the_offset() -> None:
     process_queue = ProcessQueue(QUEUE, 0)
     process_queue.put(several([0, 1]), 2)
     process_queue.take()
-    process_queue.put_back(received(0, reconsume_times=1))
+    process_queue.requeue(received(0, reconsume_times=1))
     assert (process_queue.waiting, len(process_queue), process_queue.safe_offset) == (2, 2, 0)
     taken = [message.reconsume_times for message in iter(process_queue.take, None)]
     assert taken == [0, 1]
     process_queue.remove(received(0))
-    process_queue.put_back(received(0))
-    assert process_queue.take() is None, "it was done with"
+    process_queue.requeue(received(0))
+    assert process_queue.take() is None, "it was removed"
 
 
-def test_a_dropped_queue_hands_out_nothing() -> None:
+def test_nothing_is_taken_from_a_dropped_queue() -> None:
     process_queue = ProcessQueue(QUEUE, 0)
     process_queue.put(several([0, 1]), 2)
     process_queue.dropped = True
     assert process_queue.take() is None
-    assert process_queue.take_several(2) == []
+    assert process_queue.take_batch(2) == []
     assert process_queue.waiting == 2
 
 
-def test_who_waits_for_room_hears_of_every_removal() -> None:
+def test_on_removed_is_called_after_every_removal() -> None:
     process_queue = ProcessQueue(QUEUE, 0)
     heard: list[int] = []
     process_queue.put(several([0, 1]), 2)
-    process_queue.on_space = lambda: heard.append(len(process_queue))
+    process_queue.on_removed = lambda: heard.append(len(process_queue))
     process_queue.remove(received(1))
     process_queue.remove(received(1))
-    process_queue.on_space = None
+    process_queue.on_removed = None
     process_queue.remove(received(0))
     assert heard == [1]
 
 
 class ComparedWithModel(RuleBasedStateMachine):
-    """The real thing beside the simplest one that could be right: a dict from offsets to sizes."""
+    """Compares a ProcessQueue with a model: a dict from offsets to sizes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,10 +162,10 @@ class ComparedWithModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.taken)
     @rule(data=st.data())
-    def put_back(self, data: st.DataObject) -> None:
+    def requeue(self, data: st.DataObject) -> None:
         message = self.taken.pop(data.draw(st.integers(0, len(self.taken) - 1)))
         self.waiting.append(message.queue_offset)
-        self.process_queue.put_back(message)
+        self.process_queue.requeue(message)
 
     @invariant()
     def same(self) -> None:

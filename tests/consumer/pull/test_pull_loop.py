@@ -19,7 +19,7 @@ from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
-from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller
+from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullStatus, QueuePuller
 from rocketmq_py.errors import BrokerError, ConnectError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import SubscriptionData
@@ -30,7 +30,7 @@ FOUND, NO_NEW, NO_MATCHED, MOVED = PullStatus
 
 @attrs.define
 class Pull:
-    """One pull that a loop asked for, and when."""
+    """A pull with its time."""
 
     offset: int
     commit: int | None
@@ -38,7 +38,7 @@ class Pull:
 
 
 class ScriptedPuller:
-    """Gives the answers that a test lines up; when there are none it waits, as a broker does."""
+    """Returns scripted answers. Without one it waits, as a broker does."""
 
     namespace = Namespace()
     group = "g"
@@ -46,14 +46,16 @@ class ScriptedPuller:
     def __init__(self, queue: MessageQueue = QUEUE) -> None:
         self.queue = queue
         self.pulls: list[Pull] = []
-        self.answers: deque[Pulled | RocketMQError | Callable[[], Pulled]] = deque()
+        self.answers: deque[PulledMessages | RocketMQError | Callable[[], PulledMessages]] = deque()
         self.more = trio.lowlevel.ParkingLot()
 
-    def answer(self, *answers: Pulled | RocketMQError) -> None:
+    def answer(self, *answers: PulledMessages | RocketMQError) -> None:
         self.answers += answers
         self.more.unpark_all()
 
-    async def pull(self, offset: int, subscription: SubscriptionData, *, commit: int | None = None) -> Pulled:
+    async def pull(
+        self, offset: int, subscription: SubscriptionData, *, commit: int | None = None
+    ) -> PulledMessages:
         self.pulls.append(Pull(offset, commit, trio.current_time()))
         while not self.answers:
             await self.more.park()
@@ -61,24 +63,26 @@ class ScriptedPuller:
         answer = self.answers.popleft()
         if isinstance(answer, RocketMQError):
             raise answer
-        return cast("Pulled", answer)
+        return cast("PulledMessages", answer)
 
     @property
     def offsets(self) -> list[int]:
         return [pull.offset for pull in self.pulls]
 
 
-def found(*offsets: int, next_offset: int | None = None, size: int = 1) -> Pulled:
+def found(*offsets: int, next_offset: int | None = None, size: int = 1) -> PulledMessages:
     messages = [received(offset, b"x" * size) for offset in offsets]
     return answered(FOUND, offsets[-1] + 1 if next_offset is None else next_offset, messages)
 
 
-def answered(status: PullStatus, next_offset: int, messages: Sequence[ReceivedMessage] = ()) -> Pulled:
-    return Pulled(status, messages, next_offset, 0, next_offset)
+def answered(
+    status: PullStatus, next_offset: int, messages: Sequence[ReceivedMessage] = ()
+) -> PulledMessages:
+    return PulledMessages(status, messages, next_offset, 0, next_offset)
 
 
-class Looping:
-    """A pull loop with what is around it."""
+class LoopHarness:
+    """A pull loop and its collaborators."""
 
     def __init__(
         self,
@@ -107,7 +111,7 @@ class Looping:
             invalidate_route=self.invalidate,
             retry_log=self.retry_log,
             lock=lock,
-            on_set_back=self.note_set_back,
+            on_set_back=self.count_set_back,
         )
 
     async def look_up_start(self) -> int:
@@ -116,7 +120,7 @@ class Looping:
             raise self.start_errors.pop(0)
         return self.start
 
-    def note_set_back(self) -> None:
+    def count_set_back(self) -> None:
         self.set_back += 1
 
     def invalidate(self) -> None:
@@ -129,38 +133,38 @@ class Looping:
 
 
 @pytest.fixture
-async def looping(nursery: trio.Nursery) -> Looping:
-    looping = Looping(ScriptedPuller())
-    nursery.start_soon(looping.loop.run)
-    return looping
+async def harness(nursery: trio.Nursery) -> LoopHarness:
+    harness = LoopHarness(ScriptedPuller())
+    nursery.start_soon(harness.loop.run)
+    return harness
 
 
 settled = trio.testing.wait_all_tasks_blocked
 
 
-async def test_it_pulls_on_from_where_the_broker_says(looping: Looping) -> None:
+async def test_next_pull_starts_at_the_next_offset_of_the_broker(harness: LoopHarness) -> None:
     await settled()
-    looping.puller.answer(found(0, 1), found(5, next_offset=9), answered(NO_MATCHED, 800))
+    harness.puller.answer(found(0, 1), found(5, next_offset=9), answered(NO_MATCHED, 800))
     await settled()
-    assert looping.puller.offsets == [0, 2, 9, 800]
-    assert looping.delivered == [looping.process_queue] * 2
-    assert [message.queue_offset for message in iter(looping.process_queue.take, None)] == [0, 1, 5]
-    assert looping.process_queue.next_offset == 800
+    assert harness.puller.offsets == [0, 2, 9, 800]
+    assert harness.delivered == [harness.process_queue] * 2
+    assert [message.queue_offset for message in iter(harness.process_queue.take, None)] == [0, 1, 5]
+    assert harness.process_queue.next_offset == 800
 
 
-async def test_what_is_safe_to_commit_goes_with_each_pull(looping: Looping) -> None:
+async def test_pulls_carry_the_safe_offset(harness: LoopHarness) -> None:
     await settled()
-    looping.puller.answer(found(0, 1, 2))
+    harness.puller.answer(found(0, 1, 2))
     await settled()
-    looping.process_queue.remove(received(0))
-    looping.process_queue.remove(received(2))
-    looping.puller.answer(answered(NO_MATCHED, 4))
+    harness.process_queue.remove(received(0))
+    harness.process_queue.remove(received(2))
+    harness.puller.answer(answered(NO_MATCHED, 4))
     await settled()
-    assert [pull.commit for pull in looping.puller.pulls] == [None, None, 1]
-    looping.may_commit = False
-    looping.puller.answer(answered(NO_MATCHED, 5))
+    assert [pull.commit for pull in harness.puller.pulls] == [None, None, 1]
+    harness.may_commit = False
+    harness.puller.answer(answered(NO_MATCHED, 5))
     await settled()
-    assert looping.puller.pulls[-1].commit is None
+    assert harness.puller.pulls[-1].commit is None
 
 
 @pytest.mark.parametrize(
@@ -171,49 +175,49 @@ async def test_what_is_safe_to_commit_goes_with_each_pull(looping: Looping) -> N
         (found(0, 11), PullState.SPAN_TOO_WIDE, [0]),
     ],
 )
-async def test_a_full_queue_is_pulled_from_as_soon_as_there_is_space(
-    looping: Looping,
-    answer: Pulled,
+async def test_pulls_resume_as_soon_as_there_is_space(
+    harness: LoopHarness,
+    answer: PulledMessages,
     flow: PullState,
     removed: list[int],
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    looping.puller.answer(answer)
+    harness.puller.answer(answer)
     await trio.sleep(100)
-    assert len(looping.puller.pulls) == 1
-    assert looping.loop.flow is flow
+    assert len(harness.puller.pulls) == 1
+    assert harness.loop.flow is flow
     start = trio.current_time()
     for offset in removed:
-        looping.process_queue.remove(received(offset))
+        harness.process_queue.remove(received(offset))
     await settled()
-    assert looping.puller.pulls[1:] == [
-        Pull(looping.process_queue.next_offset, looping.process_queue.safe_offset or None, start)
+    assert harness.puller.pulls[1:] == [
+        Pull(harness.process_queue.next_offset, harness.process_queue.safe_offset or None, start)
     ]
-    assert looping.process_queue.on_space is None
+    assert harness.process_queue.on_removed is None
 
 
-async def test_its_state_is_what_it_waits_for_and_else_what_comes_after_the_pull_under_way(
+async def test_state_includes_changes_during_a_pull(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping = Looping(ScriptedPuller())
-    states = [looping.loop.state]
-    nursery.start_soon(looping.loop.run)
-    looping.puller.answer(found(0, 1, 2), ConnectError("b", "refused"))
+    harness = LoopHarness(ScriptedPuller())
+    states = [harness.loop.state]
+    nursery.start_soon(harness.loop.run)
+    harness.puller.answer(found(0, 1, 2), ConnectError("b", "refused"))
     await settled()
-    states.append(looping.loop.state)
-    looping.loop.pause(True)  # it has failed, and pauses for that until it is looked at again
-    states.append(looping.loop.state)
-    looping.loop.pause(False)
+    states.append(harness.loop.state)
+    harness.loop.pause(True)  # during the delay after a failure
+    states.append(harness.loop.state)
+    harness.loop.pause(False)
     await trio.sleep(4)
-    states.append(looping.loop.state)
-    looping.loop.pause(True)
-    states.append(looping.loop.state)
-    looping.loop.pause(False)
-    looping.limits = attrs.evolve(looping.limits, count=2)
-    states.append(looping.loop.state)
-    assert looping.puller.offsets == [0, 3, 3], "the last pull is under way since before it was paused"
-    looping.loop.drop()
-    states.append(looping.loop.state)
+    states.append(harness.loop.state)
+    harness.loop.pause(True)
+    states.append(harness.loop.state)
+    harness.loop.pause(False)
+    harness.limits = attrs.evolve(harness.limits, count=2)
+    states.append(harness.loop.state)
+    assert harness.puller.offsets == [0, 3, 3], "the last pull was sent before the pause"
+    harness.loop.drop()
+    states.append(harness.loop.state)
     assert states == [
         PullState.STARTING,
         PullState.FAILED,
@@ -225,62 +229,62 @@ async def test_its_state_is_what_it_waits_for_and_else_what_comes_after_the_pull
     ]
 
 
-async def test_one_that_is_removed_is_not_always_room_enough(looping: Looping) -> None:
-    looping.puller.answer(found(0, 1, 2, 3, 4))
+async def test_pulls_stay_stopped_while_a_limit_is_exceeded(harness: LoopHarness) -> None:
+    harness.puller.answer(found(0, 1, 2, 3, 4))
     await settled()
-    looping.process_queue.remove(received(2))
+    harness.process_queue.remove(received(2))
     await settled()
-    assert len(looping.puller.pulls) == 1
-    looping.process_queue.remove(received(3))
+    assert len(harness.puller.pulls) == 1
+    harness.process_queue.remove(received(3))
     await settled()
-    assert len(looping.puller.pulls) == 2
+    assert len(harness.puller.pulls) == 2
 
 
-async def test_limits_that_change_make_space(looping: Looping) -> None:
-    looping.puller.answer(found(0, 1, 2, 3, 4))
+async def test_changed_limits_resume_pulls(harness: LoopHarness) -> None:
+    harness.puller.answer(found(0, 1, 2, 3, 4))
     await settled()
-    looping.loop.look_for_space()
+    harness.loop.resume_if_space()
     await settled()
-    assert len(looping.puller.pulls) == 1
-    looping.limits = FlowLimits(count=5, size=100, span=10)
-    looping.loop.look_for_space()
+    assert len(harness.puller.pulls) == 1
+    harness.limits = FlowLimits(count=5, size=100, span=10)
+    harness.loop.resume_if_space()
     await settled()
-    assert len(looping.puller.pulls) == 2
+    assert len(harness.puller.pulls) == 2
 
 
-async def test_pause_and_resume(looping: Looping, autojump_clock: trio.testing.MockClock) -> None:
+async def test_pause_and_resume(harness: LoopHarness, autojump_clock: trio.testing.MockClock) -> None:
     await settled()
-    looping.loop.pause(True)
-    looping.puller.answer(found(0))
+    harness.loop.pause(True)
+    harness.puller.answer(found(0))
     await trio.sleep(100)
-    assert looping.puller.offsets == [0], "the pull that was under way is the last"
-    assert looping.loop.flow is PullState.PAUSED
-    assert looping.delivered, "what it brought is handled"
-    looping.loop.pause(False)
+    assert harness.puller.offsets == [0], "the pending pull is the last one"
+    assert harness.loop.flow is PullState.PAUSED
+    assert harness.delivered, "its messages are dispatched"
+    harness.loop.pause(False)
     await settled()
-    assert looping.puller.offsets == [0, 1]
+    assert harness.puller.offsets == [0, 1]
 
 
-async def test_a_loop_may_be_paused_before_it_begins(nursery: trio.Nursery) -> None:
-    looping = Looping(ScriptedPuller())
-    looping.loop.pause(True)
-    nursery.start_soon(looping.loop.run)
+async def test_loop_may_be_paused_before_it_starts(nursery: trio.Nursery) -> None:
+    harness = LoopHarness(ScriptedPuller())
+    harness.loop.pause(True)
+    nursery.start_soon(harness.loop.run)
     await settled()
-    assert looping.puller.pulls == []
-    looping.loop.pause(False)
+    assert harness.puller.pulls == []
+    harness.loop.pause(False)
     await settled()
-    assert looping.puller.offsets == [0]
+    assert harness.puller.offsets == [0]
 
 
-async def test_an_error_is_tried_again_after_3_seconds(
-    looping: Looping, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+async def test_failed_pull_is_retried_after_3_seconds(
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    looping.puller.answer(*[ConnectError("127.0.0.1:1", "refused")] * 12, found(0))
+    harness.puller.answer(*[ConnectError("127.0.0.1:1", "refused")] * 12, found(0))
     await trio.sleep(100)
-    times = [pull.at for pull in looping.puller.pulls]
+    times = [pull.at for pull in harness.puller.pulls]
     assert times == pytest.approx([3.0 * number for number in range(13)] + [36.0])
-    assert looping.invalidated == 12
+    assert harness.invalidated == 12
     lines = [record.message for record in caplog.records]
     where = "group=g topic=T broker=broker-a queue=0"
     error = "error=cannot connect to 127.0.0.1:1: refused"
@@ -291,268 +295,268 @@ async def test_an_error_is_tried_again_after_3_seconds(
     ]
 
 
-async def test_many_loops_of_a_broker_that_is_gone_are_one_line(
+async def test_outage_of_a_broker_is_logged_once_for_all_its_loops(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     retry_log = RetryLog(logging.getLogger("rocketmq_py.consumer"), "pull", group="g")
     for number in range(50):
-        looping = Looping(ScriptedPuller(MessageQueue("T", "broker-a", number)), retry_log=retry_log)
-        looping.puller.answer(ConnectError("b", "refused"), found(0))
-        nursery.start_soon(looping.loop.run)
+        harness = LoopHarness(ScriptedPuller(MessageQueue("T", "broker-a", number)), retry_log=retry_log)
+        harness.puller.answer(ConnectError("b", "refused"), found(0))
+        nursery.start_soon(harness.loop.run)
     await trio.sleep(10)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
-async def test_an_answer_that_cannot_be_read_is_asked_for_again(
-    looping: Looping, autojump_clock: trio.testing.MockClock
+async def test_malformed_answer_is_retried(
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping.puller.answer(ProtocolError("garbage"), found(0))
+    harness.puller.answer(ProtocolError("garbage"), found(0))
     await trio.sleep(10)
-    assert looping.puller.offsets == [0, 0, 1]
-    assert looping.invalidated == 0
+    assert harness.puller.offsets == [0, 0, 1]
+    assert harness.invalidated == 0
 
 
-async def test_flow_control_by_the_broker_is_a_short_wait(
-    looping: Looping, autojump_clock: trio.testing.MockClock
+async def test_flow_control_of_the_broker_is_a_short_delay(
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping.puller.answer(BrokerError.from_answer(ResponseCode.FLOW_CONTROL, "slowly", "b"), found(0))
+    harness.puller.answer(BrokerError.from_answer(ResponseCode.FLOW_CONTROL, "slowly", "b"), found(0))
     await trio.sleep(1)
-    assert [pull.at for pull in looping.puller.pulls] == pytest.approx([0.0, 0.02, 0.02])
+    assert [pull.at for pull in harness.puller.pulls] == pytest.approx([0.0, 0.02, 0.02])
 
 
-async def test_a_broker_that_has_nothing_and_does_not_wait_is_not_asked_in_a_circle(
-    looping: Looping, autojump_clock: trio.testing.MockClock
+async def test_broker_that_does_not_hold_pulls_is_not_polled_in_a_tight_loop(
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping.puller.answer(answered(NO_NEW, 0), answered(NO_MATCHED, 0), found(0))
+    harness.puller.answer(answered(NO_NEW, 0), answered(NO_MATCHED, 0), found(0))
     await trio.sleep(1)
-    assert [pull.at for pull in looping.puller.pulls] == pytest.approx([0.0, 0.05, 0.1, 0.1])
+    assert [pull.at for pull in harness.puller.pulls] == pytest.approx([0.0, 0.05, 0.1, 0.1])
 
 
-async def test_after_a_long_poll_it_asks_again_at_once(
-    looping: Looping, autojump_clock: trio.testing.MockClock
+async def test_held_pull_is_followed_by_another_at_once(
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
     await trio.sleep(15)
-    looping.puller.answer(answered(NO_NEW, 0))
+    harness.puller.answer(answered(NO_NEW, 0))
     await settled()
-    assert [pull.at for pull in looping.puller.pulls] == pytest.approx([0.0, 15.0])
+    assert [pull.at for pull in harness.puller.pulls] == pytest.approx([0.0, 15.0])
 
 
-async def test_where_to_begin_is_looked_up_until_it_is_known(
+async def test_start_offset_is_looked_up_until_it_is_known(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping = Looping(ScriptedPuller(), start=42)
-    looping.start_errors = [ConnectError("b", "refused"), ProtocolError("garbage")]
-    nursery.start_soon(looping.loop.run)
+    harness = LoopHarness(ScriptedPuller(), start=42)
+    harness.start_errors = [ConnectError("b", "refused"), ProtocolError("garbage")]
+    nursery.start_soon(harness.loop.run)
     await trio.sleep(7)
-    assert looping.puller.pulls == [Pull(42, 42, at=6.0)]
+    assert harness.puller.pulls == [Pull(42, 42, at=6.0)]
 
 
-async def test_a_correction_forwards_keeps_what_is_being_handled(looping: Looping) -> None:
-    looping.puller.answer(found(0, 1), answered(MOVED, 50))
+async def test_forward_correction_keeps_buffered_messages(harness: LoopHarness) -> None:
+    harness.puller.answer(found(0, 1), answered(MOVED, 50))
     await settled()
-    assert looping.puller.offsets == [0, 2, 50]
-    assert not looping.process_queue.dropped
-    assert not looping.set_back
-    assert looping.process_queue.safe_offset == 0, "it is handled still"
-    looping.process_queue.remove(received(0))
-    looping.process_queue.remove(received(1))
-    assert looping.process_queue.safe_offset == 50
+    assert harness.puller.offsets == [0, 2, 50]
+    assert not harness.process_queue.dropped
+    assert not harness.set_back
+    assert harness.process_queue.safe_offset == 0, "it is still being processed"
+    harness.process_queue.remove(received(0))
+    harness.process_queue.remove(received(1))
+    assert harness.process_queue.safe_offset == 50
 
 
 @pytest.mark.parametrize("status", [MOVED, NO_NEW])
-async def test_a_correction_backwards_begins_anew(looping: Looping, status: PullStatus) -> None:
-    looping.start = 100
-    looping.puller.answer(found(100, 101))
+async def test_backward_correction_drops_buffered_messages(harness: LoopHarness, status: PullStatus) -> None:
+    harness.start = 100
+    harness.puller.answer(found(100, 101))
     await settled()
-    before = looping.process_queue
-    looping.puller.answer(answered(status, 7), found(7))
+    before = harness.process_queue
+    harness.puller.answer(answered(status, 7), found(7))
     await settled()
-    assert looping.puller.offsets == [100, 102, 7, 8]
+    assert harness.puller.offsets == [100, 102, 7, 8]
     assert before.dropped
-    assert looping.set_back == 1, "what the broker was told of offsets holds no more"
-    assert looping.process_queue is not before
-    assert looping.process_queue.safe_offset == 7
+    assert harness.set_back == 1, "the committed offset is invalid"
+    assert harness.process_queue is not before
+    assert harness.process_queue.safe_offset == 7
     before.remove(received(100))
-    assert looping.process_queue.safe_offset == 7
+    assert harness.process_queue.safe_offset == 7
 
 
-async def test_a_broker_that_goes_back_and_back_is_asked_with_pauses_and_named_once(
-    looping: Looping, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+async def test_repeated_backward_correction_is_delayed_and_logged_once(
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    looping.start = 4
-    looping.puller.answer(*[answered(NO_NEW, place) for place in range(3, -20, -1)])
+    harness.start = 4
+    harness.puller.answer(*[answered(NO_NEW, place) for place in range(3, -20, -1)])
     await trio.sleep(28)
-    assert looping.puller.offsets == [4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert harness.puller.offsets == [4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0]
     assert [record.message for record in caplog.records] == [
-        "offset corrected by the broker: topic=T broker=broker-a queue=0 asked=4 corrected=3"
+        "offset corrected by the broker: topic=T broker=broker-a queue=0 requested=4 corrected=3"
     ]
 
 
-async def test_it_does_not_go_back_to_before_the_queue_begins(looping: Looping) -> None:
-    looping.start = 9
-    looping.puller.answer(msgspec.structs.replace(answered(MOVED, 1), min_offset=5))
+async def test_backward_correction_stops_at_the_first_offset(harness: LoopHarness) -> None:
+    harness.start = 9
+    harness.puller.answer(msgspec.structs.replace(answered(MOVED, 1), min_offset=5))
     await settled()
-    assert looping.puller.offsets == [9, 5]
+    assert harness.puller.offsets == [9, 5]
 
 
-async def test_messages_that_come_again_are_not_handed_out_again(
-    looping: Looping, autojump_clock: trio.testing.MockClock
+async def test_repeated_messages_are_not_dispatched_again(
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping.puller.answer(found(0, 1), *[found(0, 1)] * 5, found(2))
+    harness.puller.answer(found(0, 1), *[found(0, 1)] * 5, found(2))
     await trio.sleep(60)
-    assert looping.puller.offsets == [0, *[2] * 6, 3]
-    assert [message.queue_offset for message in iter(looping.process_queue.take, None)] == [0, 1, 2]
+    assert harness.puller.offsets == [0, *[2] * 6, 3]
+    assert [message.queue_offset for message in iter(harness.process_queue.take, None)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("offset", [None, 7])
-async def test_beginning_again_forgets_what_is_held(looping: Looping, offset: int | None) -> None:
+async def test_reset_drops_buffered_messages(harness: LoopHarness, offset: int | None) -> None:
     await settled()
-    looping.puller.answer(found(0, 1))
+    harness.puller.answer(found(0, 1))
     await settled()
-    looping.start = 50
-    before = looping.process_queue
-    looping.loop.begin_again(offset)
+    harness.start = 50
+    before = harness.process_queue
+    harness.loop.reset(offset)
     assert before.dropped
-    looping.puller.answer(found(60))
+    harness.puller.answer(found(60))
     await settled()
     expected = 50 if offset is None else offset
-    assert looping.puller.offsets[2:] == [expected, 61]
-    assert looping.process_queue is not before
-    assert (looping.loop.safe_offset, len(before)) == (60, 2)
+    assert harness.puller.offsets[2:] == [expected, 61]
+    assert harness.process_queue is not before
+    assert (harness.loop.safe_offset, len(before)) == (60, 2)
 
 
-async def test_an_answer_to_the_pull_before_is_not_taken_for_one_to_the_pull_after(
+async def test_answer_to_a_pull_before_the_reset_is_ignored(
     nursery: trio.Nursery,
 ) -> None:
-    """It was there already when the loop was told to begin again, and could not be cancelled any more."""
+    """The answer had already arrived, so the pull could not be cancelled any more."""
 
     class Hasty(ScriptedPuller):
         async def pull(
             self, offset: int, subscription: SubscriptionData, *, commit: int | None = None
-        ) -> Pulled:
+        ) -> PulledMessages:
             self.pulls.append(Pull(offset, commit, trio.current_time()))
             await self.more.park()
-            return cast("Pulled", self.answers.popleft())
+            return cast("PulledMessages", self.answers.popleft())
 
-    looping = Looping(Hasty())
-    nursery.start_soon(looping.loop.run)
+    harness = LoopHarness(Hasty())
+    nursery.start_soon(harness.loop.run)
     await settled()
-    looping.puller.answer(found(0))
-    looping.loop.begin_again(50)
+    harness.puller.answer(found(0))
+    harness.loop.reset(50)
     await settled()
-    assert not looping.puller.answers
-    assert looping.puller.offsets == [0, 50]
-    assert (len(looping.process_queue), looping.delivered) == (0, [])
+    assert not harness.puller.answers
+    assert harness.puller.offsets == [0, 50]
+    assert (len(harness.process_queue), harness.delivered) == (0, [])
 
 
-async def test_beginning_again_while_it_begins(nursery: trio.Nursery) -> None:
-    looping = Looping(ScriptedPuller(), start=3)
-    nursery.start_soon(looping.loop.run)
-    looping.loop.begin_again(9)
+async def test_reset_during_the_look_up_of_the_start_offset(nursery: trio.Nursery) -> None:
+    harness = LoopHarness(ScriptedPuller(), start=3)
+    nursery.start_soon(harness.loop.run)
+    harness.loop.reset(9)
     await settled()
-    assert looping.puller.offsets == [9]
-    looping.loop.begin_again()
+    assert harness.puller.offsets == [9]
+    harness.loop.reset()
     await settled()
-    assert looping.puller.offsets == [9, 3]
+    assert harness.puller.offsets == [9, 3]
 
 
-async def test_what_is_looked_up_counts_no_more_when_it_is_told_meanwhile_where_to_begin(
+async def test_reset_takes_precedence_over_the_looked_up_offset(
     nursery: trio.Nursery,
 ) -> None:
-    """The look-up has been answered, in the same moment, and cannot be cancelled any more."""
+    """The look-up had already been answered, so it could not be cancelled any more."""
 
-    class Hasty(Looping):
+    class Hasty(LoopHarness):
         async def look_up_start(self) -> int:
-            self.loop.begin_again(9)
+            self.loop.reset(9)
             return 3
 
-    looping = Hasty(ScriptedPuller())
-    nursery.start_soon(looping.loop.run)
+    harness = Hasty(ScriptedPuller())
+    nursery.start_soon(harness.loop.run)
     await settled()
-    assert looping.process_queue.next_offset == 9
-    assert set(looping.puller.offsets) == {9}
+    assert harness.process_queue.next_offset == 9
+    assert set(harness.puller.offsets) == {9}
 
 
-async def test_a_pull_that_never_ends_is_found_and_made_anew(
-    looping: Looping, autojump_clock: trio.testing.MockClock
+async def test_stalled_pull_is_detected_and_restarted(
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping.puller.answer(found(0))
+    harness.puller.answer(found(0))
     await trio.sleep(119)
-    assert not looping.loop.has_stalled(120)
+    assert not harness.loop.has_stalled(120)
     await trio.sleep(2)
-    assert looping.loop.has_stalled(120)
-    looping.loop.pull_anew()
+    assert harness.loop.has_stalled(120)
+    harness.loop.restart_pull()
     await settled()
-    assert not looping.loop.has_stalled(120)
-    assert looping.puller.offsets == [0, 1, 1]
-    assert len(looping.process_queue) == 1, "what is here stays"
+    assert not harness.loop.has_stalled(120)
+    assert harness.puller.offsets == [0, 1, 1]
+    assert len(harness.process_queue) == 1, "buffered messages stay"
 
 
-async def test_who_waits_for_room_has_not_stalled(
-    looping: Looping, autojump_clock: trio.testing.MockClock
+async def test_full_loop_has_not_stalled(
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
-    looping.puller.answer(found(0, 1, 2, 3))
+    harness.puller.answer(found(0, 1, 2, 3))
     await trio.sleep(1000)
-    assert not looping.loop.has_stalled(120)
+    assert not harness.loop.has_stalled(120)
 
 
-async def test_without_the_lock_there_is_nothing_to_commit(nursery: trio.Nursery) -> None:
+async def test_no_offset_is_committed_without_the_lock(nursery: trio.Nursery) -> None:
     lock = QueueLock(QUEUE)
-    looping = Looping(ScriptedPuller(), lock=lock)
-    nursery.start_soon(looping.loop.run)
-    looping.puller.answer(found(5))
+    harness = LoopHarness(ScriptedPuller(), lock=lock)
+    nursery.start_soon(harness.loop.run)
+    harness.puller.answer(found(5))
     await settled()
-    safe = [looping.loop.safe_offset]
-    assert looping.process_queue.lock is lock
+    safe = [harness.loop.safe_offset]
+    assert harness.process_queue.lock is lock
     lock.granted(trio.current_time())
-    looping.puller.answer(answered(NO_MATCHED, 7))
+    harness.puller.answer(answered(NO_MATCHED, 7))
     await settled()
-    safe.append(looping.loop.safe_offset)
+    safe.append(harness.loop.safe_offset)
     assert safe == [None, 5]
-    assert [pull.commit for pull in looping.puller.pulls] == [None, None, 5]
+    assert [pull.commit for pull in harness.puller.pulls] == [None, None, 5]
 
 
-async def test_a_dropped_loop_ends_and_knows_what_to_commit(looping: Looping) -> None:
-    looping.puller.answer(found(0, 1))
+async def test_dropped_loop_ends_with_its_safe_offset(harness: LoopHarness) -> None:
+    harness.puller.answer(found(0, 1))
     await settled()
-    looping.process_queue.remove(received(0))
-    looping.loop.drop()
-    assert looping.loop.safe_offset == 1
-    assert looping.process_queue.dropped
-    looping.puller.answer(found(2))
+    harness.process_queue.remove(received(0))
+    harness.loop.drop()
+    assert harness.loop.safe_offset == 1
+    assert harness.process_queue.dropped
+    harness.puller.answer(found(2))
     await settled()
-    assert len(looping.puller.pulls) == 2
-    assert len(looping.delivered) == 1
-    assert looping.loop.flow is PullState.DROPPED
+    assert len(harness.puller.pulls) == 2
+    assert len(harness.delivered) == 1
+    assert harness.loop.flow is PullState.DROPPED
 
 
-async def test_a_loop_that_is_dropped_before_it_begins_has_nothing_to_commit(nursery: trio.Nursery) -> None:
-    looping = Looping(ScriptedPuller())
-    looping.loop.drop()
-    assert looping.loop.safe_offset is None
-    nursery.start_soon(looping.loop.run)
+async def test_loop_dropped_before_its_start_has_no_safe_offset(nursery: trio.Nursery) -> None:
+    harness = LoopHarness(ScriptedPuller())
+    harness.loop.drop()
+    assert harness.loop.safe_offset is None
+    nursery.start_soon(harness.loop.run)
     await settled()
-    assert looping.puller.pulls == []
+    assert harness.puller.pulls == []
 
 
-async def test_messages_of_a_retry_topic_are_shown_under_their_own(nursery: trio.Nursery) -> None:
+async def test_messages_of_a_retry_topic_have_their_original_topic(nursery: trio.Nursery) -> None:
     queue = MessageQueue("%RETRY%g", "broker-a", 0)
-    looping = Looping(ScriptedPuller(queue))
+    harness = LoopHarness(ScriptedPuller(queue))
     retried = [received(0, topic=queue.topic, RETRY_TOPIC="T"), received(1, topic=queue.topic)]
-    looping.puller.answer(answered(FOUND, 2, retried))
-    nursery.start_soon(looping.loop.run)
+    harness.puller.answer(answered(FOUND, 2, retried))
+    nursery.start_soon(harness.loop.run)
     await settled()
-    assert [message.topic for message in iter(looping.process_queue.take, None)] == ["T", "%RETRY%g"]
-    assert looping.process_queue.queue == queue
+    assert [message.topic for message in iter(harness.process_queue.take, None)] == ["T", "%RETRY%g"]
+    assert harness.process_queue.queue == queue
 
 
-async def test_a_retry_topic_that_fails_is_not_worth_a_warning(
+async def test_failures_of_a_retry_topic_are_not_warnings(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    looping = Looping(ScriptedPuller(MessageQueue("%RETRY%g", "broker-a", 0)))
-    looping.puller.answer(ConnectError("b", "refused"))
-    nursery.start_soon(looping.loop.run)
+    harness = LoopHarness(ScriptedPuller(MessageQueue("%RETRY%g", "broker-a", 0)))
+    harness.puller.answer(ConnectError("b", "refused"))
+    nursery.start_soon(harness.loop.run)
     await trio.sleep(4)
-    assert len(looping.puller.pulls) == 2
+    assert len(harness.puller.pulls) == 2
     assert not caplog.records

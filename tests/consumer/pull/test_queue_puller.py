@@ -35,7 +35,7 @@ ALL = make_subscription("T", version_ms=1234)
 
 @attrs.define
 class Pulls:
-    """Answers pulls; keeps their headers."""
+    """Answers pulls and records their headers."""
 
     code: int = ResponseCode.SUCCESS
     body: bytes = b""
@@ -65,7 +65,7 @@ async def pulling(
         yield QueuePuller(client, "g", QUEUE, batch_size=32, hold=hold, timeout=30), cluster
 
 
-async def test_what_is_asked_and_what_comes_back() -> None:
+async def test_request_and_answer() -> None:
     answers = Pulls(body=stored(3) + stored(5))
     async with pulling(answers) as (puller, _):
         pulled = await puller.pull(3, ALL, commit=2)
@@ -91,7 +91,7 @@ async def test_what_is_asked_and_what_comes_back() -> None:
     assert (pulled.next_offset, pulled.min_offset, pulled.max_offset) == (7, 1, 9)
 
 
-async def test_without_hold_and_commit() -> None:
+async def test_request_without_hold_and_commit() -> None:
     answers = Pulls()
     async with pulling(answers, hold=0.0) as (puller, _):
         await puller.pull(0, ALL)
@@ -108,7 +108,7 @@ async def test_without_hold_and_commit() -> None:
         (ResponseCode.PULL_OFFSET_MOVED, PullStatus.OFFSET_MOVED),
     ],
 )
-async def test_an_answer_without_messages(code: int, status: PullStatus) -> None:
+async def test_answer_without_messages(code: int, status: PullStatus) -> None:
     async with pulling(Pulls(code)) as (puller, _):
         pulled = await puller.pull(3, ALL)
     assert pulled.status is status
@@ -116,13 +116,13 @@ async def test_an_answer_without_messages(code: int, status: PullStatus) -> None
     assert pulled.next_offset == 7
 
 
-async def test_a_refusal_is_an_error() -> None:
+async def test_error_answer_is_raised() -> None:
     answers = Pulls(ResponseCode.SUBSCRIPTION_NOT_EXIST)
     async with pulling(answers) as (puller, _):
         with pytest.raises(SubscriptionError, match="why"):
             await puller.pull(0, ALL)
         answers.code = ResponseCode.INVALID_PARAMETER
-        with pytest.raises(NoQueueError, match="does not serve T/broker-a/2: why"):
+        with pytest.raises(NoQueueError, match="does not have T/broker-a/2: why"):
             await puller.pull(0, ALL)
         answers.code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         with pytest.raises(BrokerError, match="SUBSCRIPTION_GROUP_NOT_EXIST"):
@@ -137,13 +137,13 @@ async def test_a_refusal_is_an_error() -> None:
         Pulls(body=stored(0)[:10] + b"\xff" * 200),
     ],
 )
-async def test_an_answer_that_cannot_be_read_is_a_protocol_error(answers: Pulls) -> None:
+async def test_malformed_answer_is_a_protocol_error(answers: Pulls) -> None:
     async with pulling(answers) as (puller, _):
         with pytest.raises(ProtocolError):
             await puller.pull(0, ALL)
 
 
-async def test_what_unpacks_to_too_much_at_once_comes_with_the_next_pull() -> None:
+async def test_messages_beyond_the_decompression_budget_are_left_to_the_next_pull() -> None:
     flag, large = COMPRESSED_FLAG.to_bytes(4, "big"), zlib.compress(bytes(PULL_BUDGET), 1)
     plain = [stored(number, body=large) for number in (3, 4, 6)]
     packed = [message[:36] + flag + message[40:] for message in plain]
@@ -151,7 +151,7 @@ async def test_what_unpacks_to_too_much_at_once_comes_with_the_next_pull() -> No
     async with pulling(answers) as (puller, _):
         pulled = await puller.pull(103, ALL)
     assert [message.queue_offset for message in pulled.messages] == [103, 104]
-    assert pulled.next_offset == 106, "whatever the broker says"
+    assert pulled.next_offset == 106, "independent of the broker's next offset"
 
 
 async def test_offsets_of_a_static_topic_are_shifted() -> None:
@@ -161,7 +161,7 @@ async def test_offsets_of_a_static_topic_are_shifted() -> None:
     assert [message.queue_offset for message in pulled.messages] == [1003, 1004]
 
 
-async def test_tags_with_the_same_hash_are_told_apart() -> None:
+async def test_tags_with_the_same_hash_are_filtered_out() -> None:
     bodies = [stored(0, TAGS="Aa"), stored(1, TAGS="BB"), stored(2), stored(3, KEYS="k", TAGS="C", a="b")]
     answers = Pulls(body=b"".join(bodies))
     async with pulling(answers) as (puller, _):
@@ -174,7 +174,7 @@ async def test_tags_with_the_same_hash_are_told_apart() -> None:
 async def with_replica(
     master: Pulls | None, replica: Pulls
 ) -> AsyncIterator[tuple[QueuePuller, ScriptedServer, Client]]:
-    """A broker with a replica, or one that has lost its master."""
+    """Run a broker with a replica, with or without its master."""
     async with trio.open_nursery() as nursery:
         servers = {1: ScriptedServer(replica)}
         if master is not None:
@@ -203,7 +203,7 @@ async def with_replica(
         nursery.cancel_scope.cancel()
 
 
-async def test_the_next_pull_goes_where_the_broker_says() -> None:
+async def test_next_pull_goes_to_the_suggested_broker() -> None:
     master, replica = Pulls(suggested=1), Pulls(suggested=1)
     async with with_replica(master, replica) as (puller, _, _):
         for offset in range(3):
@@ -217,7 +217,9 @@ async def test_the_next_pull_goes_where_the_broker_says() -> None:
     assert not any(header.sys_flag & PullFlag.COMMIT for header in replica.headers), "only a master commits"
 
 
-async def test_a_replica_that_fails_is_not_asked_again(jumping_clock: trio.testing.MockClock) -> None:
+async def test_next_pull_goes_to_the_master_after_a_replica_failed(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
     master = Pulls(suggested=1)
     async with with_replica(master, Pulls()) as (puller, replica, _):
         await puller.pull(0, ALL)
@@ -228,21 +230,21 @@ async def test_a_replica_that_fails_is_not_asked_again(jumping_clock: trio.testi
     assert [header.queue_offset for header in master.headers] == [0, 1]
 
 
-async def test_a_replica_serves_as_long_as_there_is_no_master() -> None:
+async def test_replica_serves_pulls_without_a_master() -> None:
     replica = Pulls()
     async with with_replica(None, replica) as (puller, _, _):
         await puller.pull(0, ALL, commit=5)
     assert [header.sys_flag & PullFlag.COMMIT for header in replica.headers] == [0]
 
 
-async def test_a_broker_that_no_route_names_is_an_error() -> None:
+async def test_unknown_broker_is_an_error() -> None:
     async with scripted_cluster(Pulls()) as cluster, Client(cluster.address) as client:
         puller = QueuePuller(client, "g", QUEUE, batch_size=32, hold=15, timeout=30)
         with pytest.raises(NoQueueError):
             await puller.pull(0, ALL)
 
 
-async def test_a_cancelled_pull_leaves_nothing_behind() -> None:
+async def test_cancelled_pull_leaves_no_pending_request() -> None:
     async with scripted_cluster(ignore) as cluster, Client(cluster.address) as client:
         await client.routes.get("T")
         puller = QueuePuller(client, "g", QUEUE, batch_size=32, hold=15, timeout=30)

@@ -20,12 +20,12 @@ from rocketmq_py.errors import ConfigurationError, LocalOffsetsError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
 from tests.consumer.push.test_consumer_faults import CancelAtStep
-from tests.consumer.pushing import QUEUE, Kept, consumer_of, never
+from tests.consumer.push_consumers import QUEUE, RecordingHandler, consumer_of, never
 
 
 @pytest.fixture(autouse=True)
 def files_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mock clock does not wait for threads."""
+    """Write files without threads, because a mock clock does not wait for threads."""
 
     async def run_here(work: Callable[[], object], *, abandon_on_cancel: bool) -> object:
         await trio.lowlevel.checkpoint()
@@ -47,11 +47,11 @@ def offsets_in(folder: Path, name: str = "DEFAULT") -> dict[MessageQueue, int]:
     return OffsetFile(folder / f"127.0.0.1@{name}" / "g" / "offsets.json").read()
 
 
-async def test_every_member_gets_everything(
+async def test_every_member_gets_every_message(
     address: str, fill: Fill, folder: Path, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 40, queues=4)
-    first, second = Kept(), Kept()
+    first, second = RecordingHandler(), RecordingHandler()
     async with broadcasting(address, folder, "one") as one, broadcasting(address, folder, "two") as two:
         nursery.start_soon(one.run, first)
         nursery.start_soon(two.run, second)
@@ -60,17 +60,17 @@ async def test_every_member_gets_everything(
         await fill("T", 40, first=40)
         await first.until(80)
         await second.until(80)
-        assert len(one.queues) == len(two.queues) == 4, "and no retry topic"
+        assert len(one.queues) == len(two.queues) == 4, "without a retry topic"
     assert sorted(first.numbers) == sorted(second.numbers) == list(range(80))
     for name in ("one", "two"):
         assert offsets_in(folder, name) == {MessageQueue("T", "broker-a", number): 20 for number in range(4)}
 
 
-async def test_a_member_goes_on_where_it_was_and_tells_no_broker(
+async def test_restarted_member_continues_from_its_file_without_commits_to_brokers(
     address: str, client: Client, fill: Fill, folder: Path, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
-    kept = Kept()
+    kept = RecordingHandler()
     for numbers in (10, 20, 30):
         async with broadcasting(address, folder) as consumer, trio.open_nursery() as nursery:
             nursery.start_soon(consumer.run, kept)
@@ -84,7 +84,7 @@ async def test_a_member_goes_on_where_it_was_and_tells_no_broker(
 @pytest.mark.parametrize(
     ("where", "expected"), [(ConsumeFrom.LAST, range(10, 15)), (ConsumeFrom.FIRST, range(15))]
 )
-async def test_a_new_member_begins_where_it_is_told_to(
+async def test_new_member_starts_at_consume_from(
     address: str,
     fill: Fill,
     folder: Path,
@@ -92,9 +92,9 @@ async def test_a_new_member_begins_where_it_is_told_to(
     where: ConsumeFrom,
     expected: range,
 ) -> None:
-    """Unlike in a group that shares, no broker begins at 0 by itself because the messages are in memory."""
+    """In a clustering group, brokers would start at 0 while the first messages are in memory."""
     await fill("T", 10)
-    kept = Kept()
+    kept = RecordingHandler()
     consumer = PushConsumer(address, group="g", broadcasting=True, local_offsets=folder, consume_from=where)
     consumer.subscribe("T")
     async with consumer, trio.open_nursery() as nursery:
@@ -106,12 +106,12 @@ async def test_a_new_member_begins_where_it_is_told_to(
     assert kept.numbers == list(expected)
 
 
-async def test_what_came_while_a_member_was_away_is_not_missed(
+async def test_messages_sent_while_a_member_was_stopped_are_consumed(
     address: str, fill: Fill, folder: Path, jumping_clock: trio.testing.MockClock
 ) -> None:
-    """Also if it never got a message before: it knows where it began."""
+    """Even if the member has never got a message, because its start offset is in the file."""
     await fill("T", 3)
-    kept = Kept()
+    kept = RecordingHandler()
     consumer = PushConsumer(address, group="g", broadcasting=True, local_offsets=folder)
     consumer.subscribe("T")
     async with consumer:
@@ -122,7 +122,7 @@ async def test_what_came_while_a_member_was_away_is_not_missed(
     assert kept.numbers == [3, 4, 5]
 
 
-async def test_what_fails_is_dropped_with_a_line_in_the_log(
+async def test_failed_message_is_logged_and_dropped(
     address: str,
     client: Client,
     fill: Fill,
@@ -146,11 +146,11 @@ async def test_what_fails_is_dropped_with_a_line_in_the_log(
             await consumer.run(handle)
     assert sorted(tries) == [0, 1, 2, 3]
     assert offsets_in(folder) == {QUEUE: 4}
-    assert caplog.text.count("is dropped: a broadcasting group has no second delivery") == 3
+    assert caplog.text.count("broadcasting groups have no redelivery") == 3
     assert await client.brokers.max_offset(MessageQueue("%RETRY%g", "broker-a", 0)) == 0
 
 
-async def test_in_order_too(
+async def test_broadcasting_in_order(
     address: str, fill: Fill, folder: Path, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 5)
@@ -173,7 +173,7 @@ async def test_offsets_are_written_every_5_seconds(
     address: str, fill: Fill, folder: Path, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
-    kept = Kept()
+    kept = RecordingHandler()
     async with broadcasting(address, folder) as consumer:
         nursery.start_soon(consumer.run, kept)
         await kept.until(10)
@@ -185,7 +185,7 @@ async def test_offsets_are_written_every_5_seconds(
         assert offsets_in(folder) == {QUEUE: 20}
 
 
-async def test_a_full_disk_does_not_stop_consumption(
+async def test_full_disk_does_not_stop_consumption(
     address: str,
     fill: Fill,
     folder: Path,
@@ -198,7 +198,7 @@ async def test_a_full_disk_does_not_stop_consumption(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     await fill("T", 10)
-    kept = Kept()
+    kept = RecordingHandler()
     async with broadcasting(address, folder) as consumer:
         nursery.start_soon(consumer.run, kept)
         with monkeypatch.context() as patch:
@@ -208,12 +208,12 @@ async def test_a_full_disk_does_not_stop_consumption(
             await kept.until(20)
             await trio.sleep(20)
         assert offsets_in(folder) == {}
-        assert caplog.text.count("No space left on device") == 2, "said now and then"
+        assert caplog.text.count("No space left on device") == 2, "logged at intervals"
         await trio.sleep(6)
         assert offsets_in(folder) == {QUEUE: 20}
 
 
-async def test_a_damaged_file_is_an_error_that_is_seen(
+async def test_damaged_offset_file_is_an_error(
     address: str, fill: Fill, folder: Path, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 1)
@@ -228,7 +228,7 @@ async def test_a_damaged_file_is_an_error_that_is_seen(
             await consumer.run(never)
 
 
-async def test_two_members_of_one_name_are_refused(
+async def test_second_member_with_the_same_instance_name_is_rejected(
     address: str, fill: Fill, folder: Path, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 1)
@@ -239,15 +239,15 @@ async def test_two_members_of_one_name_are_refused(
             await two.run(never)
 
 
-async def test_a_broker_that_begins_anew_is_followed(
+async def test_offsets_beyond_the_end_of_a_new_broker_are_corrected(
     folder: Path, jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The offsets in the file are beyond what it has: it corrects them."""
+    """The offsets in the file are beyond the end of the new broker's queues."""
     caplog.set_level(logging.CRITICAL)
     path = folder / "127.0.0.1@DEFAULT" / "g" / "offsets.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:1000}}')
-    kept = Kept()
+    kept = RecordingHandler()
     async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
         await client.brokers.create_topic(broker.broker_address, "T", queues=1)
         consumer = broadcasting(broker.name_server_address, folder)
@@ -258,7 +258,7 @@ async def test_a_broker_that_begins_anew_is_followed(
 
 
 @pytest.mark.long
-async def test_cancelled_at_any_of_its_awaits_the_file_never_claims_too_much(
+async def test_cancellation_at_every_await_never_writes_unprocessed_offsets(
     client: Client,
     address: str,
     fill: Fill,

@@ -9,49 +9,50 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 import trio.testing
+from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY
 from rocketmq_py.message import MessageQueue, ReceivedMessage
-from tests.consumer.handing import Backs, Gate, handling_in, holding, settled
+from tests.consumer.dispatching import Gate, SentBackMessages, concurrent_dispatch, filled_queue
 from tests.consumer.received import QUEUE, received, several
 
-Open = Callable[..., ConcurrentDispatch]
+OpenDispatch = Callable[..., ConcurrentDispatch]
 
 
 @pytest.fixture
-def backs() -> Backs:
-    return Backs()
+def sent_back() -> SentBackMessages:
+    return SentBackMessages()
 
 
 @pytest.fixture
-async def open_handling(nursery: trio.Nursery, backs: Backs) -> Open:
-    return functools.partial(handling_in, nursery, backs=backs)
+async def open_dispatch(nursery: trio.Nursery, sent_back: SentBackMessages) -> OpenDispatch:
+    return functools.partial(concurrent_dispatch, nursery, send_back=sent_back)
 
 
-async def test_what_was_handled_is_removed(open_handling: Open) -> None:
+async def test_processed_messages_are_removed(open_dispatch: OpenDispatch) -> None:
     seen: list[int] = []
 
     async def handle(message: ReceivedMessage) -> None:
         seen.append(message.queue_offset)
 
-    handling = open_handling(handle)
-    process_queue = holding(100)
-    handling.offer(process_queue)
-    await settled()
+    dispatch = open_dispatch(handle)
+    process_queue = filled_queue(100)
+    dispatch.offer(process_queue)
+    await wait_all_tasks_blocked()
     assert seen == list(range(100))
     assert process_queue.safe_offset == 100
     process_queue.put(several([100]), 101)
-    handling.offer(process_queue)
-    handling.offer(process_queue)
-    await settled()
+    dispatch.offer(process_queue)
+    dispatch.offer(process_queue)
+    await wait_all_tasks_blocked()
     assert process_queue.safe_offset == 101
-    assert handling.handling == 0
+    assert dispatch.in_flight == 0
 
 
-async def test_when_a_call_waits_those_before_it_are_done_with_and_those_behind_it_go_on(
-    open_handling: Open,
+async def test_suspended_call_delays_neither_earlier_nor_later_messages(
+    open_dispatch: OpenDispatch,
 ) -> None:
     gate = trio.Event()
     seen: list[int] = []
@@ -61,19 +62,19 @@ async def test_when_a_call_waits_those_before_it_are_done_with_and_those_behind_
         if message.queue_offset == 5:
             await gate.wait()
 
-    handling = open_handling(handle)
-    process_queue = holding(10)
-    handling.offer(process_queue)
-    await settled()
+    dispatch = open_dispatch(handle)
+    process_queue = filled_queue(10)
+    dispatch.offer(process_queue)
+    await wait_all_tasks_blocked()
     assert seen == list(range(10))
-    assert (process_queue.safe_offset, len(process_queue), handling.handling) == (5, 1, 1)
+    assert (process_queue.safe_offset, len(process_queue), dispatch.in_flight) == (5, 1, 1)
     gate.set()
-    await settled()
-    assert (process_queue.safe_offset, handling.handling) == (10, 0)
+    await wait_all_tasks_blocked()
+    assert (process_queue.safe_offset, dispatch.in_flight) == (10, 0)
 
 
-async def test_when_a_call_fails_those_before_it_are_done_with_and_those_behind_it_go_on(
-    open_handling: Open, nursery: trio.Nursery
+async def test_failed_call_delays_neither_earlier_nor_later_messages(
+    open_dispatch: OpenDispatch, nursery: trio.Nursery
 ) -> None:
     seen: list[int] = []
 
@@ -85,34 +86,34 @@ async def test_when_a_call_fails_those_before_it_are_done_with_and_those_behind_
     async def never(_: ReceivedMessage, __: int) -> None:
         await trio.sleep_forever()
 
-    process_queue = holding(10)
-    handling = handling_in(nursery, handle, backs=never)
-    handling.offer(process_queue)
-    await settled()
+    process_queue = filled_queue(10)
+    dispatch = concurrent_dispatch(nursery, handle, send_back=never)
+    dispatch.offer(process_queue)
+    await wait_all_tasks_blocked()
     assert seen == list(range(10))
-    assert (process_queue.safe_offset, len(process_queue), handling.handling) == (5, 1, 1)
+    assert (process_queue.safe_offset, len(process_queue), dispatch.in_flight) == (5, 1, 1)
 
 
-async def test_a_handler_that_stops_it_is_called_no_more(open_handling: Open) -> None:
+async def test_no_call_starts_after_the_handler_closes_the_dispatch(open_dispatch: OpenDispatch) -> None:
     seen: list[int] = []
 
     async def handle(message: ReceivedMessage) -> None:
         seen.append(message.queue_offset)
         if message.queue_offset == 3:
-            handling.close()
+            dispatch.close()
 
-    process_queue = holding(10)
-    handling = open_handling(handle)
-    handling.offer(process_queue)
-    await settled()
-    await handling.drain()
+    process_queue = filled_queue(10)
+    dispatch = open_dispatch(handle)
+    dispatch.offer(process_queue)
+    await wait_all_tasks_blocked()
+    await dispatch.drain()
     assert seen == [0, 1, 2, 3]
-    assert (process_queue.safe_offset, process_queue.waiting, handling.handling) == (4, 6, 0)
+    assert (process_queue.safe_offset, process_queue.waiting, dispatch.in_flight) == (4, 6, 0)
 
 
 @pytest.mark.parametrize("batch_size", [None, 2])
-async def test_cancelled_in_the_middle_only_what_was_handled_is_done_with(
-    backs: Backs, batch_size: int | None
+async def test_cancellation_acknowledges_only_processed_messages(
+    sent_back: SentBackMessages, batch_size: int | None
 ) -> None:
     calls = 0
 
@@ -122,61 +123,65 @@ async def test_cancelled_in_the_middle_only_what_was_handled_is_done_with(
         if calls == 3:
             await trio.sleep_forever()
 
-    process_queue = holding(10)
+    process_queue = filled_queue(10)
     async with trio.open_nursery() as nursery:
-        handling_in(nursery, handle, 1, backs=backs, batch_size=batch_size).offer(process_queue)
-        await settled()
+        concurrent_dispatch(nursery, handle, 1, send_back=sent_back, batch_size=batch_size).offer(
+            process_queue
+        )
+        await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert process_queue.safe_offset == 2 * (batch_size or 1)
-    assert not backs.taken
+    assert not sent_back.messages
 
 
-async def test_every_call_is_timed_whether_it_waits_or_not(
-    open_handling: Open, autojump_clock: trio.testing.MockClock
+async def test_suspended_and_unsuspended_calls_are_timed(
+    open_dispatch: OpenDispatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     async def handle(message: ReceivedMessage) -> None:
         if message.queue_offset % 2:
             await trio.sleep(1)
 
-    process_queue = holding(100)
-    open_handling(handle).offer(process_queue)
+    process_queue = filled_queue(100)
+    open_dispatch(handle).offer(process_queue)
     await trio.sleep(100)
     assert (process_queue.counts.calls, process_queue.counts.call_seconds) == (100, 50)
 
 
 @pytest.mark.parametrize("concurrency", [1, 3, 50])
-async def test_so_many_run_at_once_and_no_more(open_handling: Open, concurrency: int) -> None:
+async def test_concurrency_limits_the_running_calls(open_dispatch: OpenDispatch, concurrency: int) -> None:
     gate = Gate()
-    handling = open_handling(gate, concurrency)
-    process_queue = holding(20)
-    handling.offer(process_queue)
-    await settled()
+    dispatch = open_dispatch(gate, concurrency)
+    process_queue = filled_queue(20)
+    dispatch.offer(process_queue)
+    await wait_all_tasks_blocked()
     assert sorted(gate.running) == list(range(min(concurrency, 20)))
-    assert handling.handling == min(concurrency, 20)
+    assert dispatch.in_flight == min(concurrency, 20)
     gate.open.set()
-    await settled()
+    await wait_all_tasks_blocked()
     assert len(process_queue) == 0
-    assert gate.most == min(concurrency, 20)
+    assert gate.max_running == min(concurrency, 20)
 
 
-async def test_queues_are_served_in_turn(open_handling: Open) -> None:
+async def test_queues_are_served_round_robin(open_dispatch: OpenDispatch) -> None:
     order: list[str] = []
 
     async def handle(message: ReceivedMessage) -> None:
         order.append(message.topic)
         await trio.lowlevel.checkpoint()
 
-    handling = open_handling(handle, concurrency=1)
+    dispatch = open_dispatch(handle, concurrency=1)
     queues = [ProcessQueue(MessageQueue(topic, "b", 0), 0) for topic in "abc"]
     for process_queue in queues:
         process_queue.put([received(offset, topic=process_queue.queue.topic) for offset in range(3)], 3)
-        handling.offer(process_queue)
-    await settled()
+        dispatch.offer(process_queue)
+    await wait_all_tasks_blocked()
     assert "".join(order) == "abcabcabc"
 
 
-async def test_a_handler_that_never_waits_lets_others_run(open_handling: Open, nursery: trio.Nursery) -> None:
-    handled_when_others_ran: list[int] = []
+async def test_handler_that_never_suspends_lets_other_tasks_run(
+    open_dispatch: OpenDispatch, nursery: trio.Nursery
+) -> None:
+    handled_at_other_steps: list[int] = []
     handled = 0
 
     async def handle(_: ReceivedMessage) -> None:
@@ -185,20 +190,20 @@ async def test_a_handler_that_never_waits_lets_others_run(open_handling: Open, n
 
     async def other() -> None:
         while handled < 500:
-            handled_when_others_ran.append(handled)
+            handled_at_other_steps.append(handled)
             await trio.lowlevel.checkpoint()
 
     nursery.start_soon(other)
-    handling = open_handling(handle)
-    handling.offer(holding(500))
-    await settled()
-    steps = [after - before for before, after in itertools.pairwise(handled_when_others_ran)]
-    # Three workers yield by themselves; trio may run what is ready twice before it is the turn of another.
+    dispatch = open_dispatch(handle)
+    dispatch.offer(filled_queue(500))
+    await wait_all_tasks_blocked()
+    steps = [after - before for before, after in itertools.pairwise(handled_at_other_steps)]
+    # Three workers yield independently, and trio may run each twice before the other task.
     assert max(steps) <= 2 * 3 * YIELD_EVERY
 
 
-async def test_a_failure_is_logged_and_given_back(
-    open_handling: Open, backs: Backs, caplog: pytest.LogCaptureFixture
+async def test_failure_is_logged_and_sent_back(
+    open_dispatch: OpenDispatch, sent_back: SentBackMessages, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(message: ReceivedMessage) -> None:
         if message.queue_offset == 1:
@@ -206,21 +211,21 @@ async def test_a_failure_is_logged_and_given_back(
 
     process_queue = ProcessQueue(MessageQueue("%RETRY%g", "broker-a", 3), 0)
     process_queue.put([received(0), received(1, UNIQ_KEY="7F0001"), received(2)], 3)
-    open_handling(handle).offer(process_queue)
-    await settled()
-    assert [message.queue_offset for message in backs.taken] == [1]
+    open_dispatch(handle).offer(process_queue)
+    await wait_all_tasks_blocked()
+    assert [message.queue_offset for message in sent_back.messages] == [1]
     assert process_queue.safe_offset == 3
     [record] = caplog.records
     assert record.message == (
-        "handling message 7F0001 of topic T (%RETRY%g, broker-a, queue 3, offset 1) failed"
+        "handler failed: message=7F0001 topic=T retry_topic=%RETRY%g broker=broker-a queue=3 offset=1"
     )
     assert record.exc_info
     assert str(record.exc_info[1]) == "not this one"
 
 
-async def test_what_cannot_be_given_back_is_handled_again_here_after_5_seconds(
-    open_handling: Open,
-    backs: Backs,
+async def test_message_that_cannot_be_sent_back_is_retried_locally_after_5_seconds(
+    open_dispatch: OpenDispatch,
+    sent_back: SentBackMessages,
     autojump_clock: trio.testing.MockClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -231,22 +236,25 @@ async def test_what_cannot_be_given_back_is_handled_again_here_after_5_seconds(
         if message.queue_offset < 2 and message.reconsume_times < 2:
             raise ValueError("no")
 
-    backs.failures = 3
-    process_queue = holding(3)
-    handling = open_handling(handle, concurrency=1)
-    handling.offer(process_queue)
+    sent_back.failures = 3
+    process_queue = filled_queue(3)
+    dispatch = open_dispatch(handle, concurrency=1)
+    dispatch.offer(process_queue)
     await trio.sleep(1)
-    assert process_queue.safe_offset == 0, "the offset does not pass what is kept"
+    assert process_queue.safe_offset == 0, "a message that waits for its local retry holds the offset"
     assert len(process_queue) == 2
     await trio.sleep(100)
     assert tries == [(0, 0, 0.0), (1, 0, 0.0), (2, 0, 0.0), (0, 1, 5.0), (1, 1, 5.0), (0, 2, 10.0)]
-    assert [(message.queue_offset, message.reconsume_times) for message in backs.taken] == [(1, 1)]
+    assert [(message.queue_offset, message.reconsume_times) for message in sent_back.messages] == [(1, 1)]
     assert process_queue.safe_offset == 3
 
 
-@pytest.mark.parametrize("in_threads", [False, True])
-async def test_a_body_that_cannot_be_read_never_reaches_the_handler(
-    in_threads: bool, open_handling: Open, backs: Backs, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_handler_is_not_called_with_a_corrupt_body(
+    in_thread: bool,
+    open_dispatch: OpenDispatch,
+    sent_back: SentBackMessages,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     seen: list[int] = []
 
@@ -258,102 +266,106 @@ async def test_a_body_that_cannot_be_read_never_reaches_the_handler(
 
     process_queue = ProcessQueue(QUEUE, 0)
     process_queue.put([received(0), received(1, corruption="not zlib"), received(2)], 3)
-    open_handling(plain if in_threads else handle).offer(process_queue)
+    open_dispatch(plain if in_thread else handle).offer(process_queue)
     while len(process_queue):
         await trio.sleep(0.001)
     assert sorted(seen) == [0, 2]
-    assert [message.queue_offset for message in backs.taken] == [1]
+    assert [message.queue_offset for message in sent_back.messages] == [1]
     assert process_queue.safe_offset == 3
     assert "its body cannot be read: not zlib" in caplog.text
 
 
-async def test_a_queue_that_is_dropped_is_handed_out_no_more(open_handling: Open, backs: Backs) -> None:
+async def test_dropped_queue_is_not_dispatched(
+    open_dispatch: OpenDispatch, sent_back: SentBackMessages
+) -> None:
     gate = Gate()
-    handling = open_handling(gate, concurrency=2)
-    process_queue, other = holding(10), holding(1, MessageQueue("T", "broker-a", 1))
-    handling.offer(process_queue)
-    await settled()
+    dispatch = open_dispatch(gate, concurrency=2)
+    process_queue, other = filled_queue(10), filled_queue(1, MessageQueue("T", "broker-a", 1))
+    dispatch.offer(process_queue)
+    await wait_all_tasks_blocked()
     process_queue.dropped = True
-    handling.offer(other)
+    dispatch.offer(other)
     gate.open.set()
-    await settled()
+    await wait_all_tasks_blocked()
     assert process_queue.waiting == 8
     assert len(other) == 0
-    assert handling.handling == 0
+    assert dispatch.in_flight == 0
 
 
-async def test_a_failure_in_a_queue_that_was_dropped_is_the_next_owners_affair(
-    open_handling: Open, backs: Backs
+async def test_failed_message_of_a_dropped_queue_is_not_sent_back(
+    open_dispatch: OpenDispatch, sent_back: SentBackMessages
 ) -> None:
-    started, go_on = trio.Event(), trio.Event()
+    started, proceed = trio.Event(), trio.Event()
 
     async def handle(_: ReceivedMessage) -> None:
         started.set()
-        await go_on.wait()
+        await proceed.wait()
         raise ValueError("too late")
 
-    process_queue = holding(1)
-    open_handling(handle).offer(process_queue)
+    process_queue = filled_queue(1)
+    open_dispatch(handle).offer(process_queue)
     await started.wait()
     process_queue.dropped = True
-    go_on.set()
-    await settled()
-    assert not backs.taken
+    proceed.set()
+    await wait_all_tasks_blocked()
+    assert not sent_back.messages
 
 
-async def test_draining_waits_for_those_that_run_and_hands_out_no_more(
-    open_handling: Open, nursery: trio.Nursery
+async def test_drain_waits_for_running_calls_and_starts_no_others(
+    open_dispatch: OpenDispatch, nursery: trio.Nursery
 ) -> None:
     gate = Gate()
-    handling = open_handling(gate)
-    process_queue = holding(10)
-    handling.offer(process_queue)
-    await settled()
+    dispatch = open_dispatch(gate)
+    process_queue = filled_queue(10)
+    dispatch.offer(process_queue)
+    await wait_all_tasks_blocked()
     drained = trio.Event()
 
     async def drain() -> None:
-        await handling.drain()
+        await dispatch.drain()
         drained.set()
 
     nursery.start_soon(drain)
-    await settled()
+    await wait_all_tasks_blocked()
     assert not drained.is_set()
-    handling.offer(holding(5))
+    dispatch.offer(filled_queue(5))
     gate.open.set()
     await drained.wait()
     assert process_queue.safe_offset == 3
     assert process_queue.waiting == 7
-    await handling.drain()
+    await dispatch.drain()
 
 
-async def test_cancelled_handlers_have_handled_nothing(backs: Backs) -> None:
-    process_queue = holding(5)
+async def test_messages_of_cancelled_handlers_are_not_acknowledged(sent_back: SentBackMessages) -> None:
+    process_queue = filled_queue(5)
     async with trio.open_nursery() as nursery:
-        handling = handling_in(nursery, Gate(), 2, backs=backs)
-        handling.offer(process_queue)
-        await settled()
+        dispatch = concurrent_dispatch(nursery, Gate(), 2, send_back=sent_back)
+        dispatch.offer(process_queue)
+        await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert process_queue.safe_offset == 0
     assert len(process_queue) == 5
-    assert not backs.taken
+    assert not sent_back.messages
 
 
-async def test_cancelling_while_a_message_is_given_back(backs: Backs) -> None:
+async def test_cancellation_while_a_message_is_sent_back(sent_back: SentBackMessages) -> None:
     async def fail(_: ReceivedMessage) -> None:
         raise ValueError("no")
 
     async def never(_: ReceivedMessage, __: int) -> None:
         await trio.sleep_forever()
 
-    process_queue = holding(1)
+    process_queue = filled_queue(1)
     async with trio.open_nursery() as nursery:
-        handling_in(nursery, fail, 2, backs=never).offer(process_queue)
-        await settled()
+        concurrent_dispatch(nursery, fail, 2, send_back=never).offer(process_queue)
+        await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert process_queue.safe_offset == 0
 
 
-async def test_a_plain_function_runs_in_a_thread(open_handling: Open, backs: Backs) -> None:
+async def test_synchronous_handler_runs_in_a_thread(
+    open_dispatch: OpenDispatch, sent_back: SentBackMessages
+) -> None:
     threads: list[threading.Thread] = []
     here = threading.current_thread()
     both_run = threading.Barrier(2)
@@ -364,13 +376,13 @@ async def test_a_plain_function_runs_in_a_thread(open_handling: Open, backs: Bac
         if message.queue_offset == 1:
             raise ValueError("no")
 
-    process_queue = holding(2)
-    open_handling(handle).offer(process_queue)
+    process_queue = filled_queue(2)
+    open_dispatch(handle).offer(process_queue)
     while len(process_queue):
         await trio.sleep(0.001)
     assert len(threads) == 2
     assert here not in threads
-    assert [message.queue_offset for message in backs.taken] == [1]
+    assert [message.queue_offset for message in sent_back.messages] == [1]
 
 
 async def call_later(message: ReceivedMessage, seen: list[int]) -> None:
@@ -378,7 +390,7 @@ async def call_later(message: ReceivedMessage, seen: list[int]) -> None:
     seen.append(message.queue_offset)
 
 
-class Callable_:  # noqa: N801  # stands for a user's class
+class Callable_:  # noqa: N801  # a user's class
     def __init__(self, seen: list[int]) -> None:
         self.seen = seen
 
@@ -399,32 +411,32 @@ class Callable_:  # noqa: N801  # stands for a user's class
     ],
     ids=["partial", "lambda", "object", "method"],
 )
-async def test_whatever_is_async_is_awaited(
-    open_handling: Open, make: Callable[[list[int]], Callable[[ReceivedMessage], Awaitable[None]]]
+async def test_every_kind_of_async_callable_is_awaited(
+    open_dispatch: OpenDispatch, make: Callable[[list[int]], Callable[[ReceivedMessage], Awaitable[None]]]
 ) -> None:
     seen: list[int] = []
-    process_queue = holding(3)
-    open_handling(make(seen)).offer(process_queue)
+    process_queue = filled_queue(3)
+    open_dispatch(make(seen)).offer(process_queue)
     while len(process_queue):
         await trio.sleep(0.001)
     assert sorted(seen) == [0, 1, 2]
 
 
-async def test_an_exit_ends_it(backs: Backs) -> None:
+async def test_system_exit_of_the_handler_propagates(sent_back: SentBackMessages) -> None:
     async def handle(_: ReceivedMessage) -> None:
         raise SystemExit(3)
 
-    process_queue = holding(1)
+    process_queue = filled_queue(1)
     with pytest.raises(BaseExceptionGroup) as caught:
         async with trio.open_nursery() as nursery:
-            handling_in(nursery, handle, 1, backs=backs).offer(process_queue)
+            concurrent_dispatch(nursery, handle, 1, send_back=sent_back).offer(process_queue)
     assert caught.group_contains(SystemExit)
     assert process_queue.safe_offset == 0
 
 
-@pytest.mark.parametrize("in_threads", [False, True])
-async def test_a_failure_in_the_course_of_a_cancellation_is_logged(
-    in_threads: bool, backs: Backs, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_failure_during_a_cancellation_is_logged(
+    in_thread: bool, sent_back: SentBackMessages, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail_when_cancelled() -> None:
         try:
@@ -436,16 +448,16 @@ async def test_a_failure_in_the_course_of_a_cancellation_is_logged(
         async with trio.open_nursery() as inner:
             inner.start_soon(trio.sleep_forever)
             inner.start_soon(fail_when_cancelled)
-            begun.set()
+            started.set()
 
     caplog.set_level(logging.ERROR)
-    process_queue, begun = holding(1), trio.Event()
-    handler = (lambda message: handle(message)) if in_threads else handle
+    process_queue, started = filled_queue(1), trio.Event()
+    handler = (lambda message: handle(message)) if in_thread else handle
     async with trio.open_nursery() as nursery:
-        handling_in(nursery, handler, 1, backs=backs).offer(process_queue)
-        await begun.wait()
-        await settled()
+        concurrent_dispatch(nursery, handler, 1, send_back=sent_back).offer(process_queue)
+        await started.wait()
+        await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    assert "handling message" in caplog.text
+    assert "handler failed: message=" in caplog.text
     assert "while cleaning up" in caplog.text
     assert process_queue.safe_offset == 0

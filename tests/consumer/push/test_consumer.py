@@ -14,11 +14,11 @@ from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.consumer import ConsumeLater, PushConsumer
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore
-from rocketmq_py.consumer.pull.queue_puller import Pulled, QueuePuller
+from rocketmq_py.consumer.pull.queue_puller import PulledMessages, QueuePuller
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
-from tests.consumer.pushing import QUEUE, RETRIES, Kept, consumer_of, never
+from tests.consumer.push_consumers import QUEUE, RETRIES, RecordingHandler, consumer_of, never
 
 # Settings
 
@@ -39,12 +39,12 @@ from tests.consumer.pushing import QUEUE, RETRIES, Kept, consumer_of, never
         ({"group": "a b"}, "group 'a b' may hold only"),
     ],
 )
-def test_a_wrong_setting_is_refused_where_it_is_written(options: dict[str, object], text: str) -> None:
+def test_invalid_setting_is_rejected_by_the_constructor(options: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text.replace("(", r"\(")):
         PushConsumer(**{"group": "g", **options})  # type: ignore[arg-type]  # that is the test
 
 
-def test_a_wrong_subscription_is_refused() -> None:
+def test_invalid_subscription_is_rejected() -> None:
     consumer = PushConsumer(group="g")
     with pytest.raises(ConfigurationError, match="names no tag"):
         consumer.subscribe("T", " || ")
@@ -62,7 +62,7 @@ def test_a_wrong_subscription_is_refused() -> None:
         PushConsumer(group=5)  # type: ignore[arg-type]  # and this
 
 
-async def test_it_runs_only_while_it_is_open(address: str, jumping_clock: trio.testing.MockClock) -> None:
+async def test_run_requires_an_open_consumer(address: str, jumping_clock: trio.testing.MockClock) -> None:
     consumer = consumer_of(address)
     with pytest.raises(ClosedError, match="use it inside"):
         await consumer.run(never)
@@ -72,7 +72,7 @@ async def test_it_runs_only_while_it_is_open(address: str, jumping_clock: trio.t
         await consumer.run(never)
 
 
-async def test_what_is_no_queue_or_offset_is_refused(client: Client) -> None:
+async def test_invalid_queues_and_offsets_are_rejected(client: Client) -> None:
     async with consumer_of(client) as consumer:
         with pytest.raises(ConfigurationError, match="queue must be a MessageQueue, not int"):
             await consumer.seek(0, 1)  # type: ignore[arg-type]  # that is the test
@@ -82,17 +82,17 @@ async def test_what_is_no_queue_or_offset_is_refused(client: Client) -> None:
             await consumer.seek(QUEUE, "1")  # type: ignore[arg-type]  # and this
 
 
-async def test_one_run_at_a_time(
+async def test_second_concurrent_run_is_rejected(
     address: str, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     async with consumer_of(address) as consumer:
         nursery.start_soon(consumer.run, never)
         await trio.sleep(1)
-        with pytest.raises(ConfigurationError, match="runs already"):
+        with pytest.raises(ConfigurationError, match="is running already"):
             await consumer.run(never)
 
 
-async def test_two_members_of_a_group_need_two_clients(
+async def test_client_has_one_member_per_group(
     client: Client, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     async with consumer_of(client) as one, consumer_of(client) as two:
@@ -102,10 +102,10 @@ async def test_two_members_of_a_group_need_two_clients(
             await two.run(never)
 
 
-# Beginning and ending
+# Start and end
 
 
-async def test_stop_ends_the_run_and_what_was_handled_is_committed(
+async def test_stop_ends_the_run_and_commits(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 100)
@@ -118,14 +118,14 @@ async def test_stop_ends_the_run_and_what_was_handled_is_committed(
                 consumer.stop()
 
         await consumer.run(handle)
-        assert handled == list(range(10)), "nothing more is handed out"
+        assert handled == list(range(10)), "no further message is dispatched"
         assert await client.brokers.committed_offset("g", QUEUE) == 10
         assert not client.heartbeats.has_consumer("g")
         with pytest.raises(BrokerError, match="no consumer for this group"):
             await client.brokers.consumer_ids("g", "broker-a")
 
 
-async def test_stop_waits_for_the_handlers_that_run(
+async def test_stop_waits_for_running_handlers(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 4)
@@ -142,7 +142,7 @@ async def test_stop_waits_for_the_handlers_that_run(
     assert await client.brokers.committed_offset("g", QUEUE) == len(done)
 
 
-async def test_leaving_cancels_handlers_that_take_too_long(
+async def test_closing_cancels_handlers_after_half_of_close_timeout(
     client: Client, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 3)
@@ -167,10 +167,10 @@ async def test_leaving_cancels_handlers_that_take_too_long(
 
 
 @pytest.mark.parametrize("stop", [True, False])
-async def test_a_thread_that_hangs_does_not_hold_up_the_end(
+async def test_blocked_thread_does_not_delay_closing(
     client: Client, fill: Fill, nursery: trio.Nursery, stop: bool
 ) -> None:
-    """In real time: a thread takes no notice of a mock clock."""
+    """In real time, because threads do not follow a mock clock."""
     await fill("T", 3)
     stuck, go = threading.Event(), threading.Event()
 
@@ -193,10 +193,10 @@ async def test_a_thread_that_hangs_does_not_hold_up_the_end(
         go.set()
 
 
-async def test_who_leaves_threads_alone_waits_for_none_when_it_is_cancelled(
+async def test_abandon_threads_makes_a_cancelled_run_end_at_once(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
-    """A close_timeout of an hour, and no jump of the clock that could end it: the thread outlasts the run."""
+    """With a close_timeout of an hour the thread outlasts the run."""
     await fill("T", 1)
     stuck, go = trio.Event(), threading.Event()
 
@@ -206,22 +206,22 @@ async def test_who_leaves_threads_alone_waits_for_none_when_it_is_cancelled(
 
     try:
         async with consumer_of(client, close_timeout=3600) as consumer:
-            consumer.leave_threads()  # none runs, so there is nothing to leave
+            consumer.abandon_threads()  # without a running consumer this does nothing
             async with trio.open_nursery() as inner:
                 inner.start_soon(consumer.run, handle)
                 await stuck.wait()
-                consumer.leave_threads()
+                consumer.abandon_threads()
                 inner.cancel_scope.cancel()
         assert await client.brokers.committed_offset("g", QUEUE) == 0
     finally:
         go.set()
 
 
-async def test_a_cancelled_run_commits_what_was_handled_and_can_be_run_again(
+async def test_cancelled_run_commits_and_can_be_run_again(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
-    first, second = Kept(), Kept()
+    first, second = RecordingHandler(), RecordingHandler()
 
     async def hang_at_five(message: ReceivedMessage) -> None:
         if message.queue_offset == 5:
@@ -239,7 +239,7 @@ async def test_a_cancelled_run_commits_what_was_handled_and_can_be_run_again(
     assert second.numbers == [5, 6, 7, 8, 9]
 
 
-async def test_brokers_that_do_not_answer_at_the_end_leave_no_member_behind(
+async def test_run_ends_within_close_timeout_if_brokers_do_not_answer(
     client: Client,
     fill: Fill,
     jumping_clock: trio.testing.MockClock,
@@ -249,7 +249,7 @@ async def test_brokers_that_do_not_answer_at_the_end_leave_no_member_behind(
         await trio.sleep_forever()
 
     await fill("T", 3)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(client) as consumer:
         with monkeypatch.context() as patch:
             patch.setattr(RemoteOffsetStore, "commit_and_wait", never_confirm)
@@ -261,7 +261,7 @@ async def test_brokers_that_do_not_answer_at_the_end_leave_no_member_behind(
     assert kept.numbers == [0, 1, 2]
 
 
-async def test_a_client_of_its_own_is_closed_with_it_and_a_shared_one_is_not(
+async def test_closing_closes_only_an_own_client(
     address: str, client: Client, jumping_clock: trio.testing.MockClock
 ) -> None:
     for shared in (address, client):
@@ -272,11 +272,11 @@ async def test_a_client_of_its_own_is_closed_with_it_and_a_shared_one_is_not(
         assert consumer.client.is_open == (shared is client)
 
 
-async def test_in_a_nursery_of_the_callers(
+async def test_consumer_in_a_nursery_of_the_caller(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 5)
-    kept = Kept()
+    kept = RecordingHandler()
     consumer = consumer_of(address)
     async with trio.open_nursery() as nursery:
         await consumer.start(nursery)
@@ -286,7 +286,7 @@ async def test_in_a_nursery_of_the_callers(
     assert sorted(kept.numbers) == list(range(5))
 
 
-async def test_an_exit_of_the_handler_is_not_wrapped(
+async def test_system_exit_of_the_handler_is_not_wrapped(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 5)
@@ -302,7 +302,7 @@ async def test_an_exit_of_the_handler_is_not_wrapped(
     assert await client.brokers.committed_offset("g", QUEUE) == 2
 
 
-async def test_a_bug_in_a_strategy_is_not_hidden(
+async def test_exception_of_an_allocation_strategy_is_raised(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 1)
@@ -315,10 +315,10 @@ async def test_a_bug_in_a_strategy_is_not_hidden(
             await consumer.run(never)
 
 
-# Handling
+# Processing
 
 
-async def test_a_plain_function_is_called_in_threads(
+async def test_synchronous_handler_runs_in_threads(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 20)
@@ -336,7 +336,7 @@ async def test_a_plain_function_is_called_in_threads(
     assert sorted(numbers) == list(range(20))
 
 
-async def test_no_more_than_the_limit_is_pulled_while_handlers_are_busy(
+async def test_pull_threshold_for_queue_limits_pulled_messages(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 100)
@@ -351,10 +351,10 @@ async def test_no_more_than_the_limit_is_pulled_while_handlers_are_busy(
     ) as consumer:
         with trio.move_on_after(60):
             await consumer.run(handle)
-    assert started == list(range(12)), "it may be reached, and a pull brings four"
+    assert started == list(range(12)), "the limit may be reached, and a pull returns four messages"
 
 
-async def test_the_limit_of_a_topic_is_shared_out_to_the_queues_that_a_member_has(
+async def test_pull_threshold_for_topic_is_divided_among_the_assigned_queues(
     address: str, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 400, queues=4)
@@ -368,7 +368,7 @@ async def test_the_limit_of_a_topic_is_shared_out_to_the_queues_that_a_member_ha
     async with consumer as one:
         nursery.start_soon(one.run, handle)
         await trio.sleep(5)
-        assert started == dict.fromkeys(range(4), 11), "a fourth each may be reached"
+        assert started == dict.fromkeys(range(4), 11), "a quarter of the limit for each queue"
         async with consumer_of(address) as two:
             nursery.start_soon(two.run, never)
             await trio.sleep(5)
@@ -379,7 +379,7 @@ async def test_the_limit_of_a_topic_is_shared_out_to_the_queues_that_a_member_ha
             )
 
 
-async def test_a_queue_that_is_not_pulled_from_is_taken_up_anew(
+async def test_stalled_pull_is_restarted(
     address: str,
     fill: Fill,
     nursery: trio.Nursery,
@@ -387,13 +387,13 @@ async def test_a_queue_that_is_not_pulled_from_is_taken_up_anew(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """No pull takes longer than its time-out: only a defect here could be the cause."""
+    """Pulls time out, so this needs a suspended process or a jump of the clock."""
     await fill("T", 5)
-    kept = Kept()
+    kept = RecordingHandler()
     pull = QueuePuller.pull
     defective = True
 
-    async def hang_while_defective(puller: QueuePuller, *arguments: Any, **options: Any) -> Pulled:
+    async def hang_while_defective(puller: QueuePuller, *arguments: Any, **options: Any) -> PulledMessages:
         if defective and puller.queue == QUEUE:
             await trio.sleep_forever()
         return await pull(puller, *arguments, **options)
@@ -406,14 +406,14 @@ async def test_a_queue_that_is_not_pulled_from_is_taken_up_anew(
         assert kept.numbers == []
         await trio.sleep(41)
     assert kept.numbers == list(range(5))
-    assert "T/broker-a/0 has not been pulled from for 120 s: it is pulled anew" in caplog.text
+    assert "pull stalled for more than 120 s, restarting it: T/broker-a/0" in caplog.text
 
 
 async def test_all_queues_share_one_connection(
     broker: EmbeddedBroker, address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 200, queues=100)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(address) as consumer, trio.open_nursery() as nursery:
         nursery.start_soon(consumer.run, kept)
         await kept.until(200)
@@ -422,11 +422,11 @@ async def test_all_queues_share_one_connection(
             [address, broker.broker_address]
         )
         pulls = next(connection for connection in connections if connection.address == broker.broker_address)
-        assert pulls.pending >= 100, "each queue has a pull under way"
+        assert pulls.pending >= 100, "each queue has a pending pull"
         nursery.cancel_scope.cancel()
 
 
-async def test_what_fails_comes_again_and_is_given_up_after_the_last_try(
+async def test_failed_message_is_redelivered_and_becomes_a_dead_letter(
     client: Client,
     address: str,
     fill: Fill,
@@ -453,7 +453,7 @@ async def test_what_fails_comes_again_and_is_given_up_after_the_last_try(
     assert await client.brokers.max_offset(MessageQueue("%DLQ%g", "broker-a", 0)) == 1
 
 
-async def test_no_second_try_if_none_is_wanted(
+async def test_max_reconsume_times_of_zero_makes_failures_dead_letters(
     client: Client, address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 2)
@@ -471,7 +471,7 @@ async def test_no_second_try_if_none_is_wanted(
     assert await client.brokers.max_offset(MessageQueue("%DLQ%g", "broker-a", 0)) == 2
 
 
-async def test_handlers_of_lists(
+async def test_handler_gets_lists_with_batch_size(
     client: Client, address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 20)
@@ -489,7 +489,7 @@ async def test_handlers_of_lists(
     assert await client.brokers.committed_offset("g", QUEUE) == 20
 
 
-async def test_a_body_that_cannot_be_read_goes_the_way_of_a_failure(
+async def test_corrupt_message_is_redelivered_and_becomes_a_dead_letter(
     client: Client,
     address: str,
     fill: Fill,
@@ -506,12 +506,12 @@ async def test_a_body_that_cannot_be_read_goes_the_way_of_a_failure(
     broker_address = client.routes.broker_address("broker-a")
     answer = await client.connections.request(broker_address, 10, fields, b"not zlib at all", timeout=3)
     assert answer.code == 0
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(address, max_reconsume_times=1) as consumer:
         with trio.move_on_after(60):
             await consumer.run(kept)
     assert kept.numbers == [0]
-    assert "handling message 7F01 of topic T" in caplog.text
+    assert "handler failed: message=7F01 topic=T" in caplog.text
     assert "its body cannot be read" in caplog.text
     assert await client.brokers.committed_offset("g", QUEUE) == 2
     await client.routes.get("%DLQ%g")
@@ -525,22 +525,22 @@ async def test_offsets_are_committed_every_5_seconds(
     client: Client, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(client) as consumer:
         nursery.start_soon(consumer.run, kept)
         await trio.sleep(2)
-        assert await client.brokers.committed_offset("g", QUEUE) == 10, "the first comes early"
+        assert await client.brokers.committed_offset("g", QUEUE) == 10, "the first commit is early"
         await fill("T", 10, first=10)
         await kept.until(20)
         await trio.sleep(6)
         assert await client.brokers.committed_offset("g", QUEUE) == 20
 
 
-async def test_offsets_go_with_the_pulls_too(
+async def test_pulls_carry_offsets(
     client: Client, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(client, commit_interval=1000) as consumer:
         nursery.start_soon(consumer.run, kept)
         await trio.sleep(2)
@@ -549,12 +549,12 @@ async def test_offsets_go_with_the_pulls_too(
         assert await client.brokers.committed_offset("g", QUEUE) == 20
 
 
-async def test_filtered_messages_are_committed_as_well(
+async def test_offsets_of_filtered_messages_are_committed(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10, tags="A")
     await fill("T", 10, tags="B")
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(client) as consumer:
         consumer.subscribe("T", "A")
         with trio.move_on_after(5):
@@ -563,15 +563,15 @@ async def test_filtered_messages_are_committed_as_well(
     assert await client.brokers.committed_offset("g", QUEUE) == 20
 
 
-# While it runs
+# Changes during a run
 
 
-async def test_subscribing_while_it_runs(
+async def test_subscriptions_may_change_during_a_run(
     address: str, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 5, tags="A")
     await fill("U", 5, first=10)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(address) as consumer:
         nursery.start_soon(consumer.run, kept)
         await kept.until(5)
@@ -588,14 +588,14 @@ async def test_subscribing_while_it_runs(
     assert sorted(kept.numbers) == [*range(5), *range(10, 15), *range(30, 35)]
 
 
-async def test_a_topic_that_comes_into_being_is_consumed(
+async def test_topic_created_later_is_consumed(
     address: str,
     fill: Fill,
     nursery: trio.Nursery,
     caplog: pytest.LogCaptureFixture,
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(address) as consumer:
         nursery.start_soon(consumer.run, kept)
         await trio.sleep(100)
@@ -607,7 +607,7 @@ async def test_a_topic_that_comes_into_being_is_consumed(
         await kept.until(5)
 
 
-async def test_a_name_server_that_is_down_is_logged_at_growing_intervals_and_when_it_is_back(
+async def test_name_server_outage_is_logged_at_growing_intervals_and_at_its_end(
     caplog: pytest.LogCaptureFixture, jumping_clock: trio.testing.MockClock
 ) -> None:
     caplog.set_level(logging.INFO, "rocketmq_py")
@@ -637,7 +637,7 @@ async def test_pause_and_resume(
     address: str, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 5)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(address) as consumer:
         consumer.pause()
         nursery.start_soon(consumer.run, kept)
@@ -654,11 +654,11 @@ async def test_pause_and_resume(
         await kept.until(10)
 
 
-async def test_single_queues_are_paused_and_resumed(
+async def test_pause_and_resume_single_queues(
     address: str, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 4, queues=2)
-    kept = Kept()
+    kept = RecordingHandler()
     async with consumer_of(address) as consumer:
         nursery.start_soon(consumer.run, kept)
         await kept.until(4)
@@ -672,11 +672,11 @@ async def test_single_queues_are_paused_and_resumed(
         await kept.until(8)
 
 
-async def test_queues_that_change_hands_are_committed(
+async def test_rebalance_commits_revoked_queues(
     address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 40, queues=4)
-    first, second = Kept(), Kept()
+    first, second = RecordingHandler(), RecordingHandler()
 
     def share(consumer: PushConsumer) -> set[MessageQueue]:
         return {queue for queue in consumer.queues if queue.topic == "T"}
@@ -694,10 +694,10 @@ async def test_queues_that_change_hands_are_committed(
             await fill("T", 40, first=40)
             await trio.sleep(1)
         await trio.sleep(1)
-        assert len(share(one)) == 4, "back again"
+        assert len(share(one)) == 4, "all queues again"
         await fill("T", 4, first=80)
         await trio.sleep(1)
-    # The new owner of a queue may have begun before the old one knew of it; who leaves commits first.
+    # The new owner may start before the old one knows of the rebalance. A leaving member commits first.
     numbers = sorted(first.numbers + second.numbers)
     assert set(numbers) == set(range(84))
     assert [number for number in numbers if number >= 40] == list(range(40, 84))

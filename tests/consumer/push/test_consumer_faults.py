@@ -14,11 +14,11 @@ from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer
 from tests.consumer.conftest import Fill
-from tests.consumer.pushing import QUEUE, Kept, consumer_of
+from tests.consumer.push_consumers import QUEUE, RecordingHandler, consumer_of
 
 
-async def test_a_broker_that_comes_back_without_its_messages(jumping_clock: trio.testing.MockClock) -> None:
-    kept = Kept()
+async def test_broker_that_lost_its_messages(jumping_clock: trio.testing.MockClock) -> None:
+    kept = RecordingHandler()
 
     async def send(address: str, numbers: range) -> None:
         async with Producer(address, group="p") as producer:
@@ -37,7 +37,7 @@ async def test_a_broker_that_comes_back_without_its_messages(jumping_clock: trio
         await trio.sleep(60)
         namesrv_port = int(address.split(":")[1])
         async with EmbeddedBroker(namesrv_port=namesrv_port, port=port):
-            # The queues are shorter than the offsets: brokers then have consumers go on from the end.
+            # The offsets are beyond the ends of the queues. Brokers then send consumers to the end.
             await send(address, range(20, 24))
             await trio.sleep(60)
             count = len(kept.numbers)
@@ -47,14 +47,14 @@ async def test_a_broker_that_comes_back_without_its_messages(jumping_clock: trio
     assert sorted(kept.numbers[count:]) == list(range(24, 28))
 
 
-async def test_closing_while_the_cluster_is_gone_takes_no_longer_than_it_may(
+async def test_closing_takes_at_most_close_timeout_without_a_cluster(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with trio.open_nursery() as nursery:
         async with EmbeddedBroker() as broker:
             async with Producer(broker.name_server_address, group="p") as producer:
                 await producer.send(Message("T", b"0"))
-            kept = Kept()
+            kept = RecordingHandler()
             consumer = consumer_of(broker.name_server_address)
             await consumer.start(nursery)
             nursery.start_soon(consumer.run, kept)
@@ -66,7 +66,7 @@ async def test_closing_while_the_cluster_is_gone_takes_no_longer_than_it_may(
 
 
 class CancelAtStep(trio.abc.Instrument):
-    """Cancels a scope when the consumer's tasks together have been suspended so many times."""
+    """Cancels a scope when the consumer's tasks have been suspended a number of times in total."""
 
     def __init__(self, scope: trio.CancelScope, step: int) -> None:
         self.scope = scope
@@ -82,13 +82,13 @@ class CancelAtStep(trio.abc.Instrument):
 
 
 @pytest.mark.long
-async def test_cancelled_at_any_of_its_awaits_it_loses_nothing(
+async def test_cancellation_at_every_await_loses_no_message(
     client: Client,
     fill: Fill,
     caplog: pytest.LogCaptureFixture,
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    """Every task of a run, at each of its awaits: looking up, pulling, handling, giving back, leaving."""
+    """At every await of every task of a run: look-up, pull, handler, send back, leave."""
     caplog.set_level(logging.CRITICAL)
     count = 6
     await fill("T", count)
@@ -119,7 +119,7 @@ async def test_cancelled_at_any_of_its_awaits_it_loses_nothing(
         if committed > poison and poison not in handled:
             await trio.sleep(3.1)
             retries = MessageQueue(f"%RETRY%{group}", "broker-a", 0)
-            assert await client.brokers.max_offset(retries) >= 1, "it was given back"
+            assert await client.brokers.max_offset(retries) >= 1, "it was sent back"
         if not scope.cancel_called:
             assert handled == set(range(count))
             break

@@ -1,4 +1,4 @@
-"""What may be a handler, and what it may return: mistakes are found when a run begins, or end it."""
+"""Valid and invalid handlers and results."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import trio.testing
 from rocketmq_py import Client
 from rocketmq_py.callables import is_async
 from rocketmq_py.consumer import PushConsumer
-from rocketmq_py.consumer.push.invoker import RestOfCall, check_handler
+from rocketmq_py.consumer.push.invoker import SuspendedCall, check_handler
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from tests.consumer.conftest import Fill
-from tests.consumer.pushing import QUEUE, consumer_of
+from tests.consumer.push_consumers import QUEUE, consumer_of
 
 
 async def handle(message: object) -> None:
@@ -58,11 +58,11 @@ class Handles:
         (functools.partial(functools.partial(two), more=1), True),
         ([].append, False),
         (print, False),
-        (type, False),  # it does not tell what it takes
+        (type, False),  # its signature is unknown
         (lambda _: None, False),
     ],
 )
-def test_what_can_be_called_with_a_message_is_a_handler(
+def test_callables_that_accept_a_message_are_handlers(
     handler: Callable[..., Any], runs_as_task: bool
 ) -> None:
     check_handler(handler, in_lists=False)
@@ -88,16 +88,14 @@ async def yields(message: object) -> AsyncIterator[object]:
         (yields, "handle is yields, which has a yield"),
     ],
 )
-async def test_what_cannot_be_one_is_refused_when_the_run_begins(
-    client: Client, handler: Any, text: str
-) -> None:
+async def test_invalid_handler_is_rejected_before_the_run(client: Client, handler: Any, text: str) -> None:
     async with consumer_of(client) as consumer:
         with pytest.raises(ConfigurationError, match=text):
             await consumer.run(handler)
         assert not client.heartbeats.has_consumer("g")
 
 
-async def test_a_coroutine_is_a_handler_that_was_called(client: Client) -> None:
+async def test_coroutine_object_is_rejected_as_a_handler(client: Client) -> None:
     async with consumer_of(client, batch_size=3) as consumer:
         with pytest.raises(ConfigurationError, match="give the function without calling it"):
             await consumer.run(handle(None))  # type: ignore[arg-type]  # that is the test
@@ -107,7 +105,7 @@ async def test_a_coroutine_is_a_handler_that_was_called(client: Client) -> None:
 
 @pytest.mark.parametrize("orderly", [False, True])
 @pytest.mark.parametrize("returned", [False, True, "ok", 0])
-async def test_an_unknown_result_ends_the_run_and_its_message_comes_again(
+async def test_unknown_result_ends_the_run_and_its_message_is_redelivered(
     client: Client,
     fill: Fill,
     orderly: bool,
@@ -136,7 +134,7 @@ async def test_an_unknown_result_ends_the_run_and_its_message_comes_again(
 
 
 @pytest.mark.parametrize("broadcasting", [False, True])
-async def test_a_run_with_nothing_subscribed_says_so(
+async def test_run_without_a_subscription_logs_a_warning(
     client: Client, broadcasting: bool, caplog: pytest.LogCaptureFixture, tmp_path: Any
 ) -> None:
     caplog.set_level(logging.WARNING, "rocketmq_py.consumer")
@@ -145,11 +143,11 @@ async def test_a_run_with_nothing_subscribed_says_so(
         nursery.start_soon(consumer.run, handle)
         await trio.testing.wait_all_tasks_blocked()
         consumer.stop()
-    assert "group g runs with nothing subscribed" in caplog.text
+    assert "no subscription: group=g" in caplog.text
 
 
 @pytest.mark.parametrize("tags", ["A,B", "A || B;C", "A|B", "A B"])
-def test_what_was_meant_to_be_several_tags_is_one_and_said(
+def test_tag_with_a_separator_of_other_clients_logs_a_warning(
     tags: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     PushConsumer(group="g").subscribe("T", tags)
@@ -157,12 +155,12 @@ def test_what_was_meant_to_be_several_tags_is_one_and_said(
 
 
 @pytest.mark.parametrize("tags", ["A", "A||B", " A || B ", "*", "", "a-b_c.d"])
-def test_nothing_is_said_about_tags_that_are_well(tags: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_valid_tags_log_no_warning(tags: str, caplog: pytest.LogCaptureFixture) -> None:
     PushConsumer(group="g").subscribe("T", tags)
     assert not caplog.records
 
 
-async def test_the_rest_of_a_call_gets_what_the_task_gets() -> None:
+async def test_suspended_call_forwards_values_and_errors() -> None:
     ended: list[str] = []
 
     async def call() -> None:
@@ -177,14 +175,14 @@ async def test_the_rest_of_a_call_gets_what_the_task_gets() -> None:
         return "done"
 
     begun = quick()
-    assert await RestOfCall(begun, begun.send(None)) == "done"
+    assert await SuspendedCall(begun, begun.send(None)) == "done"
     with trio.CancelScope() as scope:
         endless = call()
-        rest = RestOfCall(endless, endless.send(None))
+        rest = SuspendedCall(endless, endless.send(None))
         scope.deadline = trio.current_time()
         await rest
     assert scope.cancelled_caught
     assert ended == ["cancelled"]
     failing = quick()
     with pytest.raises(ZeroDivisionError):
-        RestOfCall(failing, failing.send(None)).throw(ZeroDivisionError())
+        SuspendedCall(failing, failing.send(None)).throw(ZeroDivisionError())

@@ -1,4 +1,4 @@
-"""Consuming in order, with a broker: locks, changes of owner, the end."""
+"""Ordered consumption with a broker: locks, rebalances, closing."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
 from tests.consumer.push.test_consumer_faults import CancelAtStep
-from tests.consumer.pushing import QUEUE, consumer_of
+from tests.consumer.push_consumers import QUEUE, consumer_of
 
 
 @attrs.define
 class Journal:
-    """What each queue's handlers did, whoever has it: begun and done, in the order in which it happened."""
+    """A handler for several consumers that records the start and end of each call."""
 
     takes: float = 0.0
     events: list[tuple[str, MessageQueue, int]] = attrs.field(factory=list)
     more: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
     async def __call__(self, message: ReceivedMessage) -> None:
-        self.events.append(("begun", message.queue, message.queue_offset))
+        self.events.append(("started", message.queue, message.queue_offset))
         await (trio.sleep(self.takes) if self.takes else trio.lowlevel.checkpoint())
         self.events.append(("done", message.queue, message.queue_offset))
         self.more.unpark_all()
@@ -49,9 +49,9 @@ class Journal:
             await self.more.park()
 
     def check(self, queue: MessageQueue, count: int) -> None:
-        """Each message once, in order, and none begun before the one before it was done."""
+        """Assert that each message was processed once, in order and without overlap."""
         assert [event[::2] for event in self.events if event[1] == queue] == [
-            (kind, offset) for offset in range(count) for kind in ("begun", "done")
+            (kind, offset) for offset in range(count) for kind in ("started", "done")
         ]
 
 
@@ -65,13 +65,13 @@ def share(consumer: PushConsumer) -> set[MessageQueue]:
 
 @asynccontextmanager
 async def running(consumer: PushConsumer, journal: Journal) -> AsyncIterator[None]:
-    """Run a consumer as long as the block; its end is graceful."""
+    """Run a consumer during the block, then stop it."""
     async with trio.open_nursery() as nursery, consumer:
         nursery.start_soon(consumer.run, journal)
         yield
 
 
-def test_settings_that_go_together() -> None:
+def test_invalid_combinations_of_settings_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="auto_commit=False needs orderly=True"):
         PushConsumer(group="g", auto_commit=False)
     with pytest.raises(ConfigurationError, match="suspend_current_queue is -1"):
@@ -81,7 +81,7 @@ def test_settings_that_go_together() -> None:
     assert PushConsumer(group="g", orderly=True, max_reconsume_times=3).config.reconsume_limit == 3
 
 
-async def test_each_queue_in_order(
+async def test_messages_of_each_queue_are_processed_in_order(
     address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 200, queues=4)
@@ -96,7 +96,7 @@ async def test_each_queue_in_order(
         assert await client.brokers.committed_offset("g", queue(number)) == 100
 
 
-async def test_queues_that_change_hands_keep_their_order_and_nothing_is_repeated(
+async def test_rebalance_keeps_the_order_and_repeats_nothing(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 400, queues=4)
@@ -112,7 +112,7 @@ async def test_queues_that_change_hands_keep_their_order_and_nothing_is_repeated
         journal.check(queue(number), 100)
 
 
-async def test_a_member_that_has_lost_its_connection_is_counted_as_soon_as_it_is_back(
+async def test_reconnected_member_is_assigned_queues_at_once(
     address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 400, queues=4)
@@ -129,10 +129,10 @@ async def test_a_member_that_has_lost_its_connection_is_counted_as_soon_as_it_is
         journal.check(queue(number), 100)
 
 
-async def test_a_long_call_keeps_its_queue_until_it_is_done(
+async def test_revoked_queue_keeps_its_lock_until_the_running_call_ends(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
-    """The new owner waits, longer than a lock lives, and begins after the message that was under way."""
+    """The new owner waits for the call, even longer than a lock is valid."""
     await fill("T", 4, queues=2)
     journal = Journal(takes=70)
     one, two = consumer_of(address, orderly=True), consumer_of(address, orderly=True)
@@ -141,13 +141,13 @@ async def test_a_long_call_keeps_its_queue_until_it_is_done(
         async with running(two, journal):
             await trio.sleep(68)
             assert len(share(one)) == len(share(two)) == 1
-            assert len(journal.events) == 2, "both of the first are under way still"
+            assert len(journal.events) == 2, "both first calls are still running"
             await journal.until(4)
     for number in range(2):
         journal.check(queue(number), 2)
 
 
-async def test_a_queue_that_comes_back_while_its_last_call_is_under_way(
+async def test_queue_is_reassigned_during_its_last_call(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 6, queues=2)
@@ -165,7 +165,7 @@ async def test_a_queue_that_comes_back_while_its_last_call_is_under_way(
         journal.check(queue(number), 3)
 
 
-async def test_a_queue_that_comes_and_goes_while_its_last_call_is_under_way(
+async def test_queue_is_reassigned_and_revoked_during_its_last_call(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 6, queues=2)
@@ -184,7 +184,7 @@ async def test_a_queue_that_comes_and_goes_while_its_last_call_is_under_way(
         journal.check(queue(number), 3)
 
 
-async def test_a_member_that_ends_gives_its_locks_back_at_once(
+async def test_closing_releases_the_locks(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 20)
@@ -199,11 +199,11 @@ async def test_a_member_that_ends_gives_its_locks_back_at_once(
     journal.check(QUEUE, 40)
 
 
-async def test_a_member_that_vanishes_is_waited_for_for_a_minute(
+async def test_locks_of_a_dead_member_expire_after_a_minute(
     address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 20)
-    # Somebody locked the queue and was not heard of again.
+    # A member locked the queue and died.
     await client.brokers.lock("g", "gone", "broker-a", [QUEUE])
     journal = Journal()
     async with running(consumer_of(address, orderly=True), journal):
@@ -213,7 +213,7 @@ async def test_a_member_that_vanishes_is_waited_for_for_a_minute(
         assert journal.count() == 20
 
 
-async def test_a_lock_that_is_lost_stops_the_queue_and_what_the_other_committed_counts(
+async def test_lost_lock_stops_the_queue_until_it_is_regained(
     address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 100)
@@ -221,22 +221,24 @@ async def test_a_lock_that_is_lost_stops_the_queue_and_what_the_other_committed_
     consumer = consumer_of(address, orderly=True)
     async with running(consumer, journal):
         await trio.sleep(10)
-        # A broker that was started anew has forgotten its locks: another member may get one first.
+        # A restarted broker has no locks, so another member may be the first to lock the queue.
         await client.brokers.unlock("g", consumer.client.client_id, "broker-a", [QUEUE])
         assert await client.brokers.lock("g", "other", "broker-a", [QUEUE]) == {QUEUE}
         await trio.sleep(LOCK_INTERVAL)
-        begun = journal.of("begun", QUEUE)
-        assert 15 < len(begun) < 25
+        started = journal.of("started", QUEUE)
+        assert 15 < len(started) < 25
         await client.brokers.commit_offset("g", QUEUE, 50)
         await trio.sleep(30)
-        assert await client.brokers.committed_offset("g", QUEUE) == 50, "the loser commits nothing"
-        assert journal.of("begun", QUEUE) == begun
+        assert await client.brokers.committed_offset("g", QUEUE) == 50, (
+            "a consumer without the lock does not commit"
+        )
+        assert journal.of("started", QUEUE) == started
         await client.brokers.unlock("g", "other", "broker-a", [QUEUE])
         await trio.sleep(3)
-        assert journal.of("begun", QUEUE)[len(begun) :][:3] == [50, 51, 52]
+        assert journal.of("started", QUEUE)[len(started) :][:3] == [50, 51, 52]
 
 
-async def test_what_fails_for_the_last_time_is_a_dead_letter(
+async def test_message_becomes_a_dead_letter_after_the_last_retry(
     address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 5)
@@ -256,7 +258,7 @@ async def test_what_fails_for_the_last_time_is_a_dead_letter(
     assert await client.brokers.max_offset(MessageQueue("%RETRY%g", "broker-a", 0)) == 0
 
 
-async def test_what_is_not_committed_comes_again_to_the_next_owner(
+async def test_uncommitted_messages_are_redelivered_to_the_next_owner(
     address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
@@ -274,10 +276,10 @@ async def test_what_is_not_committed_comes_again_to_the_next_owner(
     assert await client.brokers.committed_offset("g", QUEUE) == 7
 
 
-async def test_a_thread_that_hangs_keeps_the_lock_when_the_member_ends(
+async def test_blocked_thread_keeps_the_lock_when_the_consumer_closes(
     address: str, client: Client, fill: Fill
 ) -> None:
-    """In real time. The broker frees the lock by itself, when the thread has had a minute."""
+    """In real time. The broker releases the lock after a minute."""
     await fill("T", 3)
     stuck, go = threading.Event(), threading.Event()
 
@@ -302,7 +304,7 @@ async def test_a_thread_that_hangs_keeps_the_lock_when_the_member_ends(
 
 
 @pytest.mark.long
-async def test_cancelled_at_any_of_its_awaits_the_order_is_kept_and_no_lock_is_left(
+async def test_cancellation_at_every_await_keeps_the_order_and_releases_the_locks(
     client: Client,
     fill: Fill,
     caplog: pytest.LogCaptureFixture,
@@ -334,7 +336,7 @@ async def test_cancelled_at_any_of_its_awaits_the_order_is_kept_and_no_lock_is_l
                     trio.lowlevel.remove_instrument(instrument)
         assert done == list(range(len(done)))
         committed = await client.brokers.committed_offset(group, QUEUE) or 0
-        # The last one may have been handled in the moment of the cancellation.
+        # The last message may have been processed at the moment of the cancellation.
         assert committed <= len(done)
         assert len(done) - committed <= 1
         assert await client.brokers.lock(group, "other", "broker-a", [QUEUE]) == {QUEUE}

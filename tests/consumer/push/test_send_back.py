@@ -29,7 +29,7 @@ ID = "7F0000010000"
 
 @attrs.define
 class Broker:
-    """Takes messages back, or copies, or neither."""
+    """A broker that accepts or refuses messages sent back and copies."""
 
     takes_back: bool = True
     takes_copies: bool = True
@@ -69,7 +69,7 @@ def message(**attributes: Any) -> ReceivedMessage:
     return attrs.evolve(plain, **attributes)
 
 
-async def test_the_broker_of_a_message_takes_it_back() -> None:
+async def test_message_is_sent_back_to_its_broker() -> None:
     other, own = Broker(), Broker()
     async with send_back(other, own) as (giving, _):
         await giving.send_back(message(broker_name="broker-b"), 5)
@@ -86,7 +86,7 @@ async def test_the_broker_of_a_message_takes_it_back() -> None:
     )
 
 
-async def test_if_it_does_not_a_copy_goes_to_another_broker() -> None:
+async def test_copy_goes_to_another_broker_if_its_broker_fails() -> None:
     own, other = Broker(takes_back=False), Broker()
     async with send_back(own, other) as (giving, _):
         await giving.send_back(message(reconsume_times=2, flag=3), 0)
@@ -103,7 +103,7 @@ async def test_if_it_does_not_a_copy_goes_to_another_broker() -> None:
     }  # fmt: skip
 
 
-async def test_names_on_the_wire_are_those_of_the_namespace() -> None:
+async def test_requests_contain_the_namespace() -> None:
     broker = Broker(takes_back=False)
     async with send_back(broker, namespace="ns") as (giving, _):
         await giving.send_back(message(), 0)
@@ -117,9 +117,7 @@ async def test_names_on_the_wire_are_those_of_the_namespace() -> None:
     ("delay_level", "failures", "written", "counted"),
     [(0, 0, "3", "1"), (0, 16, "18", "17"), (1, 4, "1", "5"), (18, 0, "18", "1"), (-1, 0, None, "17")],
 )
-async def test_the_delay_of_a_copy(
-    delay_level: int, failures: int, written: str | None, counted: str
-) -> None:
+async def test_copy_has_a_delay(delay_level: int, failures: int, written: str | None, counted: str) -> None:
     broker = Broker()
     async with send_back(broker) as (giving, _):
         await giving.send_copy(message(reconsume_times=failures), delay_level)
@@ -128,7 +126,7 @@ async def test_the_delay_of_a_copy(
     assert (copy.fields["j"], copy.fields["l"]) == (counted, "16")
 
 
-async def test_a_dead_letter_has_more_failures_than_a_group_without_a_limit_allows() -> None:
+async def test_dead_letter_of_an_unlimited_group_exceeds_the_limit() -> None:
     broker = Broker()
     async with send_back(broker, max_reconsume_times=2**31 - 1) as (giving, _):
         await giving.send_copy(message(), DEAD_LETTER)
@@ -136,7 +134,7 @@ async def test_a_dead_letter_has_more_failures_than_a_group_without_a_limit_allo
     assert int(copy.fields["l"]) < int(copy.fields["j"]) < 2**31
 
 
-async def test_the_first_id_of_a_message_stays_with_it() -> None:
+async def test_copy_keeps_the_first_message_id() -> None:
     broker = Broker()
     async with send_back(broker) as (giving, _):
         await giving.send_copy(received(1, UNIQ_KEY="B", ORIGIN_MESSAGE_ID="A"), 0)
@@ -144,7 +142,7 @@ async def test_the_first_id_of_a_message_stays_with_it() -> None:
     assert (properties["UNIQ_KEY"], properties["ORIGIN_MESSAGE_ID"]) == ("B", "A")
 
 
-async def test_a_large_body_is_compressed_and_a_broken_one_stays_as_it_is() -> None:
+async def test_large_bodies_are_compressed_and_corrupt_ones_are_not() -> None:
     broker = Broker()
     large = b"large" * 100_000
     async with send_back(broker) as (giving, _):
@@ -159,14 +157,14 @@ async def test_a_large_body_is_compressed_and_a_broken_one_stays_as_it_is() -> N
 
 
 @pytest.mark.parametrize("status", [10, 11, 12])
-async def test_a_copy_that_is_not_flushed_yet_is_stored(status: int) -> None:
+async def test_unflushed_copy_counts_as_stored(status: int) -> None:
     broker = Broker(takes_back=False, copy_status=status)
     async with send_back(broker) as (giving, _):
         await giving.send_back(message(), 0)
     assert broker.kinds() == ["CONSUMER_SEND_MSG_BACK", "SEND_MESSAGE_V2"]
 
 
-async def test_every_broker_is_tried_the_messages_own_last() -> None:
+async def test_own_broker_is_tried_last() -> None:
     brokers = [Broker(takes_back=False, takes_copies=name == "a") for name in "abc"]
     async with send_back(*brokers) as (giving, _):
         await giving.send_back(message(broker_name="broker-a"), 0)
@@ -174,7 +172,7 @@ async def test_every_broker_is_tried_the_messages_own_last() -> None:
     assert brokers[0].kinds() == ["CONSUMER_SEND_MSG_BACK", "SEND_MESSAGE_V2"]
 
 
-async def test_a_broker_that_is_silent_is_passed_by(jumping_clock: trio.testing.MockClock) -> None:
+async def test_unresponsive_broker_is_skipped(jumping_clock: trio.testing.MockClock) -> None:
     frozen, other = Broker(silent=True), Broker()
     async with send_back(frozen, other) as (giving, _):
         await giving.send_back(message(), 0)
@@ -182,7 +180,7 @@ async def test_a_broker_that_is_silent_is_passed_by(jumping_clock: trio.testing.
     assert other.kinds() == ["SEND_MESSAGE_V2"]
 
 
-async def test_the_error_says_what_went_wrong_in_the_end() -> None:
+async def test_error_of_the_last_broker_is_raised() -> None:
     broker = Broker(takes_back=False, takes_copies=False)
     async with send_back(broker) as (giving, _):
         with pytest.raises(BrokerError, match="scripted"):
@@ -203,7 +201,7 @@ def no_topic(cluster: ScriptedCluster) -> None:
 @pytest.mark.parametrize(
     ("change", "text"), [(no_queue, "has no queue that may be written"), (no_topic, "does not exist")]
 )
-async def test_without_a_retry_topic_there_is_no_copy(change: Change, text: str) -> None:
+async def test_missing_retry_topic_is_an_error(change: Change, text: str) -> None:
     broker = Broker(takes_back=False)
     async with send_back(broker) as (giving, cluster):
         change(cluster)
@@ -211,7 +209,7 @@ async def test_without_a_retry_topic_there_is_no_copy(change: Change, text: str)
             await giving.send_back(message(), 0)
 
 
-async def test_a_message_that_no_copy_can_be_made_of_is_an_error_too() -> None:
+async def test_message_that_cannot_be_copied_is_an_error() -> None:
     broker = Broker(takes_back=False)
     async with send_back(broker) as (giving, _):
         with pytest.raises(RocketMQError, match="body is empty"):

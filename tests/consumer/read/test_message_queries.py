@@ -1,4 +1,4 @@
-"""Messages by id and by key: what no real broker does on demand."""
+"""Messages by id and key, with answers that real brokers do not give on demand."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def failing(code: int, remark: str = "scripted") -> Answering:
     return answer
 
 
-async def test_only_messages_that_have_the_key_are_found() -> None:
+async def test_find_returns_only_messages_with_the_key() -> None:
     messages = [
         stored(1, body=b"1", KEYS="a b"),
         stored(2, body=b"2", KEYS="c"),
@@ -56,7 +56,7 @@ async def test_only_messages_that_have_the_key_are_found() -> None:
     assert "_UNIQUE_KEY_QUERY" not in fields
 
 
-async def test_only_a_message_that_has_the_id_is_found() -> None:
+async def test_find_message_returns_only_a_message_with_the_id() -> None:
     messages = [stored(1, UNIQ_KEY="X"), stored(2, UNIQ_KEY="Y"), stored(3, UNIQ_KEY="Y")]
     async with scripted_cluster(found(*messages)) as cluster, Reader(cluster.address) as reader:
         message = await reader.find_message("T", "Y")
@@ -68,7 +68,7 @@ async def test_only_a_message_that_has_the_id_is_found() -> None:
     assert "_UNIQUE_KEY_QUERY" not in fields
 
 
-async def test_messages_of_all_brokers_come_in_the_order_of_their_times() -> None:
+async def test_messages_of_all_brokers_are_sorted_by_time() -> None:
     later, earlier, nothing = (
         found(stored_at(20, 1, KEYS="k")),
         found(stored_at(10, 1, KEYS="k"), stored_at(30, 2, KEYS="k")),
@@ -82,7 +82,7 @@ async def test_messages_of_all_brokers_come_in_the_order_of_their_times() -> Non
         assert [message.store_time_ms for message in newest] == [20, 30]
 
 
-async def test_what_some_brokers_have_is_found_while_others_fail(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_broker_is_logged_if_others_find_messages(caplog: pytest.LogCaptureFixture) -> None:
     async with (
         scripted_cluster(failing(ResponseCode.SYSTEM_ERROR), found(stored(1, KEYS="k"))) as cluster,
         Reader(cluster.address) as reader,
@@ -90,13 +90,13 @@ async def test_what_some_brokers_have_is_found_while_others_fail(caplog: pytest.
         (message,) = await reader.find("T", "k")
         assert message.broker_name == "broker-b"
         (record,) = caplog.records
-        assert "looking up k in T" in record.getMessage()
+        assert "incomplete lookup of k in T" in record.getMessage()
         assert "scripted" in record.getMessage()
         with pytest.raises(BrokerError, match="scripted"):
             await reader.find("T", "other")
 
 
-async def test_at_the_door(address: str) -> None:
+async def test_invalid_arguments_and_a_closed_reader_are_rejected(address: str) -> None:
     reader = Reader(address)
     with pytest.raises(ClosedError):
         await reader.find("T", "k")
@@ -111,11 +111,11 @@ async def test_at_the_door(address: str) -> None:
             await reader.message("k")
 
 
-# By a broker's id
+# By offset message id
 
 
 def knowing(cluster: ScriptedCluster) -> Answering:
-    """Return a name server that also tells which brokers there are."""
+    """Return a name server that also answers requests for the cluster's brokers."""
 
     def answer(connection: Connection, request: Command) -> None:
         if request.code != RequestCode.GET_BROKER_CLUSTER_INFO:
@@ -146,7 +146,7 @@ def id_at(address: str, place: int) -> str:
     ],
     ids=["there", "another", "nothing", "gone"],
 )
-async def test_what_a_broker_has_at_a_place(answer: Answering, body: bytes | None) -> None:
+async def test_message_by_offset_message_id(answer: Answering, body: bytes | None) -> None:
     async with scripted_cluster(answer) as cluster, Reader(cluster.address) as reader:
         cluster.name_server.answer = knowing(cluster)
         server = cluster.brokers["broker-a"]
@@ -155,7 +155,7 @@ async def test_what_a_broker_has_at_a_place(answer: Answering, body: bytes | Non
         assert server.requests[-1].fields["topic"] == "T"
 
 
-async def test_a_broker_that_fails_is_told() -> None:
+async def test_error_of_the_broker_is_raised() -> None:
     answer = failing(ResponseCode.SYSTEM_ERROR, "newLimit < 0")
     async with scripted_cluster(answer) as cluster, Reader(cluster.address) as reader:
         cluster.name_server.answer = knowing(cluster)
@@ -163,7 +163,7 @@ async def test_a_broker_that_fails_is_told() -> None:
             await reader.message(id_at(cluster.brokers["broker-a"].address, 700))
 
 
-async def test_an_id_leads_to_no_address_outside_of_the_cluster() -> None:
+async def test_id_with_an_address_outside_of_the_cluster_is_rejected() -> None:
     async with (
         scripted_cluster(found()) as cluster,
         scripted_cluster(found()) as strange,
@@ -171,12 +171,12 @@ async def test_an_id_leads_to_no_address_outside_of_the_cluster() -> None:
     ):
         cluster.name_server.answer = knowing(cluster)
         stranger = strange.brokers["broker-a"]
-        with pytest.raises(ConfigurationError, match=f"names {stranger.address}, where no broker"):
+        with pytest.raises(ConfigurationError, match=f"contains {stranger.address}, which is not a broker"):
             await reader.message(id_at(stranger.address, 700))
         assert not stranger.connections
 
 
-async def test_cancelled_at_any_of_its_awaits(address: str) -> None:
+async def test_cancellation_at_every_await(address: str) -> None:
     async with Producer(address, group="p") as producer:
         result = await producer.send(Message("T", b"x", keys="k"))
     async with Client(address) as client, Reader(client) as reader:

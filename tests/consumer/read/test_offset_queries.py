@@ -1,4 +1,4 @@
-"""Topics and the places in their queues, many at the same time."""
+"""Queries of topics and offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from tests.consumer.read.test_reader import ScriptedQueue, body_of
 from tests.scripted import scripted_cluster
 
 
-async def test_topics_are_those_of_users(client: Client, fill: Fill, broker: EmbeddedBroker) -> None:
+async def test_topics_returns_only_topics_of_users(
+    client: Client, fill: Fill, broker: EmbeddedBroker
+) -> None:
     await fill("orders", 1)
     await fill("Bills", 1)
     for name in ("%RETRY%g", "%DLQ%g", "n%orders", "RMQ_SYS_X"):
@@ -57,7 +59,7 @@ async def test_offsets_at_a_time(client: Client, fill: Fill, jumping_clock: obje
         assert await reader.offsets_at(["T"], now_ms + 100_000) == {first: 11, second: 10}
 
 
-async def test_committing_without_joining(client: Client, fill: Fill) -> None:
+async def test_commit_without_joining_the_group(client: Client, fill: Fill) -> None:
     await fill("T", 100, queues=4)
     await fill("U", 4, queues=4)
     queues = [MessageQueue(topic, "broker-a", number) for topic in "TU" for number in range(4)]
@@ -74,11 +76,11 @@ async def test_committing_without_joining(client: Client, fill: Fill) -> None:
 
 
 def at_seven(connection: Connection, request: Command) -> None:
-    """Answer as a broker on which every group goes on at 7."""
+    """Answer as a broker on which the committed offset of every group is 7."""
     connection.respond(request, ResponseCode.SUCCESS, {"offset": "7"})
 
 
-async def test_a_broker_that_was_away_when_the_route_was_asked_for() -> None:
+async def test_route_is_refreshed_for_an_unknown_broker() -> None:
     here, away = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-b", 0)
     async with scripted_cluster(at_seven, at_seven) as cluster:
         server = cluster.brokers.pop("broker-b")
@@ -89,18 +91,20 @@ async def test_a_broker_that_was_away_when_the_route_was_asked_for() -> None:
             for ask in (one.committed("g", [here, away]), two.commit("g", {here: 8, away: 8})):
                 with pytest.raises(NoQueueError, match="'broker-b'"):
                     await ask
-            assert len(cluster.name_server.requests) == asked + 2, "each once"
+            assert len(cluster.name_server.requests) == asked + 2, "one request for each topic"
             cluster.brokers["broker-b"] = server
             assert await one.committed("g", [here, away]) == {here: 7, away: 7}
             await two.commit("g", {here: 8, away: 9})
             assert await two.committed("g", [away]) == {away: 7}
-            assert len(cluster.name_server.requests) == asked + 4, "what is known is not asked for"
+            assert len(cluster.name_server.requests) == asked + 4, (
+                "routes with known brokers are not requested"
+            )
     (commit,) = server.asked(RequestCode.UPDATE_CONSUMER_OFFSET)
     assert (commit.fields["topic"], commit.fields["commitOffset"]) == ("T", "9")
 
 
-class FivesBroker:
-    """A broker of 5.x, which knows a group when somebody has pulled for it, if it creates groups."""
+class Broker5:
+    """A 5.x broker, which may create a group when it receives a pull of that group."""
 
     def __init__(self, *, creates: bool) -> None:
         self.creates = creates
@@ -121,23 +125,23 @@ class FivesBroker:
         return code if self.is_known else ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-async def test_a_group_that_a_broker_does_not_know_is_created() -> None:
-    broker = FivesBroker(creates=True)
+async def test_commit_creates_an_unknown_group() -> None:
+    broker = Broker5(creates=True)
     async with scripted_cluster(broker) as cluster, Reader(cluster.address) as reader:
         await reader.commit("g", {MessageQueue("T", "broker-a", number): 1 for number in range(4)})
     commit, pull = RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.PULL_MESSAGE
     assert broker.codes == [commit, pull, commit, commit, commit, commit]
 
 
-async def test_a_broker_that_creates_no_groups() -> None:
-    broker = FivesBroker(creates=False)
+async def test_commit_fails_if_the_broker_creates_no_groups() -> None:
+    broker = Broker5(creates=False)
     async with scripted_cluster(broker) as cluster, Reader(cluster.address) as reader:
         with pytest.raises(BrokerError, match="SUBSCRIPTION_GROUP_NOT_EXIST"):
             await reader.commit("g", {MessageQueue("T", "broker-a", 0): 1})
 
 
 class ShrunkBroker(ScriptedQueue):
-    """Says a minimum whose message is gone, as after a file was deleted: it has no time for it."""
+    """Returns a minimum offset without a message, as after a file was deleted."""
 
     def __call__(self, connection: Connection, request: Command) -> None:
         if request.code == RequestCode.GET_EARLIEST_MSG_STORETIME:
@@ -153,7 +157,7 @@ class ShrunkBroker(ScriptedQueue):
         ([(ResponseCode.PULL_OFFSET_MOVED, 10, b"")] * 2, 10),
     ],
 )
-async def test_the_first_message_that_is_present(
+async def test_present_returns_the_offset_of_the_first_message(
     answers: list[tuple[int, int, bytes]], first: int, jumping_clock: trio.testing.MockClock
 ) -> None:
     async with (
@@ -165,7 +169,7 @@ async def test_the_first_message_that_is_present(
         assert await reader.offsets_of(["T"], present=True) == {"T": {queue: (first, 10)}}
 
 
-async def test_a_commit_that_is_refused_for_another_reason() -> None:
+async def test_other_errors_of_a_commit_are_raised() -> None:
     def refuse(connection: Connection, request: Command) -> None:
         connection.respond(request, ResponseCode.NO_PERMISSION, remark="scripted")
 

@@ -1,4 +1,4 @@
-"""Ranges of a queue on brokers that fail and lose messages."""
+"""Queue ranges on brokers that fail and lose messages."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ MOVED = ResponseCode.PULL_OFFSET_MOVED
 
 
 def body_of(offsets: Iterable[int]) -> bytes:
-    """Return messages that were stored at ten times their offsets."""
+    """Return messages whose store time is ten times their offset."""
     return b"".join(stored_at(offset * 10, offset) for offset in offsets)
 
 
 class ScriptedQueue:
-    """A queue from offset 2 to 20; pulls are answered with what is lined up."""
+    """A queue with offsets 2 to 20 and scripted answers to pulls."""
 
     def __init__(self, *answers: tuple[int, int, bytes], offset_at: int = 0) -> None:
         self.answers = list(answers)
@@ -87,29 +87,29 @@ async def offsets_of(
     ],
     ids=["gap", "deleted", "skipped", "shorter", "lost", "late", "late replica", "place that stands still"],
 )
-async def test_the_end_is_found_over_gaps(
+async def test_end_is_found_across_gaps(
     answers: list[tuple[int, int, bytes]], expected: list[int], jumping_clock: trio.testing.MockClock
 ) -> None:
     assert await offsets_of(ScriptedQueue(*answers), 3, 10) == expected
 
 
-async def test_a_filter_leaves_gaps_that_are_no_loss() -> None:
+async def test_gaps_of_a_filter_are_not_lost() -> None:
     queue = ScriptedQueue((NO_MATCHED, 7, b""), (NO_MATCHED, 12, b""))
     async with scripted_cluster(queue, queues=1) as cluster, Reader(cluster.address) as reader:
         assert [message async for message in reader.range(QUEUE, 3, 10, tags="A")] == []
     assert queue.pulled == [3, 7]
 
 
-async def test_one_answer_without_messages_is_not_the_end_of_time(
+async def test_single_empty_answer_does_not_end_first_at(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    """Where a group is set to a time, the end would be committed."""
+    """Otherwise resetting a group to a time would commit the end."""
     queue = ScriptedQueue((NO_NEW, 4, b""), (FOUND, 20, body_of(range(4, 20))), offset_at=4)
     async with scripted_cluster(queue, queues=1) as cluster, Client(cluster.address) as client:
         assert await first_at(client, "g", QUEUE, 51) == 6
 
 
-async def test_a_range_is_no_wider_than_the_queue() -> None:
+async def test_bounds_are_limited_to_the_queue() -> None:
     queue = ScriptedQueue((FOUND, 20, body_of(range(2, 20))))
     assert await offsets_of(queue, 0, 1000) == list(range(2, 20))
     assert queue.pulled == [2]
@@ -118,8 +118,8 @@ async def test_a_range_is_no_wider_than_the_queue() -> None:
         assert await offsets_of(queue, *places) == []
 
 
-async def test_times_are_kept_to_whatever_place_the_broker_names() -> None:
-    """4.x may name any message of the millisecond, and the one before where there is none."""
+async def test_time_bounds_are_exact_with_inexact_offsets_of_the_broker() -> None:
+    """4.x brokers return any message of the millisecond or, without one, the message before."""
     queue = ScriptedQueue((FOUND, 20, body_of(range(4, 20))), offset_at=4)
     assert await offsets_of(queue, begin_ms=51) == list(range(6, 20))
     assert queue.asked_ms == [50]
@@ -128,7 +128,7 @@ async def test_times_are_kept_to_whatever_place_the_broker_names() -> None:
     assert queue.asked_ms == [75]
 
 
-async def test_a_failure_is_raised_and_the_range_keeps_its_place() -> None:
+async def test_iteration_continues_after_an_error() -> None:
     queue = ScriptedQueue(
         (FOUND, 5, body_of([3, 4])),
         (ResponseCode.SYSTEM_BUSY, 0, b""),
@@ -144,7 +144,7 @@ async def test_a_failure_is_raised_and_the_range_keeps_its_place() -> None:
             await anext(messages)
 
 
-async def test_at_the_door(address: str) -> None:
+async def test_invalid_arguments_and_a_closed_reader_are_rejected(address: str) -> None:
     reader = Reader(address)
     with pytest.raises(ClosedError):
         reader.range(QUEUE)
@@ -159,7 +159,7 @@ async def test_at_the_door(address: str) -> None:
             await anext(reader.range(QUEUE))
 
 
-async def test_cancelled_at_any_of_its_awaits_it_loses_nothing(client: Client, fill: Fill) -> None:
+async def test_cancellation_at_every_await_loses_no_message(client: Client, fill: Fill) -> None:
     await fill("T", 150)
     async with Reader(client) as reader:
         messages = reader.range(QUEUE, 0, 150, tags="*")

@@ -1,4 +1,4 @@
-"""A span of one queue, several pulls at a time: the same comes of it as of one pull after the other."""
+"""Pulls ahead of an offset range return the same messages as consecutive pulls."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import trio.testing
 
 from rocketmq_py import Client, RpcContext, RpcHook
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.pull.queue_puller import PullStatus, RawPulled
-from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer
-from rocketmq_py.consumer.read.raw import OffsetRange, PullResult
-from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER, Begin, OnEnd, ReadAhead
+from rocketmq_py.consumer.pull.queue_puller import PullResponse, PullStatus
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
+from rocketmq_py.consumer.read.pull_result_buffer import PullResultBuffer
+from rocketmq_py.consumer.read.range_puller import PULL_BATCH_SIZE
+from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER, OnResponse, ReadAhead, SubmitPull
 from rocketmq_py.consumer.read.reader import Reader
-from rocketmq_py.consumer.read.span_pull import RAW_BATCH_SIZE
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
@@ -34,11 +34,13 @@ ENOUGH = 10**9
 
 @attrs.define(eq=False)
 class Broker:
-    """Has messages from ``first`` to before ``end`` in each queue; gives so many at once as ``gives`` says.
+    """A broker with messages from ``first`` up to ``end`` in each queue.
 
     Attributes:
-        asked: the offset and the number of each pull that was answered, or waits to be.
-        held: answers that wait for :meth:`answer`; None where each comes at once.
+        gives: returns the number of messages of an answer from an offset.
+        fails: returns whether a pull from an offset fails.
+        asked: the offset and the batch size of each pull.
+        held: answers that wait for :meth:`answer`. None answers at once.
     """
 
     end: int
@@ -58,7 +60,7 @@ class Broker:
             self.held.append(lambda: self._respond(connection, request, offset, most))
 
     def answer(self) -> None:
-        """Send the answers that wait, the last one first."""
+        """Send the held answers in reverse order."""
         assert self.held is not None
         held, self.held = self.held, []
         for one in reversed(held):
@@ -82,31 +84,31 @@ class Broker:
         connection.respond(request, code, fields, body)
 
 
-def offsets_of(chunks: list[PullResult]) -> list[int]:
-    """Return the offsets of the messages that count, and of what is lost, in the order of the chunks."""
+def offsets_of(results: list[PullResult]) -> list[int]:
+    """Return the offsets of messages within the results and of lost ones, in order."""
     offsets: list[int] = []
-    for chunk in chunks:
-        if chunk.lost:
-            offsets += range(*chunk.lost)
+    for result in results:
+        if result.lost:
+            offsets += range(*result.lost)
         else:
-            there = [one.queue_offset for one in decode_messages(chunk.body, "broker-a")]
-            offsets += [offset for offset in there if chunk.first <= offset < chunk.next]
+            there = [one.queue_offset for one in decode_messages(result.body, "broker-a")]
+            offsets += [offset for offset in there if result.first <= offset < result.next]
     return offsets
 
 
 async def read(
-    broker: Broker, *spans: OffsetRange, parallel: int = 8, in_order: bool = True, size: int = ENOUGH
+    broker: Broker, *ranges: OffsetRange, parallel: int = 8, in_order: bool = True, size: int = ENOUGH
 ) -> list[int]:
     async with (
         scripted_cluster(broker) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull(spans, parallel=parallel, in_order=in_order, max_buffered_bytes=size) as chunks,
+        reader.pull(ranges, parallel=parallel, in_order=in_order, max_buffered_bytes=size) as results,
     ):
-        return offsets_of([chunk async for chunk in chunks])
+        return offsets_of([result async for result in results])
 
 
-async def test_as_many_are_under_way_as_may_be() -> None:
-    """The first pull says how many messages one brings; answers may come in any order."""
+async def test_parallel_pulls_are_pending() -> None:
+    """The first pull shows how many messages the broker returns. Answers may arrive in any order."""
     broker = Broker(100, held=[])
     async with (
         scripted_cluster(broker) as cluster,
@@ -122,14 +124,14 @@ async def test_as_many_are_under_way_as_may_be() -> None:
         assert sorted(broker.asked[1:]) == [(8, 8), (16, 8), (24, 8), (32, 8)]
         broker.answer()
         broker.held = None
-        assert offsets_of([chunk async for chunk in pulling]) == list(range(100))
+        assert offsets_of([result async for result in pulling]) == list(range(100))
     assert (96, 4) in broker.asked
 
 
 @pytest.mark.parametrize("in_order", [False, True])
 @pytest.mark.parametrize("size", [1, 700, 3000, ENOUGH])
 @pytest.mark.parametrize("parallel", [2, 8])
-async def test_whatever_brokers_give_each_message_comes_once(
+async def test_each_message_is_returned_once_with_any_batch_size_of_the_broker(
     parallel: int, size: int, in_order: bool
 ) -> None:
     rng = random.Random(f"{parallel} {size}")
@@ -139,17 +141,17 @@ async def test_whatever_brokers_give_each_message_comes_once(
         broker, OffsetRange(QUEUES[0], 2, 290), parallel=parallel, size=size, in_order=in_order
     ) == list(range(2, 290))
     if size == ENOUGH:
-        assert len(set(broker.asked)) == len(broker.asked), "nothing is asked for twice"
+        assert len(set(broker.asked)) == len(broker.asked), "no offset is pulled twice"
 
 
-async def test_what_fails_ahead_is_asked_for_again_in_its_turn(jumping_clock: object) -> None:
+async def test_failed_pull_ahead_is_repeated_in_order(jumping_clock: object) -> None:
     rng = random.Random(1)
     broker = Broker(400, fails=lambda _: rng.random() < 0.2)
     assert await read(broker, OffsetRange(QUEUES[0], 0, 400)) == list(range(400))
 
 
-async def test_what_is_lost_is_told_once_and_pulled_no_further(jumping_clock: object) -> None:
-    """The first messages go while they are read."""
+async def test_lost_offsets_are_reported_once(jumping_clock: object) -> None:
+    """The first messages expire during the read."""
     broker = Broker(4000)
 
     def gives(offset: int) -> int:
@@ -163,30 +165,30 @@ async def test_what_is_lost_is_told_once_and_pulled_no_further(jumping_clock: ob
         Reader(cluster.address) as reader,
         reader.pull([OffsetRange(QUEUES[0], 0, 3100)], parallel=4, in_order=True) as pulling,
     ):
-        chunks = [chunk async for chunk in pulling]
-    assert offsets_of(chunks) == list(range(3100))
-    (lost,) = [chunk.lost for chunk in chunks if chunk.lost]
+        results = [result async for result in pulling]
+    assert offsets_of(results) == list(range(3100))
+    (lost,) = [result.lost for result in results if result.lost]
     assert lost[1] == 3000
     assert len(broker.asked) < 50
 
 
-async def test_the_queue_that_comes_first_is_read_ahead(jumping_clock: object) -> None:
+async def test_only_the_first_range_is_read_ahead_in_order(jumping_clock: object) -> None:
     broker = Broker(200)
-    spans = [OffsetRange(queue, 0, 200) for queue in QUEUES]
-    assert await read(broker, *spans) == [*range(200), *range(200)]
+    ranges = [OffsetRange(queue, 0, 200) for queue in QUEUES]
+    assert await read(broker, *ranges) == [*range(200), *range(200)]
 
 
-async def test_brokers_may_come_to_give_more() -> None:
-    """As when what is read is in memory again."""
+async def test_larger_batches_of_the_broker_are_learned() -> None:
+    """As when the messages are in memory again."""
     end = 8 * RELEARN_AFTER + 5000
     broker = Broker(end, gives=lambda offset: 8 if offset < 100 else 32)
     assert await read(broker, OffsetRange(QUEUES[0], 0, end)) == list(range(end))
     asked = [most for _, most in sorted(broker.asked)]
-    assert asked[: RELEARN_AFTER + 2] == [RAW_BATCH_SIZE, *[8] * RELEARN_AFTER, RAW_BATCH_SIZE]
+    assert asked[: RELEARN_AFTER + 2] == [PULL_BATCH_SIZE, *[8] * RELEARN_AFTER, PULL_BATCH_SIZE]
     assert asked[RELEARN_AFTER + 2] == 32
 
 
-async def test_half_of_them_is_taken_and_asked_for_together(jumping_clock: object) -> None:
+async def test_half_of_the_pulls_are_taken_and_sent_together(jumping_clock: object) -> None:
     broker = Broker(200, held=[])
     async with (
         scripted_cluster(broker) as cluster,
@@ -207,11 +209,11 @@ async def test_half_of_them_is_taken_and_asked_for_together(jumping_clock: objec
         broker.held += others
         broker.answer()
         broker.held = None
-        assert offsets_of([chunk async for chunk in pulling]) == list(range(200))
+        assert offsets_of([result async for result in pulling]) == list(range(200))
 
 
 @pytest.mark.parametrize("closes", [True, False])
-async def test_no_answer_while_several_are_under_way(closes: bool, jumping_clock: object) -> None:
+async def test_unanswered_pulls_ahead_are_repeated(closes: bool, jumping_clock: object) -> None:
     broker = Broker(400)
     odd = {"104", "200", "208", "216"}
 
@@ -227,13 +229,13 @@ async def test_no_answer_while_several_are_under_way(closes: bool, jumping_clock
     async with (
         scripted_cluster(handle) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([OffsetRange(QUEUES[0], 0, 400)], in_order=True) as chunks,
+        reader.pull([OffsetRange(QUEUES[0], 0, 400)], in_order=True) as results,
     ):
-        assert offsets_of([chunk async for chunk in chunks]) == list(range(400))
+        assert offsets_of([result async for result in results]) == list(range(400))
     assert not odd
 
 
-async def test_hooks_see_what_is_pulled_ahead() -> None:
+async def test_hooks_are_called_for_pulls_ahead() -> None:
     class Hook(RpcHook):
         def __init__(self) -> None:
             self.asked: list[int] = []
@@ -246,39 +248,39 @@ async def test_hooks_see_what_is_pulled_ahead() -> None:
     broker = Broker(100)
     async with scripted_cluster(broker) as cluster, Client(cluster.address) as client:
         client.add_rpc_hook(hook)
-        async with client.reader() as reader, reader.pull([OffsetRange(QUEUES[0], 0, 100)]) as chunks:
-            assert offsets_of([chunk async for chunk in chunks]) == list(range(100))
+        async with client.reader() as reader, reader.pull([OffsetRange(QUEUES[0], 0, 100)]) as results:
+            assert offsets_of([result async for result in results]) == list(range(100))
     assert sorted(hook.asked) == list(range(0, 100, 8))
 
 
 @asynccontextmanager
-async def four_ahead(begin: Begin) -> AsyncIterator[tuple[ReadAhead, ChunkBuffer]]:
-    """Ask ahead for four times eight messages, 20 bytes of 100 reserved for each; no task runs for it."""
+async def four_ahead(submit: SubmitPull) -> AsyncIterator[tuple[ReadAhead, PullResultBuffer]]:
+    """Send four pulls ahead for eight messages each, with 20 of 100 bytes reserved for each."""
 
-    async def pull(start: int, end: int) -> RawPulled:
-        raise AssertionError("nothing runs")
+    async def pull(start: int, end: int) -> PullResponse:
+        raise AssertionError("no task must run")
 
     async with trio.open_nursery() as nursery:
-        buffer = ChunkBuffer(100, queues=1)
-        ahead = ReadAhead(nursery, begin, pull, buffer)
+        buffer = PullResultBuffer(100, queues=1)
+        ahead = ReadAhead(nursery, submit, pull, buffer)
         ahead.learn(8, 8, is_limited=False)
         ahead.start(0, 100, depth=4, size=20)
         yield ahead, buffer
 
 
-async def test_what_cannot_be_asked_for_is_left_to_its_turn() -> None:
-    def begin(start: int, end: int, on_end: OnEnd) -> None:
+async def test_pull_ahead_that_cannot_be_sent_is_repeated_in_order() -> None:
+    def submit(start: int, end: int, on_response: OnResponse) -> None:
         raise NoQueueError("scripted")
 
-    async with four_ahead(begin) as (ahead, buffer):
+    async with four_ahead(submit) as (ahead, buffer):
         assert await ahead.take(0, leave=2) == []
         assert ahead.limit(100) == 8
         ahead.stop()
-        assert buffer.reserve_nowait(100) == 100, "all is free again"
+        assert buffer.reserve_nowait(100) == 100, "the whole buffer is free again"
 
 
-def found(following: int) -> RawPulled:
-    return RawPulled(PullStatus.FOUND, b"", following, 0, 100, 0)
+def found(following: int) -> PullResponse:
+    return PullResponse(PullStatus.FOUND, b"", following, 0, 100, 0)
 
 
 @pytest.mark.parametrize(
@@ -295,34 +297,34 @@ def found(following: int) -> RawPulled:
         ([0, 16, 24, 32], 0, []),
     ],
 )
-async def test_what_has_come_in_order_is_taken_together(
+async def test_consecutive_results_are_taken_together(
     ends: list[int | None], leave: int, taken: list[int]
 ) -> None:
-    def begin(start: int, end: int, on_end: OnEnd) -> Callable[[], None]:
+    def submit(start: int, end: int, on_response: OnResponse) -> Callable[[], None]:
         following = ends[start // 8]
-        on_end(None if following is None else found(following))
+        on_response(None if following is None else found(following))
         return lambda: None
 
-    async with four_ahead(begin) as (ahead, buffer):
+    async with four_ahead(submit) as (ahead, buffer):
         assert [one.start for one in await ahead.take(0, leave=leave)] == taken
         assert ahead.limit(100) == (8 * max(len(taken), 1) if len(taken) < 4 else 100)
         ahead.stop()
-        assert buffer.has_space(100 - 20 * len(taken)), "what was not taken is free again"
+        assert buffer.has_space(100 - 20 * len(taken)), "the space of dropped pulls is free again"
         assert not taken or not buffer.has_space(101 - 20 * len(taken))
 
 
 @pytest.mark.parametrize("begins", [False, True])
-async def test_what_is_given_up_is_not_pulled_to_its_end(begins: bool) -> None:
+async def test_dropped_pulls_ahead_are_cancelled(begins: bool) -> None:
     started: list[int] = []
     ended: list[int] = []
 
-    def begin(start: int, end: int, on_end: OnEnd) -> Callable[[], None] | None:
+    def submit(start: int, end: int, on_response: OnResponse) -> Callable[[], None] | None:
         if not begins:
             return None
         started.append(start)
         return partial(ended.append, start)
 
-    async def pull(start: int, end: int) -> RawPulled:
+    async def pull(start: int, end: int) -> PullResponse:
         started.append(start)
         try:
             await trio.sleep_forever()
@@ -330,8 +332,8 @@ async def test_what_is_given_up_is_not_pulled_to_its_end(begins: bool) -> None:
             ended.append(start)
 
     async with trio.open_nursery() as nursery:
-        buffer = ChunkBuffer(100, queues=1)
-        ahead = ReadAhead(nursery, begin, pull, buffer)
+        buffer = PullResultBuffer(100, queues=1)
+        ahead = ReadAhead(nursery, submit, pull, buffer)
         ahead.learn(8, 8, is_limited=False)
         ahead.start(0, 100, depth=4, size=20)
         await trio.testing.wait_all_tasks_blocked()
@@ -345,12 +347,12 @@ async def test_what_is_given_up_is_not_pulled_to_its_end(begins: bool) -> None:
         assert not nursery.child_tasks
 
 
-async def test_nothing_is_read_ahead_where_offsets_may_be_passed_over() -> None:
+async def test_filters_disable_reading_ahead() -> None:
     broker = Broker(40)
     async with (
         scripted_cluster(broker) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([OffsetRange(QUEUES[0], 0, 40)], tags="A") as chunks,
+        reader.pull([OffsetRange(QUEUES[0], 0, 40)], tags="A") as results,
     ):
-        assert offsets_of([chunk async for chunk in chunks]) == list(range(40))
+        assert offsets_of([result async for result in results]) == list(range(40))
     assert broker.asked == [(offset, 40 - offset) for offset in range(0, 40, 8)]

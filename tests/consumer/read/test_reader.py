@@ -46,7 +46,7 @@ async def some_of(reading: MessageStream, count: int) -> list[int]:
     return [int((await anext(reading)).body) for _ in range(count)]
 
 
-# Where it begins and ends
+# Start and end
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ async def some_of(reading: MessageStream, count: int) -> list[int]:
         (StartPosition.at(2**60), range(0)),
     ],
 )
-async def test_from_a_start_to_the_end(
+async def test_read_from_a_start_position_to_the_end(
     reader: Reader, fill: Fill, start: StartPosition, expected: range
 ) -> None:
     await fill("T", 100)
     assert await numbers_of(reader.open("T", start=start, stop_at_end=True)) == list(expected)
 
 
-async def test_from_a_time(reader: Reader, fill: Fill, jumping_clock: trio.testing.MockClock) -> None:
+async def test_start_at_a_time(reader: Reader, fill: Fill, jumping_clock: trio.testing.MockClock) -> None:
     await fill("T", 10)
     async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
         last = [message async for message in messages][-1]
@@ -81,7 +81,7 @@ async def test_from_a_time(reader: Reader, fill: Fill, jumping_clock: trio.testi
     assert await numbers_of(reader.open("T", start=start, stop_at_end=True)) == list(range(10, 20))
 
 
-async def test_all_queues_each_in_its_order(reader: Reader, fill: Fill) -> None:
+async def test_messages_of_each_queue_are_in_order(reader: Reader, fill: Fill) -> None:
     await fill("T", 500, queues=8)
     async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
         received = [message async for message in messages]
@@ -91,13 +91,13 @@ async def test_all_queues_each_in_its_order(reader: Reader, fill: Fill) -> None:
         assert offsets == sorted(offsets)
 
 
-async def test_the_last_of_each_queue(reader: Reader, fill: Fill) -> None:
+async def test_start_at_the_last_messages_of_each_queue(reader: Reader, fill: Fill) -> None:
     await fill("T", 40, queues=4)
     numbers = await numbers_of(reader.open("T", start=StartPosition.last(2), stop_at_end=True))
     assert sorted(numbers) == list(range(32, 40))
 
 
-async def test_what_comes_after_the_beginning_is_not_waited_for(reader: Reader, fill: Fill) -> None:
+async def test_stop_at_end_ignores_later_messages(reader: Reader, fill: Fill) -> None:
     await fill("T", 50)
     async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
         await fill("T", 50, first=50)
@@ -114,7 +114,9 @@ async def test_tags(reader: Reader, fill: Fill) -> None:
     assert await numbers_of(reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True, tags="C")) == []
 
 
-async def test_live_from_the_end(reader: Reader, fill: Fill, jumping_clock: trio.testing.MockClock) -> None:
+async def test_read_new_messages_from_the_end(
+    reader: Reader, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
     await fill("T", 10, queues=2)
     async with reader.open("T") as messages:
         await fill("T", 10, first=10)
@@ -127,7 +129,7 @@ async def test_live_from_the_end(reader: Reader, fill: Fill, jumping_clock: trio
 
 
 @pytest.mark.parametrize("start", [StartPosition.END, StartPosition.BEGINNING, StartPosition.last(1)])
-async def test_a_queue_that_appears_is_read_from_its_first_message(
+async def test_new_queue_is_read_from_its_first_message(
     reader: Reader, broker: EmbeddedBroker, client: Client, fill: Fill, start: StartPosition
 ) -> None:
     await fill("T", 1)
@@ -140,7 +142,7 @@ async def test_a_queue_that_appears_is_read_from_its_first_message(
         assert sorted(await some_of(messages, 8)) == list(range(1, 9))
 
 
-async def test_a_queue_that_appears_with_old_messages_is_read_from_the_time_of_the_end(
+async def test_new_queue_with_old_messages_is_read_from_the_opening_time(
     broker: EmbeddedBroker, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 4, queues=2)
@@ -156,7 +158,7 @@ async def test_a_queue_that_appears_with_old_messages_is_read_from_the_time_of_t
         assert sorted(await some_of(messages, 4)) == [4, 5, 6, 7]
 
 
-async def test_a_queue_that_appears_while_brokers_are_asked_for_offsets() -> None:
+async def test_queue_added_during_the_opening_is_read() -> None:
     held: list[tuple[Connection, Command]] = []
     pulled: set[str] = set()
 
@@ -187,7 +189,7 @@ async def test_a_queue_that_appears_while_brokers_are_asked_for_offsets() -> Non
 
 
 @pytest.mark.parametrize("stop_at_end", [False, True])
-async def test_a_queue_that_vanishes_is_not_read_any_more(
+async def test_deleted_queue_is_not_read_any_more(
     reader: Reader,
     broker: EmbeddedBroker,
     client: Client,
@@ -206,14 +208,14 @@ async def test_a_queue_that_vanishes_is_not_read_any_more(
                 received.append(int(message.body))
     assert set(received) >= set(range(0, 2000, 2))
     assert len(received) < 2000
-    assert len(caplog.records) == 1, "the queue is asked for once more at the most"
+    assert len(caplog.records) == 1, "at most one more pull of the queue"
 
 
-# At the door
+# Errors of the opening
 
 
 @pytest.mark.parametrize("stop_at_end", [False, True])
-async def test_a_topic_that_does_not_exist(reader: Reader, stop_at_end: bool) -> None:
+async def test_missing_topic_is_an_error(reader: Reader, stop_at_end: bool) -> None:
     with pytest.raises(TopicNotFoundError, match="topic 'T' does not exist"):
         async with reader.open("T", stop_at_end=stop_at_end):
             pytest.fail("not reached")
@@ -221,25 +223,27 @@ async def test_a_topic_that_does_not_exist(reader: Reader, stop_at_end: bool) ->
         await reader.offsets("T")
 
 
-async def test_nobody_there() -> None:
+async def test_unavailable_name_server_is_an_error() -> None:
     with pytest.raises(NameServerError, match="no name server answered"):
         async with Reader("127.0.0.1:1") as reader, reader.open("T"):
             pytest.fail("not reached")
 
 
-async def test_a_topic_that_may_not_be_read(reader: Reader, broker: EmbeddedBroker, client: Client) -> None:
+async def test_topic_without_a_readable_queue_is_an_error(
+    reader: Reader, broker: EmbeddedBroker, client: Client
+) -> None:
     await client.brokers.create_topic(broker.broker_address, "T", queues=1, perm=2)
-    with pytest.raises(NoQueueError, match="'T' has no queue that may be read"):
+    with pytest.raises(NoQueueError, match="'T' has no readable queue"):
         async with reader.open("T"):
             pytest.fail("not reached")
 
 
-def test_a_wrong_start_is_refused() -> None:
+def test_invalid_start_position_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="value is -1; it must be 0 or more"):
         StartPosition.last(-1)
 
 
-async def test_it_is_used_inside_of_its_blocks(address: str, fill: Fill) -> None:
+async def test_reader_and_stream_must_be_open(address: str, fill: Fill) -> None:
     await fill("T", 1)
     reader = Reader(address)
     with pytest.raises(ClosedError, match=r"async with Reader"):
@@ -265,9 +269,7 @@ async def test_offsets_of_all_queues(reader: Reader, fill: Fill) -> None:
     }
 
 
-async def test_no_group_is_joined_and_nothing_is_committed(
-    reader: Reader, client: Client, fill: Fill
-) -> None:
+async def test_reading_joins_no_group_and_commits_nothing(reader: Reader, client: Client, fill: Fill) -> None:
     await fill("T", 10)
     await numbers_of(reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True))
     with pytest.raises(BrokerError, match="no consumer for this group"):
@@ -276,11 +278,11 @@ async def test_no_group_is_joined_and_nothing_is_committed(
     assert await client.brokers.committed_offset("TOOLS_CONSUMER", queue, zero_if_new=False) is None
 
 
-# Bounds, faults, cancellations
+# Bounds, errors and cancellation
 
 
 class ScriptedQueue:
-    """A broker of one queue. Pulls are answered with what a test lines up, then held."""
+    """A broker of one queue with scripted answers to pulls, after which it holds them."""
 
     def __init__(self, end: int, *answers: tuple[int, int, bytes], repeat: bool = False) -> None:
         self.end = end
@@ -348,14 +350,14 @@ MOVED = ResponseCode.PULL_OFFSET_MOVED
         "a replica that lags behind", "a broker that is being started",
     ],
 )  # fmt: skip
-async def test_the_end_is_found_over_gaps(
+async def test_end_is_found_across_gaps(
     answers: list[tuple[int, int, bytes]], expected: list[int], jumping_clock: trio.testing.MockClock
 ) -> None:
     async with scripted_reading(ScriptedQueue(10, *answers)) as messages:
         assert [message.queue_offset async for message in messages] == expected
 
 
-async def test_a_live_reading_follows_a_broker_that_lost_messages(
+async def test_stream_continues_after_the_broker_lost_messages(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     queue = ScriptedQueue(
@@ -366,10 +368,10 @@ async def test_a_live_reading_follows_a_broker_that_lost_messages(
     assert queue.pulled[:4] == [50, 52, 3, 3]
 
 
-async def test_an_answer_that_repeats_messages_is_not_handed_out_twice(
+async def test_repeated_messages_are_not_returned_again(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    """As when a broker names the place that was asked for, or one before it, as the next."""
+    """The next offset in the answer is not after the requested one."""
     again = [(FOUND, 0, body_of([0, 1]))] * 50
     queue = ScriptedQueue(10, *again, (FOUND, 3, body_of([2])))
     async with scripted_reading(queue, stop_at_end=False) as messages:
@@ -377,7 +379,7 @@ async def test_an_answer_that_repeats_messages_is_not_handed_out_twice(
     assert set(queue.pulled[1:51]) == {2}
 
 
-async def test_a_broker_that_goes_back_and_back_is_not_followed_without_pause(
+async def test_repeated_backward_correction_is_delayed(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = ScriptedQueue(5, *[(NO_NEW, place, b"") for place in range(4, -20, -1)])
@@ -389,7 +391,7 @@ async def test_a_broker_that_goes_back_and_back_is_not_followed_without_pause(
     assert len(caplog.records) == 1
 
 
-async def test_who_reads_to_the_end_hears_of_a_broker_that_is_away(
+async def test_unavailable_broker_is_an_error_with_stop_at_end(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     queue = ScriptedQueue(10, (FOUND, 4, body_of(range(4))), *[(ResponseCode.SYSTEM_BUSY, 0, b"")] * 50)
@@ -400,10 +402,10 @@ async def test_who_reads_to_the_end_hears_of_a_broker_that_is_away(
 
 
 @pytest.mark.parametrize("stop_at_end", [False, True])
-async def test_a_queue_that_leaves_the_route_and_comes_back_is_read_on(
+async def test_queue_that_returns_to_the_route_is_continued(
     jumping_clock: trio.testing.MockClock, stop_at_end: bool
 ) -> None:
-    """As it is while its broker is started anew."""
+    """As during a restart of its broker."""
     queue = ScriptedQueue(4, (FOUND, 2, body_of([0, 1])))
     async with (
         scripted_cluster(queue, queues=1) as cluster,
@@ -422,7 +424,7 @@ async def test_a_queue_that_leaves_the_route_and_comes_back_is_read_on(
     assert queue.pulled.count(0) == 1
 
 
-async def test_what_nobody_takes_is_not_pulled_without_end() -> None:
+async def test_pulls_stop_while_the_buffer_is_full() -> None:
     queue = ScriptedQueue(1 << 30, repeat=True)
     async with scripted_reading(queue) as messages:
         await trio.testing.wait_all_tasks_blocked(0.05)
@@ -430,7 +432,7 @@ async def test_what_nobody_takes_is_not_pulled_without_end() -> None:
         assert await some_of(messages, 3200) == list(range(3200))
 
 
-async def test_a_refusal_that_no_retry_mends_is_raised() -> None:
+async def test_error_that_is_not_retriable_is_raised() -> None:
     async with scripted_reading(
         ScriptedQueue(10, (ResponseCode.SUBSCRIPTION_PARSE_FAILED, 0, b""))
     ) as messages:
@@ -440,7 +442,7 @@ async def test_a_refusal_that_no_retry_mends_is_raised() -> None:
             await anext(messages)
 
 
-async def test_a_live_reading_raises_a_refusal_too_and_reads_no_other_topic(
+async def test_stream_raises_errors_that_are_not_retriable(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     queue = ScriptedQueue(10, (FOUND, 1, body_of([0])))
@@ -454,13 +456,13 @@ async def test_a_live_reading_raises_a_refusal_too_and_reads_no_other_topic(
         cluster.topics["Another"] = (4, 4, 6)
         await client.routes.get("Another")
         queue.answers.append((ResponseCode.SUBSCRIPTION_PARSE_FAILED, 1, b""))
-        client.connections.close(cluster.brokers["broker-a"].address)  # with the pull that it holds
+        client.connections.close(cluster.brokers["broker-a"].address)  # including the held pull
         with pytest.raises(BrokerError, match="SUBSCRIPTION_PARSE_FAILED"):
             await anext(messages)
     assert set(queue.pulled) == {0, 1}
 
 
-async def test_what_a_retry_mends_is_tried_again(
+async def test_retriable_errors_are_retried(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = ScriptedQueue(
@@ -476,7 +478,7 @@ async def test_what_a_retry_mends_is_tried_again(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-async def test_an_error_at_the_door_is_not_wrapped() -> None:
+async def test_error_of_the_opening_is_not_wrapped() -> None:
     def refuse(connection: Connection, request: Command) -> None:
         connection.respond(request, ResponseCode.SYSTEM_ERROR, remark="scripted")
 
@@ -488,7 +490,7 @@ async def test_an_error_at_the_door_is_not_wrapped() -> None:
                 pytest.fail("not reached")
 
 
-async def test_cancelled_at_any_of_its_awaits(address: str, client: Client, fill: Fill) -> None:
+async def test_cancellation_at_every_await(address: str, client: Client, fill: Fill) -> None:
     await fill("T", 200, queues=2)
     received: list[int] = []
 
@@ -508,7 +510,7 @@ async def test_cancelled_at_any_of_its_awaits(address: str, client: Client, fill
     assert sorted(received) == list(range(200))
 
 
-async def test_a_cancelled_wait_loses_no_message(
+async def test_cancelled_wait_loses_no_message(
     reader: Reader, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 1)
@@ -525,7 +527,7 @@ async def test_a_cancelled_wait_loses_no_message(
     assert numbers == list(range(1, 20, 2))
 
 
-async def test_a_reader_that_never_waits_lets_others_run(
+async def test_iteration_without_waiting_lets_other_tasks_run(
     reader: Reader, fill: Fill, nursery: trio.Nursery
 ) -> None:
     await fill("T", 1000)

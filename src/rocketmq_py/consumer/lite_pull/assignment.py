@@ -18,7 +18,7 @@ from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig
 from rocketmq_py.consumer.lite_pull.poll_buffer import PollBuffer
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
-from rocketmq_py.consumer.pull.running_info import QueueInfos
+from rocketmq_py.consumer.pull.running_info import RunningInfo
 from rocketmq_py.errors import ConfigurationError, NotAssignedError
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
@@ -75,9 +75,9 @@ class Assignment:
     Attributes:
         buffer: the messages that wait to be polled.
         topics: returns the topics of the assigned queues.
-        pull_anew: restarts the pull requests for a topic.
+        restart_pull: restarts the pull requests for a topic.
         infos: the state of the queues for operators.
-        look_for_progress: see AssignedQueues.
+        track_progress: see AssignedQueues.
         statistics: see AssignedQueues.
     """
 
@@ -103,7 +103,7 @@ class Assignment:
             self._pull_config,
             subscriptions,
             self._offsets,
-            begin_at=self._starting_offset,
+            starting_offset=self._starting_offset,
             limits=self._limits,
             statistics=statistics,
             on_dropped=self.buffer.recount,
@@ -112,10 +112,10 @@ class Assignment:
         self._is_over_total = False
         self._is_replacing = False
         self.topics: Callable[[], KeysView[str]] = self._queues.topics
-        self.pull_anew: Final = self._queues.pull_anew
-        self.look_for_progress: Final = self._queues.look_for_progress
+        self.restart_pull: Final = self._queues.restart_pull
+        self.track_progress: Final = self._queues.track_progress
         self.statistics: Final = self._queues.statistics
-        self.infos: QueueInfos = QueueInfos(client, self._queues)
+        self.infos: RunningInfo = RunningInfo(client, self._queues)
 
     def open(self, nursery: trio.Nursery) -> None:
         """Run the pull loops in ``nursery``."""
@@ -178,7 +178,7 @@ class Assignment:
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue a queue at ``offset``, and drop its cached messages. Raises NotAssignedError."""
-        self._loop_of(queue).begin_again(offset)
+        self._loop_of(queue).reset(offset)
         self._resume_if_below_total()
 
     async def position(self, queue: MessageQueue) -> int:
@@ -208,7 +208,7 @@ class Assignment:
         await self._offsets.open()
         while True:
             await trio.sleep(self._config.auto_commit_interval)
-            self._queues.note_offsets()
+            self._queues.record_offsets()
             await self._offsets.commit()
 
     async def lag(self) -> Mapping[MessageQueue, int]:
@@ -224,7 +224,7 @@ class Assignment:
         for queue in self._queues.of_topic(topic):
             loop = self._queues.find(queue)
             if loop is not None and loop.safe_offset is not None:
-                loop.begin_again(loop.safe_offset)
+                loop.reset(loop.safe_offset)
 
     def _loop_of(self, queue: MessageQueue) -> PullLoop:
         loop = self._queues.find(queue)
@@ -252,4 +252,4 @@ class Assignment:
         if self._is_over_total and self.buffer.total <= self._config.pull_threshold_for_all:
             self._is_over_total = False
             for loop in self._queues:
-                loop.look_for_space()
+                loop.resume_if_space()

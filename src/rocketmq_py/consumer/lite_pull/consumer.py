@@ -22,9 +22,9 @@ from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscript
 from rocketmq_py.consumer.lite_pull.assignment import Assignment
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
 from rocketmq_py.consumer.lite_pull.session import LitePullSession
-from rocketmq_py.consumer.read.iteration import YIELD_EVERY
 from rocketmq_py.consumer.read.offset_queries import check_offsets
 from rocketmq_py.consumer.read.range import first_at
+from rocketmq_py.consumer.read.stream import YIELD_EVERY
 from rocketmq_py.errors import ConfigurationError, NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import check_topic

@@ -35,8 +35,8 @@ class PollBuffer:
     def add(self, process_queue: ProcessQueue) -> None:
         """Add a queue that may have messages to poll, and wake up waiting polls."""
         self.recount(process_queue)
-        if not process_queue.offered and process_queue.waiting:
-            process_queue.offered = True
+        if not process_queue.is_ready and process_queue.waiting:
+            process_queue.is_ready = True
             self._ready.append(process_queue)
         self.wake()
 
@@ -65,15 +65,15 @@ class PollBuffer:
         batches: list[Batch] = []
         while ready and count > 0:
             process_queue = ready.popleft()
-            process_queue.offered = False
+            process_queue.is_ready = False
             if process_queue.paused or process_queue.dropped:
                 continue
-            messages = process_queue.take_several(count)
+            messages = process_queue.take_batch(count)
             if messages:
                 batches.append((process_queue, messages))
                 count -= len(messages)
             if process_queue.waiting:
-                process_queue.offered = True
+                process_queue.is_ready = True
                 ready.append(process_queue)
         return batches
 
@@ -96,7 +96,7 @@ class PollBuffer:
                 messages = await hooks.call_for_received(messages, queues, seconds)
             except BaseException:
                 for process_queue, batch in batches:
-                    process_queue.put_back_first(batch)
+                    process_queue.requeue_first(batch)
                     self.add(process_queue)
                 raise
         self._polled += batches

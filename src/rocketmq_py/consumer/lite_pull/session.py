@@ -82,7 +82,7 @@ class LitePullSession:
                 nursery.start_soon(self._membership.keep_comparing_subscriptions)
                 nursery.start_soon(self._check_sql_filters)
                 nursery.start_soon(self._queues.commit_periodically)
-                nursery.start_soon(self._queues.look_for_progress)
+                nursery.start_soon(self._queues.track_progress)
                 broker_requests = BrokerRequests(
                     self._client,
                     self._config.group,
@@ -112,7 +112,7 @@ class LitePullSession:
 
     def subscription_changed(self, topic: str) -> None:
         """Apply a changed subscription: restart its pull requests, send a heartbeat and rebalance."""
-        self._queues.pull_anew(topic)
+        self._queues.restart_pull(topic)
         self._rebalancer.announce()
 
     async def leave(self) -> None:

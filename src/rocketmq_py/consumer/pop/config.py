@@ -1,4 +1,4 @@
-"""A pop consumer's settings."""
+"""The settings of a pop consumer."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from rocketmq_py.names import check_group
 
 def _first_or_last(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if value not in (ConsumeFrom.FIRST, ConsumeFrom.LAST):
-        raise ConfigurationError(f"{attribute.name} is {value!r}; a pop can begin with the FIRST or the LAST")
+        raise ConfigurationError(f"{attribute.name} is {value!r}; a PopConsumer accepts FIRST or LAST")
 
 
 @attrs.frozen(kw_only=True)
 class PopConsumerConfig:
-    """How a pop consumer consumes. Java's names stand in brackets.
+    """Settings of a PopConsumer. The names in parentheses are Java's.
 
     Args:
-        group: the consumer group (consumerGroup). All its members must subscribe alike, and pop.
-        max_reconsume_times: deliveries after the first one, before a message that is never acknowledged
-            goes to the group's dead letters (maxReconsumeTimes).
-        orderly: receive the messages of each queue in their order: nothing more of it comes, to any member,
-            before all that came is acknowledged; and when its time is up, it comes again from there (order).
-            All members of the group must do so.
-        consume_from: where a new group begins: FIRST or LAST; see ConsumeFrom (consumeFromWhere).
-        trace: True sends a record of each message that is received to RMQ_SYS_TRACE_TOPIC, in RocketMQ's own
-            format, in the background; a text names another topic for them.
-        close_timeout: seconds that closing may take.
+        group: the consumer group (consumerGroup). All members must have the same subscriptions, and pop.
+        max_reconsume_times: redeliveries after which an unacknowledged message becomes a dead letter
+            (maxReconsumeTimes).
+        orderly: receive the messages of each queue in order. The broker delivers no more messages of a queue,
+            to any member, until the delivered ones are acknowledged, and redelivers from the first
+            unacknowledged one when the invisible time is over (order). All members must use the same setting.
+        consume_from: the position at which a new group starts, FIRST or LAST. See ConsumeFrom
+            (consumeFromWhere).
+        trace: True sends a trace record of each received message to RMQ_SYS_TRACE_TOPIC in the background. A
+            string names another topic.
+        close_timeout: the maximum duration of closing, in seconds.
     """
 
     group: str = attrs.field(converter=check_group)
@@ -46,7 +47,7 @@ class PopConsumerConfig:
 
 
 class PopConsumerOptions(ClientOptions, total=False):
-    """The fields of PopConsumerConfig but ``group``, and those of ClientConfig, as keyword arguments."""
+    """The fields of PopConsumerConfig except ``group``, and those of ClientConfig, as keyword arguments."""
 
     max_reconsume_times: int
     orderly: bool

@@ -1,4 +1,4 @@
-"""The pop consumer: messages are taken when they are asked for, and acknowledged one by one (5.x)."""
+"""The pop consumer, which receives messages on request and acknowledges them one by one (5.x)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.group.statistics import PullState
-from rocketmq_py.consumer.pop.brokers import TURN_SECONDS, PopTargets
 from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
-from rocketmq_py.consumer.pop.messages import PoppedMessage, Triage, count_popped, triage
-from rocketmq_py.consumer.pop.polls import Polls
+from rocketmq_py.consumer.pop.messages import ClassifiedMessages, PoppedMessage, classify, count_popped
+from rocketmq_py.consumer.pop.pending_pops import PendingPops
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
+from rocketmq_py.consumer.pop.targets import SHARED_HOLD_SECONDS, PopTargets
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue
@@ -36,13 +36,13 @@ from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 MAX_MESSAGES = 32
-"""Messages that a broker gives at once."""
+"""The maximum number of messages of a pop."""
 LAST_MOMENT_SECONDS = 0.1
-"""Brokers answer a little before a pop's time is up; what is left then is not worth asking again."""
+"""The remaining wait below which ``receive`` returns. Brokers answer a held pop a little early."""
 
 
 class PopConsumer(GroupConsumer):
-    """Takes a group's messages, each of which is then its own for a time. Java's nearest: ``SimpleConsumer``.
+    """Receives messages of a group on request. Similar to the ``SimpleConsumer`` of Java's 5.x client.
 
     ::
 
@@ -52,31 +52,32 @@ class PopConsumer(GroupConsumer):
                 ...
                 await consumer.ack(message)
 
-    Brokers remember what each message's consumer has done with it: no queues are shared out, and there may be
-    more members than queues. A message that is not acknowledged in time comes again, to any member of the
-    group, as often as ``max_reconsume_times`` says; then it goes to the group's dead letters.
+    A received message is invisible to the other members for a time. Brokers track the acknowledgement of each
+    message, so no queues are assigned, and a group may have more members than queues. A message that is not
+    acknowledged in time is redelivered to any member of the group. After ``max_reconsume_times`` redeliveries
+    it becomes a dead letter.
 
-    With ``orderly=True`` the messages of each queue come in their order, and no more of them before those
-    that came are acknowledged.
+    With ``orderly=True`` the messages of each queue arrive in order, and the broker delivers no more messages
+    of a queue until the delivered ones are acknowledged.
 
-    Needs brokers of 5.x. The members of a group either all pop or are all PushConsumers, which may be made to
-    pop as well: see AllocateByBroker.
+    Requires brokers of 5.x. The members of a group must be either all PopConsumers or all PushConsumers.
+    PushConsumers can pop as well, see AllocateByBroker.
 
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share.
-        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared; instead of their fields
-            as keywords, or beside some of them.
-        group: the consumer group. All its members must subscribe alike.
+        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared. They replace the
+            keyword options, or complement them.
+        group: the consumer group. All members must have the same subscriptions.
         rng: the source of randomness, for tests that replay a run.
-        now_ms: the clock that subscriptions are dated with, epoch milliseconds.
+        now_ms: the clock for the versions of subscriptions, epoch milliseconds.
         **options: the fields of PopConsumerConfig, and those of ClientConfig unless a client is shared.
 
     Entering raises:
-        ConfigurationError: another consumer of the client that is shared is in the group.
+        ConfigurationError: another consumer of the shared client is in the group.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice, or out of range.
     """
 
     config: PopConsumerConfig
@@ -94,7 +95,7 @@ class PopConsumer(GroupConsumer):
             PopConsumerConfig, client, configs=configs, group=group, options=options, rng=rng, now_ms=now_ms
         )
         self._requests = PopRequests(self.client, self._group)
-        self._polls = Polls(self._pop)
+        self._pending_pops = PendingPops(self._pop)
         self._targets = PopTargets(self.client, self._group)
         self._membership = Membership(
             self.client, self._group, self._subscriptions, ConsumeType.POP, self.config.consume_from
@@ -111,32 +112,33 @@ class PopConsumer(GroupConsumer):
         invisible: float = 60.0,
         wait: float = 15.0,
     ) -> list[PoppedMessage]:
-        """Take messages, as soon as there are any; each comes again if it is not acknowledged in time.
+        """Receive messages as soon as there are any. Unacknowledged messages are redelivered.
 
-        The brokers are asked in turn, those of all topics. One broker is asked once, and holds the request as
-        long as it has nothing; where there are several, each holds it for a second at the most.
+        The brokers of the topics are asked one after the other. A single broker holds the request until
+        messages arrive. If there are several brokers, each holds it for at most one second.
 
         Args:
-            topic: one of those that are subscribed; None for any.
-            max_messages: how many at the most, 1 to 32. There may be more on the brokers than come.
-            invisible: seconds until what is not acknowledged comes again.
-            wait: seconds to wait for the first message. 0 takes what there is.
+            topic: a subscribed topic. None receives from all subscribed topics.
+            max_messages: the maximum number of messages, 1 to 32. Fewer may be returned even if the brokers
+                have more.
+            invisible: seconds until unacknowledged messages are redelivered.
+            wait: seconds to wait for the first message. 0 does not wait.
 
         Returns:
-            The messages, in the order of each queue; none if none came in time.
+            The messages, in the order of each queue. Empty if none arrived in time.
 
         Raises:
-            ConfigurationError: an argument is outside of what is allowed, or nothing is subscribed.
+            ConfigurationError: an argument is out of range, or the topic is not subscribed.
             ClosedError: the consumer is not open.
-            SqlFilterRefusedError: a broker does not accept a SQL filter that is subscribed.
-            UnsupportedByBrokerError: a broker is older than 5.0; nothing was asked of it.
-            BrokerError: a broker refuses for good, or no broker can serve this now.
+            SqlFilterRefusedError: a broker does not accept a subscribed SQL filter.
+            UnsupportedByBrokerError: a broker is older than 5.0.
+            BrokerError: a broker refused with an error that is not retriable, or all brokers failed.
             TopicNotFoundError, NoQueueError, NameServerError, ConnectError, ConnectionLostError,
-            RequestTimeoutError, ProtocolError: no broker could be asked. A topic or broker that fails while
-            others do not is logged.
+            RequestTimeoutError, ProtocolError: all brokers failed. If only some topics or brokers fail, their
+            errors are logged.
 
-        When cancelled, no message is lost: what a broker gives to the call is kept for the next one, and
-        comes again from the broker if that is too late.
+        When cancelled, no message is lost. Messages that arrive for this call are returned by the next one,
+        or redelivered by the broker if the next one comes too late.
         """
         self._check_open()
         optional(check_topic, topic, "topic")
@@ -145,39 +147,39 @@ class PopConsumer(GroupConsumer):
         _check_seconds("wait", wait)
         if not invisible:
             raise ConfigurationError("invisible is 0; it must be above 0")
-        began = trio.current_time()
-        deadline = began + wait
-        subscriptions = await self._wanted(topic)
+        started = trio.current_time()
+        deadline = started + wait
+        subscriptions = await self._subscriptions_of(topic)
         hold = 0.0
-        now = began
+        now = started
         while True:
-            round_began = now
+            round_started = now
             messages = await self._ask_all(
                 subscriptions, max_messages, invisible, deadline=deadline, hold=hold
             )
             now = trio.current_time()
             if messages and self._hooks.all:
                 queues = [message.queue for message in messages]
-                return await self._hooks.call_for_received(messages, queues, now - began)
+                return await self._hooks.call_for_received(messages, queues, now - started)
             if messages or deadline - now < LAST_MOMENT_SECONDS:
                 return messages
-            if hold:  # a broker that does not hold pops answers at once, and shall not be asked without end
-                await trio.sleep_until(round_began + WAIT_SECONDS[PullState.STALLED])
+            if hold:  # pause, in case the broker does not hold pops but answers at once
+                await trio.sleep_until(round_started + WAIT_SECONDS[PullState.STALLED])
                 now = trio.current_time()
-            hold = TURN_SECONDS
+            hold = SHARED_HOLD_SECONDS
 
     async def ack(self, *messages: PoppedMessage) -> None:
-        """Say that messages were consumed: they do not come again.
+        """Acknowledge messages, so that they are not redelivered.
 
-        Those of one broker go in one request. One that is late changes nothing: its message has come again,
-        or will. Acknowledging twice does no harm.
+        Messages of the same broker are acknowledged in one request. An acknowledgement after the invisible
+        time has no effect, and neither has a repeated one.
 
         Raises:
             ClosedError: the consumer is not open.
-            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: a broker did
-            not take it. Others may have: acknowledge all of them again.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: a request
+            failed. Some messages may be acknowledged. Acknowledge all of them again.
 
-        When cancelled, some may be acknowledged.
+        When cancelled, some messages may be acknowledged.
         """
         self._check_open()
         by_broker: dict[str, list[PoppedMessage]] = {}
@@ -185,33 +187,33 @@ class PopConsumer(GroupConsumer):
             _check_popped(message)
             by_broker.setdefault(message.receipt.broker_name, []).append(message)
         errors: list[RocketMQError] = []
-        for broker_name, its_messages in by_broker.items():
+        for broker_name, of_broker in by_broker.items():
             try:
-                await self._requests.acknowledge(broker_name, its_messages)
+                await self._requests.acknowledge(broker_name, of_broker)
             except RocketMQError as error:
                 errors.append(error)
             else:
-                for message in its_messages:
+                for message in of_broker:
                     self._statistics.of(message.topic).done += 1
         if errors:
             raise errors[0]
 
     async def change_invisible(self, message: PoppedMessage, seconds: float) -> PoppedMessage:
-        """Have a message come again later or sooner than it would.
+        """Change the time at which a message is redelivered.
 
         Args:
-            message: one that is not acknowledged.
-            seconds: from now until it comes again.
+            message: an unacknowledged message.
+            seconds: seconds from now until the redelivery.
 
         Returns:
-            The message to go on with: what was returned before cannot be acknowledged any more.
+            The message with its new receipt handle. The message passed in cannot be acknowledged any more.
 
         Raises:
-            ConfigurationError: ``seconds`` is below 0. ClosedError: the consumer is not open.
-            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the broker did
-            not take it; if no answer came, either of the two times may hold.
+            ConfigurationError: ``seconds`` is negative. ClosedError: the consumer is not open.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the request
+            failed. After a timeout or a lost connection, the time may have changed.
 
-        When cancelled, either of the two times may hold.
+        When cancelled, the time may have changed.
         """
         self._check_open()
         _check_popped(message)
@@ -220,7 +222,7 @@ class PopConsumer(GroupConsumer):
         self._statistics.of(message.topic).sent_back += 1
         return changed
 
-    # Whom to ask
+    # Pop
 
     async def _ask_all(
         self,
@@ -231,10 +233,10 @@ class PopConsumer(GroupConsumer):
         deadline: float,
         hold: float,
     ) -> list[PoppedMessage]:
-        """Ask each broker of the topics once, until messages come."""
+        """Pop from each broker of the topics once, until messages arrive."""
         topics = subscriptions.keys()
         await trio.lowlevel.checkpoint()
-        if messages := self._polls.take(topics, count):
+        if messages := self._pending_pops.take(topics, count):
             return messages
         targets = await self._targets.of(topics)
         errors: list[RocketMQError] = []
@@ -246,57 +248,60 @@ class PopConsumer(GroupConsumer):
                 subscriptions[target.topic], count, invisible, self._init_mode, self.config.orderly
             )
             try:
-                await self._polls.wait(self.nursery, target.broker_name, spec, hold=left, topics=topics)
+                await self._pending_pops.wait(
+                    self.nursery, target.broker_name, spec, hold=left, topics=topics
+                )
             except RocketMQError as error:
                 self._check_open()
                 self._targets.failed(target, error)
                 errors.append(error)
             else:
                 self._check_open()
-                self._targets.answered(target)
-            if messages := self._polls.take(topics, count):
+                self._targets.succeeded(target)
+            if messages := self._pending_pops.take(topics, count):
                 return messages
         if len(errors) == len(targets):
             raise errors[0]
         return []
 
-    async def _wanted(self, topic: str | None) -> Mapping[str, SubscriptionData]:
-        """Return the subscriptions of a topic, or of all: those of now, for one call."""
+    async def _subscriptions_of(self, topic: str | None) -> Mapping[str, SubscriptionData]:
+        """Return the current subscriptions of a topic, or of all topics for None."""
         subscribed = self._subscriptions.topics
         topics = subscribed if topic is None else [topic]
         if not topics or topics[0] not in subscribed:
-            what = "nothing is" if topic is None else f"topic {topic!r} is not"
-            raise ConfigurationError(f"{what} subscribed: call subscribe() before receive()")
-        unsettled = await self._subscriptions.check_filters(topics)
+            missing = "no topic is" if topic is None else f"topic {topic!r} is not"
+            raise ConfigurationError(f"{missing} subscribed: call subscribe() before receive()")
+        failed = await self._subscriptions.check_filters(topics)
         accepted = {each: self._subscriptions[each] for each in topics if each in self._subscriptions}
-        if not accepted and unsettled:
-            raise next(iter(unsettled.values()))
+        if not accepted and failed:
+            raise next(iter(failed.values()))
         return accepted
 
     @property
     def _init_mode(self) -> int:
         return INIT_FROM_MIN if self.config.consume_from is ConsumeFrom.FIRST else INIT_FROM_MAX
 
-    # What has come
-
     async def _pop(self, broker_name: str, spec: PopSpec, hold: float) -> list[PoppedMessage]:
-        """Pop, and return what is to be handed out; see to the rest."""
-        began = trio.current_time()
+        """Pop and return the deliverable messages. The others are removed in the background."""
+        started = trio.current_time()
         popped = await self._requests.pop(broker_name, spec, hold=hold)
         if popped:
             counts = self._statistics.of(spec.subscription.topic)
-            count_popped(counts, popped, trio.current_time() - began)
-        sorted_out = triage(popped, spec.subscription, self.config.max_reconsume_times)
-        if sorted_out.unwanted or sorted_out.exhausted:
-            self.nursery.start_soon(self._see_off, broker_name, sorted_out)
-        return sorted_out.deliverable
+            count_popped(counts, popped, trio.current_time() - started)
+        classified = classify(popped, spec.subscription, self.config.max_reconsume_times)
+        if classified.filtered_out or classified.exhausted:
+            self.nursery.start_soon(self._remove_undeliverable, broker_name, classified)
+        return classified.deliverable
 
-    async def _see_off(self, broker_name: str, sorted_out: Triage) -> None:
-        """Have messages come no more; where that fails they come again, and it is tried again."""
+    async def _remove_undeliverable(self, broker_name: str, classified: ClassifiedMessages) -> None:
+        """Acknowledge filtered-out messages and make exhausted ones dead letters.
+
+        If that fails, the broker redelivers them, and it is tried again then.
+        """
         try:
-            if sorted_out.unwanted:
-                await self._requests.acknowledge(broker_name, sorted_out.unwanted)
-            for message in sorted_out.exhausted:
+            if classified.filtered_out:
+                await self._requests.acknowledge(broker_name, classified.filtered_out)
+            for message in classified.exhausted:
                 await self._requests.send_to_dead_letters(
                     message,
                     failures=message.reconsume_times,
@@ -311,15 +316,15 @@ class PopConsumer(GroupConsumer):
             self._acknowledge_logs.succeeded(broker_name)
 
     async def lag(self) -> Mapping[MessageQueue, int]:
-        """Ask the brokers how many messages of each queue the group has not come to.
+        """Ask the brokers for the group's lag in each queue.
 
-        What some member has and has not acknowledged may be among them or not: brokers commit what they gave
-        as soon as they have made a note of it. Those in the group's retry topic are not.
+        Received but unacknowledged messages may or may not count, because brokers commit the offset soon
+        after the delivery. Messages in the group's retry topic do not count.
 
         Raises:
             ClosedError: the consumer is not open.
             TopicNotFoundError, NameServerError, BrokerError, NoQueueError, ConnectError, ConnectionLostError,
-            RequestTimeoutError: nobody can tell.
+            RequestTimeoutError: a request failed.
         """
         self._check_open()
         routes = [await self.client.routes.get(topic) for topic in self._subscriptions]
@@ -334,9 +339,9 @@ class PopConsumer(GroupConsumer):
 
     async def _open(self) -> None:
         await super()._open()
-        await self.nursery.start(self._be_member)
+        await self.nursery.start(self._run_as_member)
 
-    async def _be_member(self, *, task_status: trio.TaskStatus[None]) -> None:
+    async def _run_as_member(self, *, task_status: trio.TaskStatus[None]) -> None:
         self._membership.join()
         self.nursery.start_soon(self._membership.keep_comparing_subscriptions)
         try:
@@ -365,7 +370,7 @@ class PopConsumer(GroupConsumer):
 
 
 def _check_seconds(name: str, seconds: float | None) -> None:
-    """Refuse what cannot be put on the wire as a time."""
+    """Raise ConfigurationError unless ``seconds`` is a finite, non-negative number."""
     check_timeout(seconds, name)
     if seconds is None or seconds == math.inf:
         raise ConfigurationError(f"{name} is {seconds!r}; it must be a number of seconds")
@@ -374,5 +379,6 @@ def _check_seconds(name: str, seconds: float | None) -> None:
 def _check_popped(message: object) -> None:
     if not isinstance(message, PoppedMessage):
         raise ConfigurationError(
-            f"a {type(message).__name__} is no message that receive() returned; of a list, use ack(*messages)"
+            f"expected a message returned by receive(), not {type(message).__name__}. For a list, use "
+            "ack(*messages)"
         )

@@ -1,4 +1,4 @@
-"""Messages that were popped, each with what acknowledges it."""
+"""Popped messages and their receipt handles."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from rocketmq_py.protocol.stored_message import decode_within_budget
 from rocketmq_py.protocol.subscription import matches
 
 
-# As ReceivedMessage: not slotted, and without a comparison.
+# Like ReceivedMessage, without slots and compared by identity.
 @attrs.frozen(slots=False, eq=False)
 class PoppedMessage(ReceivedMessage):
-    """A message that is one consumer's for a time, and comes again if it is not acknowledged in it.
+    """A message that is invisible to other consumers for a time, and redelivered unless it is acknowledged.
 
-    All that a ReceivedMessage has; ``queue_id`` and ``queue_offset`` are those in the group's retry topic if
-    it is there, which is when ``reconsume_times`` is not 0.
+    If ``reconsume_times`` is not 0, the message was read from the group's retry topic, and ``queue_id`` and
+    ``queue_offset`` refer to that topic.
 
     Attributes:
-        receipt: names this delivery of it. Java: the property POP_CK.
+        receipt: the receipt handle, which identifies this delivery. Java: the property POP_CK.
     """
 
     receipt: ReceiptHandle = attrs.field(kw_only=True)
 
     @property
     def invisible_until_ms(self) -> int:
-        """When it comes again, epoch milliseconds on the broker's clock."""
+        """When the message is redelivered, in epoch milliseconds on the broker's clock."""
         return self.receipt.pop_time_ms + self.receipt.invisible_ms
 
 
@@ -46,7 +46,7 @@ def read_popped(answer: Command, broker_name: str, namespace: Namespace) -> list
     """Return the messages in the answer to a pop. Java: ``MQClientAPIImpl.processPopResponse``.
 
     Raises:
-        ProtocolError: it cannot be read, or does not say where a message comes from.
+        ProtocolError: the answer is malformed, or lacks the start offset of a message's queue.
     """
     header = PopMessageAnswer.from_fields(answer.fields)
     offsets = PoppedOffsets.parse(header.start_offset_info, order_count_info=header.order_count_info)
@@ -54,7 +54,7 @@ def read_popped(answer: Command, broker_name: str, namespace: Namespace) -> list
     for message in namespace.unwrap_messages(decode_within_budget(answer.body, broker_name).messages):
         queue = (TopicKind.NORMAL, message.queue_id)
         values = {name: getattr(message, name) for name in _FIELDS}
-        # In order messages stay where they are, and the broker counts how often they were taken.
+        # Ordered pops do not use a retry topic. The broker counts the deliveries and returns the count.
         times = offsets.counts.get((queue, message.queue_offset), offsets.queue_counts.get(queue))
         if times:
             values["reconsume_times"] = times
@@ -64,12 +64,12 @@ def read_popped(answer: Command, broker_name: str, namespace: Namespace) -> list
 
 def _receipt(message: ReceivedMessage, header: PopMessageAnswer, start_offset: int | None) -> ReceiptHandle:
     own = message.properties.get(names.POP_CHECKPOINT)
-    if own is not None:  # brokers give one to messages of a retry topic, which are not under its name here
+    if own is not None:  # set by brokers for messages of a retry topic
         return ReceiptHandle.parse(own)
     if start_offset is None:
         raise ProtocolError(
-            f"the answer to a pop from {message.broker_name} has a message of queue {message.queue_id}, "
-            "and does not say where in that queue it begins"
+            f"the answer to a pop from {message.broker_name} has a message of queue {message.queue_id}, but "
+            "not the start offset of that queue"
         )
     return ReceiptHandle(
         start_offset=start_offset,
@@ -84,37 +84,37 @@ def _receipt(message: ReceivedMessage, header: PopMessageAnswer, start_offset: i
 
 
 @attrs.frozen
-class Triage:
-    """What becomes of the messages that a pop brought.
+class ClassifiedMessages:
+    """Popped messages by their further treatment.
 
     Attributes:
-        deliverable: those to hand out.
-        unwanted: brokers compare only hashes of tags: these have others, and are to be acknowledged.
-        exhausted: these have been delivered too often, and are to be dead letters.
+        deliverable: messages for the handler.
+        filtered_out: messages whose tag only has the same hash as a subscribed one. To be acknowledged.
+        exhausted: messages that were delivered too often. To become dead letters.
     """
 
     deliverable: list[PoppedMessage]
-    unwanted: list[PoppedMessage]
+    filtered_out: list[PoppedMessage]
     exhausted: list[PoppedMessage]
 
 
-def triage(
+def classify(
     popped: Iterable[PoppedMessage], subscription: SubscriptionData, max_reconsume_times: int
-) -> Triage:
-    """Tell what is to become of each message."""
-    sorted_out = Triage([], [], [])
+) -> ClassifiedMessages:
+    """Sort popped messages into deliverable, filtered-out and exhausted ones."""
+    classified = ClassifiedMessages([], [], [])
     for message in popped:
         if not matches(subscription, message.encoded_properties):
-            sorted_out.unwanted.append(message)
+            classified.filtered_out.append(message)
         elif message.reconsume_times > max_reconsume_times:
-            sorted_out.exhausted.append(message)
+            classified.exhausted.append(message)
         else:
-            sorted_out.deliverable.append(message)
-    return sorted_out
+            classified.deliverable.append(message)
+    return classified
 
 
 def count_popped(counts: TopicCounters, popped: Collection[PoppedMessage], seconds: float) -> None:
-    """Count what a pop brought, which took so many seconds."""
+    """Count the messages and the duration of a pop."""
     counts.pulls += 1
     counts.pulled += len(popped)
     counts.pull_seconds += seconds
@@ -122,13 +122,13 @@ def count_popped(counts: TopicCounters, popped: Collection[PoppedMessage], secon
 
 
 def offset_of(message: PoppedMessage) -> int:
-    """Return the offset that an acknowledgement names."""
+    """Return the offset that identifies a message in an acknowledgement."""
     offset = message.receipt.offset
     return message.queue_offset if offset is None else offset
 
 
-def with_new_time(message: PoppedMessage, answer: ChangeInvisibleTimeAnswer) -> PoppedMessage:
-    """Return a message with the receipt handle that it has after its time was changed."""
+def with_new_receipt(message: PoppedMessage, answer: ChangeInvisibleTimeAnswer) -> PoppedMessage:
+    """Return a message with the receipt handle that the broker issued for its changed invisible time."""
     offset = offset_of(message)
     receipt = attrs.evolve(
         message.receipt,
@@ -142,14 +142,15 @@ def with_new_time(message: PoppedMessage, answer: ChangeInvisibleTimeAnswer) -> 
 
 
 def batch_acks(messages: Iterable[PoppedMessage], topic: str, group: str) -> tuple[BatchAck, ...]:
-    """Return what acknowledges messages of one broker and topic; both names as they are on the wire.
+    """Return the acknowledgements of messages of one broker and topic. Java: ``batchAckMessageAsync``.
 
-    Those that were popped together from a queue have one part of it. Java: ``batchAckMessageAsync``.
+    Messages that were popped together from a queue share one BatchAck. ``topic`` and ``group`` include the
+    namespace.
     """
     offsets: dict[ReceiptHandle, list[int]] = {}
     for message in messages:
-        together = attrs.evolve(message.receipt, offset=None)
-        offsets.setdefault(together, []).append(offset_of(message))
+        shared = attrs.evolve(message.receipt, offset=None)
+        offsets.setdefault(shared, []).append(offset_of(message))
     return tuple(
         [
             BatchAck(

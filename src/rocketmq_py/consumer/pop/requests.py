@@ -1,4 +1,4 @@
-"""What a pop consumer asks brokers: for messages, to forget them, to deliver them at another time."""
+"""The requests of pop: pop messages, acknowledge them, change their invisible time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rocketmq_py.consumer.pop.messages import (
     batch_acks,
     offset_of,
     read_popped,
-    with_new_time,
+    with_new_receipt,
 )
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
 from rocketmq_py.protocol.bodies import ALL_QUEUES, BatchAck, BatchAcks, SubscriptionData
@@ -33,26 +33,29 @@ from rocketmq_py.remoting import Connection
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 FULL_SECONDS = 1.0
-"""How long a broker that holds as many pops as it can is left alone."""
+"""Back-off after a broker has refused to hold another pop."""
 BETWEEN_DELIVERIES_SECONDS = 0.001
-"""Brokers (5.5.0) tell a message's deliveries apart by the millisecond in which they begin. If its time is
-changed in that of the pop, or of the last change, the old delivery's end may end the new one: it is lost."""
+"""Pause before the invisible time of a message is changed.
+
+Brokers (5.5.0) identify a delivery by the millisecond of its start. If the time is changed in the millisecond
+of the pop or of the previous change, the end of the old delivery may end the new one: the message is lost."""
 BROKERS_OWN_TIME = 0
-"""Says that a pop was made when the broker gets it: else it would compare its clock with this machine's."""
+"""The born time of pops. The broker uses its own clock instead of comparing it with this machine's."""
 
 _NOTHING = {ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL, ResponseCode.PULL_NOT_FOUND}
 
 
 @attrs.frozen
 class PopSpec:
-    """What one pop asks for.
+    """The parameters of a pop.
 
     Attributes:
-        subscription: the topic, and what of it.
-        max_messages: how many at the most.
-        invisible: seconds until what is not acknowledged comes again.
-        init_mode: where a new group begins.
-        orderly: whether nothing more of a queue shall come before what came of it is acknowledged.
+        subscription: the subscription to the topic.
+        max_messages: the maximum number of messages.
+        invisible: seconds until unacknowledged messages are redelivered.
+        init_mode: the position at which a new group starts.
+        orderly: whether the broker withholds the next messages of a queue until the popped ones are
+            acknowledged.
     """
 
     subscription: SubscriptionData
@@ -63,14 +66,14 @@ class PopSpec:
 
 
 class PopRequests:
-    """A group's requests. Java: ``PullAPIWrapper.popAsync`` and its neighbours.
+    """Sends the pop requests of a group. Java: ``PullAPIWrapper.popAsync`` and related methods.
 
-    Every method raises BrokerError for an answer that is not a success, NoQueueError when the broker has no
-    address, and ConnectError, ConnectionLostError, RequestTimeoutError when it cannot be reached.
+    Every method raises BrokerError for an error answer, NoQueueError if the broker has no known address, and
+    ConnectError, ConnectionLostError, RequestTimeoutError if it cannot be reached.
 
     Args:
-        client: how brokers are reached.
-        group: in whose name.
+        client: the client that sends the requests.
+        group: the consumer group.
     """
 
     def __init__(self, client: Client, group: str) -> None:
@@ -80,19 +83,20 @@ class PopRequests:
     async def pop(
         self, broker_name: str, spec: PopSpec, *, hold: float, queue_id: int = ALL_QUEUES
     ) -> list[PoppedMessage]:
-        """Take messages from a queue of a broker, or all of them, and from the group's retry topic there.
+        """Pop messages from a queue, or all queues, of a broker and from the group's retry topic there.
 
         Args:
             broker_name: the broker.
-            spec: what is asked for.
-            hold: seconds that the broker may wait for messages; 0 for none.
-            queue_id: the queue; ALL_QUEUES for any.
+            spec: the parameters.
+            hold: seconds that the broker may hold the request until messages arrive. 0 does not hold it.
+            queue_id: the queue. ALL_QUEUES pops from all queues.
 
         Raises:
-            UnsupportedByBrokerError: it is older than 5.0; nothing was asked.
-            ProtocolError: its answer cannot be read.
+            UnsupportedByBrokerError: the broker is older than 5.0. No pop was sent.
+            ProtocolError: the answer is malformed.
 
-        When cancelled, messages may be taken all the same: they come again when their time is up.
+        When cancelled, the broker may have popped messages. It redelivers them when their invisible time is
+        over.
         """
         timeout = self._client.config.request_timeout
         connection = await self._connect(broker_name, timeout)
@@ -121,11 +125,11 @@ class PopRequests:
         return read_popped(answer, broker_name, self._client.namespace)
 
     async def acknowledge(self, broker_name: str, messages: Sequence[PoppedMessage]) -> None:
-        """Say that messages of one broker were consumed. Doing so twice, or late, changes nothing."""
+        """Acknowledge messages of one broker. A repeated or late acknowledgement has no effect."""
         address = self._client.routes.broker_address(broker_name)
         if len(messages) == 1:
             [message] = messages
-            await self._client.brokers.call(address, AckMessageRequest(**self._names(message)))
+            await self._client.brokers.call(address, AckMessageRequest(**self._delivery_fields(message)))
             return
         namespace = self._client.namespace
         acks: list[BatchAck] = []
@@ -136,42 +140,44 @@ class PopRequests:
         await self._client.brokers.call(address, BatchAckMessageRequest(), body)
 
     async def change_invisible(self, message: PoppedMessage, seconds: float) -> PoppedMessage:
-        """Have a message come again after so many seconds from now; return it with its new handle."""
+        """Redeliver a message ``seconds`` from now. Return it with its new receipt handle."""
         await trio.sleep(BETWEEN_DELIVERIES_SECONDS)
         address = self._client.routes.broker_address(message.receipt.broker_name)
-        header = ChangeInvisibleTimeRequest(**self._names(message), invisible_time=round(seconds * 1000))
+        header = ChangeInvisibleTimeRequest(
+            **self._delivery_fields(message), invisible_time=round(seconds * 1000)
+        )
         answer = await self._client.brokers.call(address, header)
-        return with_new_time(message, ChangeInvisibleTimeAnswer.from_fields(answer.fields))
+        return with_new_receipt(message, ChangeInvisibleTimeAnswer.from_fields(answer.fields))
 
     async def send_to_dead_letters(
         self, message: PoppedMessage, *, failures: int, max_reconsume_times: int
     ) -> None:
-        """Have a message be one of the group's dead letters, and delivered no more."""
+        """Send a message to the group's dead-letter queue and acknowledge it."""
         await self._client.brokers.send_back(
             message, self._group, delay_level=DEAD_LETTER, max_reconsume_times=max_reconsume_times
         )
         await self.acknowledge(message.receipt.broker_name, [message])
         logger.warning(
-            "group %s: message %s of topic %s was delivered %d times: it is a dead letter now",
-            self._group, message.message_id, message.topic, failures,
+            "message sent to the dead-letter queue: group=%s topic=%s message=%s deliveries=%d",
+            self._group, message.topic, message.message_id, failures,
         )  # fmt: skip
 
     async def _connect(self, broker_name: str, timeout: float) -> Connection:
-        """Return a connection to a broker that knows this client, and pop."""
+        """Return a connection to a broker that supports pop and has received this client's heartbeat."""
         client = self._client
         deadline = trio.current_time() + timeout
         address = client.routes.broker_address(broker_name)
         connection = await client.connections.get_before(address, deadline)
-        # Its answer tells the broker's version.
+        # The answer to the heartbeat contains the broker's version.
         await client.heartbeats.ensure_current(connection, timeout=max(deadline - trio.current_time(), 0.0))
         if connection.peer_version < V5_0_0_SNAPSHOT:
             raise UnsupportedByBrokerError(
-                f"{address} is older than 5.0 and knows no pop; consume from it with a PushConsumer"
+                f"cannot pop from {address}: the broker is older than 5.0. Use a PushConsumer"
             )
         return connection
 
-    def _names(self, message: PoppedMessage) -> dict[str, Any]:
-        """Return what names a message's delivery."""
+    def _delivery_fields(self, message: PoppedMessage) -> dict[str, Any]:
+        """Return the header fields that identify a message's delivery."""
         namespace, receipt = self._client.namespace, message.receipt
         topic, group = namespace.wrap_topic(message.topic), namespace.wrap_group(self._group)
         return {

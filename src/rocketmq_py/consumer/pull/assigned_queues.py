@@ -1,8 +1,7 @@
-"""The queues that a member of a group has: acquired, consumed, and revoked."""
+"""The assigned queues of a consumer: starts pull loops for new queues, commits and stops revoked ones."""
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 from collections import defaultdict
@@ -20,7 +19,7 @@ from rocketmq_py.consumer.group.assignment_listener import AssignmentListener, n
 from rocketmq_py.consumer.group.offset_commits import OffsetStore
 from rocketmq_py.consumer.group.queue_locks import QueueLock, QueueLocks
 from rocketmq_py.consumer.group.statistics import SAMPLE_SECONDS, ConsumerCounters, QueueStatistics, epoch_ms
-from rocketmq_py.consumer.pull.loop_table import LoopTable, start
+from rocketmq_py.consumer.pull.loop_table import LoopTable, start_loops
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller
@@ -31,30 +30,30 @@ from rocketmq_py.remoting.running import open_nursery
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 OVERTAKING_SECONDS = 0.1
-"""How long after it was sent a pull may still overtake, in its broker, a commit that was sent later."""
+"""Seconds in which a broker may process a pull after a commit that was sent later."""
 
 
 class AssignedQueues:
-    """A pull loop for each queue that a member has. Java: ``RebalancePushImpl``.
+    """The pull loops of a member, one for each assigned queue. Java: ``RebalancePushImpl``.
 
     Args:
-        client: what the member talks through.
-        config: its settings.
-        subscriptions: what is subscribed, by topic; may change.
-        offsets: where the group goes on in each queue.
-        begin_at: looks up where to begin in a queue.
-        limits: gives how much of a queue may be here, where there are so many queues of its topic; None
-            takes what the settings say.
-        statistics: what counts the messages of each topic; None for one of its own.
-        on_dropped: told of ProcessQueues that count no more.
-        listener: told of queues that are acquired and revoked; None for nobody.
+        client: the client that sends the requests.
+        config: the consumer's settings.
+        subscriptions: the subscriptions by topic. They may change.
+        offsets: the offset store.
+        starting_offset: looks up the offset at which to start in a queue.
+        limits: returns the flow-control limits of a queue, given the number of assigned queues of its topic.
+            None uses the settings.
+        statistics: the counters of the topics. None for own counters.
+        on_dropped: called with a ProcessQueue that is not used any more.
+        listener: called when queues are assigned or revoked. None for no listener.
 
     Attributes:
-        is_leaving: whether the listener is told of the queues that there are at the end.
-        topics: gives the topics of which there are queues now.
-        pause: stops pulling some queues or all, or goes on, as LoopTable has it.
-        find: returns the loop of a queue; None if it is not this member's.
-        keep_locks: keeps the locks of queues that are consumed in order, until cancelled.
+        is_leaving: whether :meth:`leave` is calling the listener.
+        topics: returns the topics that have assigned queues.
+        pause: pauses or resumes queues, see LoopTable.
+        find: returns the loop of a queue, or None if the queue is not assigned.
+        keep_locks: renews the locks of ordered queues until cancelled.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class AssignedQueues:
         subscriptions: Mapping[str, SubscriptionData],
         offsets: OffsetStore,
         *,
-        begin_at: Callable[[MessageQueue], Awaitable[int]],
+        starting_offset: Callable[[MessageQueue], Awaitable[int]],
         limits: Callable[[int], FlowLimits] | None = None,
         statistics: ConsumerCounters | None = None,
         on_dropped: Callable[[ProcessQueue], None] | None = None,
@@ -75,18 +74,18 @@ class AssignedQueues:
         self._subscriptions = subscriptions
         self._offsets = offsets
         self._statistics = statistics or ConsumerCounters()
-        self._begin_at = begin_at
+        self._starting_offset = starting_offset
         self._on_dropped = on_dropped
         self._listener = listener
-        self._limits = limits or functools.cache(config.flow_limits)  # asked for each pull
+        self._limits = limits or config.flow_limits
         self._nursery: trio.Nursery
         self._deliver: Callable[[ProcessQueue], None]
         self._loops: LoopTable[PullLoop] = LoopTable()
         self._retry_logs = RetryLogs(logger, "pull", "broker", group=config.group)
-        # How much of each queue was done with at the last look, and when that had become more.
+        # The number of processed messages of each loop at the last sample, and when it last changed.
         self._progress: WeakKeyDictionary[PullLoop, tuple[int, float]] = WeakKeyDictionary()
         self._locks = QueueLocks(client, config.group)
-        # Those of queues that are another member's already, while their last call is under way here.
+        # The loops of revoked ordered queues whose last handler call is still running.
         self._releasing: dict[MessageQueue, PullLoop] = {}
         self._released = trio.lowlevel.ParkingLot()
         self.is_leaving: bool = False
@@ -96,55 +95,56 @@ class AssignedQueues:
         self.keep_locks: Final = self._locks.run
 
     def open(self, nursery: trio.Nursery, deliver: Callable[[ProcessQueue], None]) -> None:
-        """Have loops run in ``nursery``; ``deliver`` sees to what they put into their ProcessQueues."""
+        """Run loops in ``nursery``. ``deliver`` dispatches the messages of a ProcessQueue."""
         self._nursery = nursery
         self._deliver = deliver
 
     def __iter__(self) -> Iterator[PullLoop]:
         return iter(self._loops)
 
-    def pull_anew(self, topic: str) -> None:
-        """Have a topic's queues pulled anew: the pulls under way ask for what is wanted no more."""
+    def restart_pull(self, topic: str) -> None:
+        """Restart the pulls of a topic, because they carry an outdated subscription."""
         for loop in self._loops.of_topic(topic):
-            loop.pull_anew()
+            loop.restart_pull()
 
-    def note_offsets(self) -> None:
-        """Have the offset store know how far all queues have been handled."""
+    def record_offsets(self) -> None:
+        """Pass the offsets to commit of all queues to the offset store."""
         for loop in [*self, *self._releasing.values()]:
             offset = loop.safe_offset
             if offset is not None:
                 self._offsets.update(loop.queue, offset)
-            elif loop.lock is not None:  # another member may have it: what was noted before is out of date
+            elif loop.lock is not None:
+                # Another member may hold the lock, so the recorded offset is out of date.
                 self._offsets.forget(loop.queue)
 
     def of_topic(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that this member has."""
+        """Return the assigned queues of a topic."""
         return [loop.queue for loop in self._loops.of_topic(topic)]
 
-    async def go_on_from(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on from these offsets, and commit them, in those of the queues that this member has."""
+    async def seek(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Continue from these offsets and commit them. Queues that are not assigned are ignored."""
         moved = []
         for queue, offset in offsets.items():
             loop = self.find(queue)
             if loop is not None:
                 may_commit = loop.lock is None or loop.lock.is_held
-                loop.begin_again(offset)
+                loop.reset(offset)
                 if may_commit:
                     self._offsets.update(queue, offset)
                     moved.append(queue)
         await self._offsets.commit_and_wait(moved)
 
-    async def look_for_progress(self) -> None:
-        """Note every now and then which queues are being got on with, until cancelled."""
+    async def track_progress(self) -> None:
+        """Sample the progress of all queues periodically, until cancelled."""
         while True:
             await trio.sleep(SAMPLE_SECONDS)
             for loop in self:
-                self.consumed_at(loop)
+                self.processed_at(loop)
 
     def statistics(self) -> dict[MessageQueue, QueueStatistics]:
-        """Return how far this member is in each queue, for users."""
+        """Return the statistics of each assigned queue."""
         now_ms = self._client.now_ms()
-        return {loop.queue: self._of_queue(loop, now_ms) for loop in self._loops.in_order()}
+        return {loop.queue: self._of_queue(loop, now_ms) for loop in self._loops.sorted_by_queue()}
 
     def _of_queue(self, loop: PullLoop, now_ms: int) -> QueueStatistics:
         process_queue, lock = loop.process_queue, loop.lock
@@ -158,27 +158,31 @@ class AssignedQueues:
             cached_bytes=0 if process_queue is None else process_queue.size,
             in_flight=0 if process_queue is None else len(process_queue) - process_queue.waiting,
             locked=None if lock is None else lock.is_held,
-            pulled_ms=epoch_ms(loop.asked_at, now_ms),
-            handled_ms=epoch_ms(self.consumed_at(loop), now_ms),
+            pulled_ms=epoch_ms(loop.pulled_at, now_ms),
+            handled_ms=epoch_ms(self.processed_at(loop), now_ms),
         )
 
-    def consumed_at(self, loop: PullLoop) -> float:
-        """Return when a message of a queue was last seen to be done with, or the queue first looked at."""
-        done, at = self._progress.get(loop, (-1, -math.inf))
+    def processed_at(self, loop: PullLoop) -> float:
+        """Return when a message of a queue was last acknowledged, or the time of the queue's first sample.
+
+        -inf before the first sample. On trio's clock.
+        """
+        processed, at = self._progress.get(loop, (-1, -math.inf))
         if loop.process_queue is not None:
-            now_done = loop.process_queue.next_offset - len(loop.process_queue)
-            if now_done != done:
+            processed_now = loop.process_queue.next_offset - len(loop.process_queue)
+            if processed_now != processed:
                 at = trio.current_time()
-                self._progress[loop] = now_done, at
+                self._progress[loop] = processed_now, at
         return at
 
     async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
-        """Have these queues of the topic and no other.
+        """Set the assigned queues of a topic: start loops for new queues and revoke the others.
 
-        The listener is told before the offsets of those that are revoked are committed, and before those that
-        are acquired are pulled. When cancelled meanwhile, it has the revoked ones until it leaves.
+        The listener is called before the offsets of revoked queues are committed, and before new queues are
+        pulled. If this is cancelled during the call, the revoked queues stay in the table until
+        :meth:`leave`.
         """
-        # The topic may have been unsubscribed while the round was under way.
+        # The topic may have been unsubscribed since the rebalance started.
         wanted = set(queues) if topic in self._subscriptions else set()
         revoked = [loop for loop in self._loops.of_topic(topic) if loop.queue not in wanted]
         for loop in revoked:
@@ -187,49 +191,53 @@ class AssignedQueues:
             lost = [loop.queue for loop in revoked]
             await notify_listener(self._listener.on_revoked, self._config.group, lost)
         self._loops.remove(revoked)
-        kept = self._loops.of_topic(topic)
-        acquired = self._loops.add(topic, wanted, self._make_loop)
-        for loop in kept:
-            self._look_after(loop, limits_change=bool(revoked or acquired))
-        if not revoked and not acquired:
+        unchanged = self._loops.of_topic(topic)
+        assigned = self._loops.add(topic, wanted, self._make_loop)
+        for loop in unchanged:
+            self._check_loop(loop, limits_change=bool(revoked or assigned))
+        if not revoked and not assigned:
             return
         logger.info(
-            "group %s: topic %s: %d queues, of which %d are new; %d revoked",
-            self._config.group, topic, len(kept) + len(acquired), len(acquired), len(revoked),
+            "rebalanced group=%s topic=%s assigned=%d (+%d, -%d)",
+            self._config.group, topic, len(unchanged) + len(assigned), len(assigned), len(revoked),
         )  # fmt: skip
-        async with open_nursery() as nursery:  # a slow broker shall not hold up the queues of the others
+        async with open_nursery() as nursery:  # a slow broker must not delay the queues of others
             nursery.start_soon(self._commit_revoked, revoked)
             if self._listener is not None:
-                new = [loop.queue for loop in acquired]
-                await notify_listener(self._listener.on_assigned, self._config.group, new)
-            start(acquired, self._nursery)
+                await notify_listener(
+                    self._listener.on_assigned, self._config.group, [loop.queue for loop in assigned]
+                )
+            start_loops(assigned, self._nursery)
 
     async def leave(self) -> None:
-        """Leave all queues: what was handled is committed, and then others may lock them."""
+        """Stop all loops, commit their offsets, and then release their locks."""
         loops = [*self, *self._releasing.values()]
         for loop in loops:
             loop.drop()
         if self._listener is not None:
-            await self._tell_at_the_end(self._listener)
-        self.note_offsets()
+            await self._call_on_revoked_when_leaving(self._listener)
+        self.record_offsets()
         overtaking = [
-            loop.asked_at for loop in loops if loop.carried is not None and loop.carried != loop.safe_offset
+            loop.pulled_at
+            for loop in loops
+            if loop.committing is not None and loop.committing != loop.safe_offset
         ]
         if overtaking:
-            # Brokers serve pulls and commits in different threads: the older offset might come last.
+            # Brokers process pulls and commits in different threads, so a pull might overwrite the commit
+            # with its older offset.
             await trio.sleep_until(max(overtaking) + OVERTAKING_SECONDS)
         if self._config.orderly:
             by_broker: defaultdict[str, list[PullLoop]] = defaultdict(list)
             for loop in loops:
                 by_broker[loop.queue.broker_name].append(loop)
-            async with open_nursery() as nursery:  # a broker that is slow shall not hold up the others
+            async with open_nursery() as nursery:  # a slow broker must not delay the others
                 for of_broker in by_broker.values():
-                    nursery.start_soon(self._leave_in_order, of_broker)
+                    nursery.start_soon(self._commit_and_unlock, of_broker)
         else:
             await self._offsets.commit_and_wait()
 
-    async def _tell_at_the_end(self, listener: AssignmentListener) -> None:
-        """Tell the listener that there are no queues any more; the other half of the time is the commits'."""
+    async def _call_on_revoked_when_leaving(self, listener: AssignmentListener) -> None:
+        """Call on_revoked within half of the remaining time. The commits have the other half."""
         self.is_leaving = True
         try:
             with trio.move_on_at((trio.current_time() + trio.current_effective_deadline()) / 2) as scope:
@@ -237,24 +245,25 @@ class AssignedQueues:
         finally:
             self.is_leaving = False
         if scope.cancelled_caught:
-            logger.warning("group %s: on_revoked was cancelled: it took too long", self._config.group)
+            logger.warning("on_revoked timed out and was cancelled: group=%s", self._config.group)
 
-    async def _leave_in_order(self, loops: Collection[PullLoop]) -> None:
-        # First the offsets: whoever gets the locks begins there.
+    async def _commit_and_unlock(self, loops: Collection[PullLoop]) -> None:
+        # Commit first: the next owner of the lock starts at the committed offset.
         await self._offsets.commit_and_wait([loop.queue for loop in loops])
         await self._locks.release(
             [loop.lock for loop in loops if loop.lock is not None and not loop.lock.busy]
         )
 
-    def _look_after(self, loop: PullLoop, *, limits_change: bool) -> None:
+    def _check_loop(self, loop: PullLoop, *, limits_change: bool) -> None:
         if loop.has_stalled(self._config.pull_max_idle_time):
-            logger.warning(  # a user can mend nothing: this process was stopped, or its clock jumped
-                "%s has not been pulled from for %g s: it is pulled anew",
-                queue_name(loop.queue), self._config.pull_max_idle_time,
+            # The process was suspended, or its clock jumped.
+            logger.warning(
+                "pull stalled for more than %g s, restarting it: %s",
+                self._config.pull_max_idle_time, queue_name(loop.queue),
             )  # fmt: skip
-            loop.pull_anew()
+            loop.restart_pull()
         elif limits_change:
-            loop.look_for_space()
+            loop.resume_if_space()
 
     def _limits_of(self, topic: str) -> FlowLimits:
         return self._limits(self._loops.count_of(topic) or 1)
@@ -262,19 +271,19 @@ class AssignedQueues:
     async def _commit_revoked(self, loops: Collection[PullLoop]) -> None:
         for loop in loops:
             if loop.lock is not None:
-                # One that came back, and has waited since for the call that is under way, never was here.
+                # A queue that was assigned again while its last call was running has not been pulled.
                 if loop.queue not in self._releasing:
                     self._releasing[loop.queue] = loop
-                    self._nursery.start_soon(self._release_in_order, loop, loop.lock)
+                    self._nursery.start_soon(self._release_lock, loop, loop.lock)
             elif (offset := loop.safe_offset) is not None:
                 self._offsets.update(loop.queue, offset)
-        out_of_order = [loop.queue for loop in loops if loop.lock is None]
-        await self._offsets.commit(out_of_order)
-        for queue in out_of_order:
+        unlocked = [loop.queue for loop in loops if loop.lock is None]
+        await self._offsets.commit(unlocked)
+        for queue in unlocked:
             self._offsets.forget(queue)
 
-    async def _release_in_order(self, loop: PullLoop, lock: QueueLock) -> None:
-        """Release the lock of a queue when what is being handled of it is done with, and committed."""
+    async def _release_lock(self, loop: PullLoop, lock: QueueLock) -> None:
+        """Release the lock of a queue after its last handler call has ended and its offset is committed."""
         await self._locks.wait_until_idle(lock)
         offset = loop.safe_offset
         if offset is not None:
@@ -289,12 +298,12 @@ class AssignedQueues:
         config, client = self._config, self._client
         subscribed = self._subscriptions[queue.topic]
         lock: QueueLock | None = None
-        begin: Callable[[], Awaitable[int]] = partial(self._begin_at, queue)
+        start: Callable[[], Awaitable[int]] = partial(self._starting_offset, queue)
         if config.orderly and config.broadcasting:
-            lock = QueueLock(queue, held_until=math.inf)  # it only keeps calls one after the other
+            lock = QueueLock(queue, held_until=math.inf)  # serializes the calls, without a lock on the broker
         elif config.orderly:
             lock = QueueLock(queue, interval=config.lock_interval, max_live_time=config.lock_max_live_time)
-            begin = partial(self._begin_in_order, lock)
+            start = partial(self._start_in_order, lock)
         loop = PullLoop(
             QueuePuller(
                 client,
@@ -306,7 +315,7 @@ class AssignedQueues:
             ),
             partial(self._limits_of, queue.topic),
             subscription=lambda: self._subscriptions.get(queue.topic, subscribed),
-            start=begin,
+            start=start,
             may_commit=partial(self._offsets.may_commit_by_pull, queue),
             deliver=self._deliver,
             invalidate_route=partial(client.routes.invalidate, queue.topic),
@@ -317,21 +326,21 @@ class AssignedQueues:
             on_dropped=self._on_dropped,
         )
         if lock is not None:
-            lock.on_lost = partial(self._begin_again, loop)
-            lock.on_acquired = partial(self._deliver_process_queue, loop)
+            lock.on_lost = partial(self._lock_lost, loop)
+            lock.on_acquired = partial(self._lock_held, loop)
         return loop
 
-    async def _begin_in_order(self, lock: QueueLock) -> int:
+    async def _start_in_order(self, lock: QueueLock) -> int:
         while lock.queue in self._releasing:
             await self._released.park()
         await self._locks.acquire(lock)
-        return await self._begin_at(lock.queue)
+        return await self._starting_offset(lock.queue)
 
-    def _begin_again(self, loop: PullLoop) -> None:
-        """Forget how far a queue has been handled: another member may have come further since."""
+    def _lock_lost(self, loop: PullLoop) -> None:
+        """Drop the pulled messages and the recorded offset: another member may have committed since."""
         self._offsets.forget(loop.queue)
-        loop.begin_again()
+        loop.reset()
 
-    def _deliver_process_queue(self, loop: PullLoop) -> None:
+    def _lock_held(self, loop: PullLoop) -> None:
         if loop.process_queue is not None:
             self._deliver(loop.process_queue)

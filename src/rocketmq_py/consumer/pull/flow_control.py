@@ -1,4 +1,4 @@
-"""When a queue is pulled from, and when it has to wait: the states of a pull loop, in one place."""
+"""Flow control: the states of a pull loop, and how long each lasts."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ WAIT_SECONDS: Mapping[PullState, float] = {
     PullState.BUSY: 0.02,
     PullState.FAILED: 3.0,
 }
-"""States that a broker's answer leads to: they end after a time. Java: PULL_TIME_DELAY_MILLS_WHEN_…"""
+"""States that follow a broker's answer, with the delay before the next pull.
+
+Java: PULL_TIME_DELAY_MILLS_WHEN_…"""
 
 
-def after_nothing(asked_at: float) -> PullState:
-    """Return what to do after an answer that brought nothing, to what was asked at ``asked_at``.
+def state_after_empty(pulled_at: float) -> PullState:
+    """Return the state after an answer without messages to the pull at ``pulled_at``.
 
-    A broker that does not hold requests answers at once, and shall not be asked without end.
+    STALLED if the broker answered at once. It does not hold pulls then, and must not be polled in a tight
+    loop.
     """
-    at_once = trio.current_time() - asked_at < WAIT_SECONDS[PullState.STALLED]
+    at_once = trio.current_time() - pulled_at < WAIT_SECONDS[PullState.STALLED]
     return PullState.STALLED if at_once else PullState.PULLING
 
 
-def flow_of(process_queue: ProcessQueue, limits: FlowLimits) -> PullState:
-    """Return what the loop of a queue should do, as far as that depends on what is here of it.
+def flow_state(process_queue: ProcessQueue, limits: FlowLimits) -> PullState:
+    """Return the state of a loop according to its ProcessQueue. The first condition that applies decides.
 
-    The first that applies is the state; if none does, the queue is pulled from. They end when something
-    here changes, and who changes it tells the loop: where Java looks again every 50 ms, or every second when
-    it is paused, here nothing is polled.
+    The loop waits in each state but PULLING until the ProcessQueue changes. Java polls every 50 ms or 1 s
+    instead.
     """
     if process_queue.dropped:
         return PullState.DROPPED

@@ -1,4 +1,4 @@
-"""The loops of a member, one for each queue that it has."""
+"""The pull or pop loops of a member, one for each assigned queue."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rocketmq_py.message import MessageQueue
 
 
 class QueueLoop(Protocol):
-    """What fetches the messages of one queue in the background."""
+    """Fetches the messages of one queue in the background."""
 
     queue: MessageQueue
 
     async def run(self) -> None:
-        """Fetch until it is dropped or this is cancelled."""
+        """Fetch until the loop is dropped or cancelled."""
 
     def pause(self, paused: bool) -> None:
-        """Fetch no more until this is taken back."""
+        """Pause or resume fetching."""
 
 
 _Loop = TypeVar("_Loop", bound=QueueLoop)
@@ -29,7 +29,7 @@ class LoopTable(Generic[_Loop]):
     """Loops by topic and queue.
 
     Attributes:
-        topics: gives the topics of which there are queues now.
+        topics: returns the topics that have loops.
     """
 
     def __init__(self) -> None:
@@ -41,8 +41,8 @@ class LoopTable(Generic[_Loop]):
         for loops in list(self._loops.values()):
             yield from list(loops.values())
 
-    def in_order(self) -> list[_Loop]:
-        """Return all loops, sorted by their queues."""
+    def sorted_by_queue(self) -> list[_Loop]:
+        """Return all loops, sorted by queue."""
         return sorted(self, key=lambda loop: loop.queue)
 
     def of_topic(self, topic: str) -> list[_Loop]:
@@ -50,18 +50,15 @@ class LoopTable(Generic[_Loop]):
         return list(self._loops.get(topic, {}).values())
 
     def count_of(self, topic: str) -> int:
-        """Return how many there are of a topic's queues."""
+        """Return the number of loops of a topic."""
         return len(self._loops.get(topic, ()))
 
     def find(self, queue: MessageQueue) -> _Loop | None:
-        """Return the loop of a queue; None if there is none."""
+        """Return the loop of a queue, or None."""
         return self._loops.get(queue.topic, {}).get(queue)
 
     def pause(self, paused: bool, queues: Set[MessageQueue] | None = None) -> None:
-        """Have the loops of these queues fetch no more for the time being, or go on.
-
-        None is all loops, those that come later as well.
-        """
+        """Pause or resume the loops of these queues. None is all loops, including those added later."""
         if queues is None:
             self._paused = paused
         for loop in self:
@@ -69,7 +66,7 @@ class LoopTable(Generic[_Loop]):
                 loop.pause(paused)
 
     def remove(self, loops: Iterable[_Loop]) -> None:
-        """Have these loops no more."""
+        """Remove loops."""
         for loop in loops:
             of_topic = self._loops[loop.queue.topic]
             del of_topic[loop.queue]
@@ -79,7 +76,7 @@ class LoopTable(Generic[_Loop]):
     def add(
         self, topic: str, queues: Collection[MessageQueue], make: Callable[[MessageQueue], _Loop]
     ) -> list[_Loop]:
-        """Make loops for those queues of a topic that have none; return them, to be started."""
+        """Add a loop for each of these queues that has none. Return the new loops, for ``start_loops``."""
         of_topic = self._loops.get(topic, {})
         added = []
         for queue in sorted(set(queues).difference(of_topic)):
@@ -91,7 +88,7 @@ class LoopTable(Generic[_Loop]):
         return added
 
 
-def start(loops: Iterable[QueueLoop], nursery: trio.Nursery) -> None:
-    """Have loops fetch."""
+def start_loops(loops: Iterable[QueueLoop], nursery: trio.Nursery) -> None:
+    """Run loops in a nursery."""
     for loop in loops:
         nursery.start_soon(loop.run)

@@ -1,4 +1,4 @@
-"""What of one queue is here and is not done with: what all who hold messages have in common."""
+"""The base of all buffers for the unacknowledged messages of a queue."""
 
 from __future__ import annotations
 
@@ -10,78 +10,76 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 
 class MessageBuffer:
-    """Messages between their arrival and the end of their handling: each is first waiting, then taken.
+    """Messages of a queue from their arrival until they are acknowledged or sent back.
+
+    A message first waits, then it is taken for a handler call, and finally it is removed.
 
     Args:
-        queue: where they come from.
-        counts: counts what becomes of them; None for counts of its own.
+        queue: the queue.
+        counts: the counters of the topic. None for own counters.
 
     Attributes:
         queue: see above.
-        dropped: nothing is handed out any more: the queue is another member's now.
-        paused: nothing more shall be fetched for the time being.
-        line: the messages that wait to be taken, in their order.
-        offered: it stands in the line of those that have something waiting, or is being served from there.
+        dropped: whether the queue was revoked. Its messages are not dispatched any more.
+        paused: whether the queue is paused. No more messages are fetched.
+        waiting_messages: the messages that wait for a handler call, in order.
+        is_ready: whether the queue is in the dispatch's list of queues with waiting messages.
         counts: see above.
-        may_wait: whether its messages may be handed over some time before they are handled.
-        on_space: called after each removal, for who waits for space; else None.
+        allows_prefetch: whether messages may be handed to an executor before a handler is free.
+        on_removed: called after messages were removed. None if no loop waits for space.
     """
 
-    __slots__ = ("counts", "dropped", "line", "offered", "on_space", "paused", "queue")
+    __slots__ = ("counts", "dropped", "is_ready", "on_removed", "paused", "queue", "waiting_messages")
 
-    may_wait = True
+    allows_prefetch = True
 
     def __init__(self, queue: MessageQueue, counts: TopicCounters | None = None) -> None:
         self.queue: MessageQueue = queue
         self.counts: TopicCounters = counts or TopicCounters()
         self.dropped: bool = False
         self.paused: bool = False
-        self.offered: bool = False
-        self.on_space: Callable[[], None] | None = None
-        self.line: deque[ReceivedMessage] = deque()
+        self.is_ready: bool = False
+        self.on_removed: Callable[[], None] | None = None
+        self.waiting_messages: deque[ReceivedMessage] = deque()
 
     def __len__(self) -> int:
-        """Return how many messages are held."""
+        """Return the number of unacknowledged messages, waiting and taken."""
+        raise NotImplementedError
+
+    def __contains__(self, message: ReceivedMessage) -> bool:
+        """Return whether a message is unacknowledged."""
         raise NotImplementedError
 
     @property
     def waiting(self) -> int:
-        """How many messages wait to be taken."""
-        return len(self.line)
+        """The number of waiting messages."""
+        return len(self.waiting_messages)
 
     def take(self) -> ReceivedMessage | None:
-        """Return the next message to handle, or None if none is waiting or the queue is dropped."""
-        if self.line and not self.dropped:
-            return self.line.popleft()
+        """Take the next waiting message. Return None if there is none, or if the queue is dropped."""
+        if self.waiting_messages and not self.dropped:
+            return self.waiting_messages.popleft()
         return None
 
-    def take_several(self, count: int) -> list[ReceivedMessage]:
-        """Return the next messages to handle, ``count`` at the most; none if the queue is dropped."""
-        line = self.line
+    def take_batch(self, count: int) -> list[ReceivedMessage]:
+        """Take up to ``count`` waiting messages. Return none if the queue is dropped."""
         if self.dropped:
             return []
-        if len(line) <= count:  # as with what one pull brought
-            messages = list(line)
-            line.clear()
-            return messages
-        return [line.popleft() for _ in range(count)]
+        waiting = self.waiting_messages
+        return [waiting.popleft() for _ in range(min(count, len(waiting)))]
 
-    def put_back(self, message: ReceivedMessage) -> None:
-        """Have a message that was taken and not removed handed out again, behind those that wait."""
+    def requeue(self, message: ReceivedMessage) -> None:
+        """Put a taken message behind the waiting ones, if it was not removed."""
         raise NotImplementedError
 
     def remove(self, message: ReceivedMessage) -> None:
-        """Be done with a message: it was handled."""
+        """Remove a processed message."""
         raise NotImplementedError
 
     def remove_all(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Be done with several messages: they were handled."""
+        """Remove processed messages."""
         raise NotImplementedError
 
-    def release(self, message: ReceivedMessage) -> None:
-        """Be done with a message that was not handled: others see to it."""
-        raise NotImplementedError
-
-    def holds(self, message: ReceivedMessage) -> bool:
-        """Tell whether a message that was taken is not done with."""
+    def remove_sent_back(self, message: ReceivedMessage) -> None:
+        """Remove a message that failed and was sent back to the broker."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What has been pulled of one queue and is not done with."""
+"""The unacknowledged messages of a pulled queue, and the offset to commit for it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 
 class ProcessQueue(MessageBuffer):
-    """The messages of one queue between the pull and the end of their handling. Java: ``ProcessQueue``.
-
-    They are held in the order of their offsets from :meth:`put` to their removal. In between each is
-    first waiting, then taken. Everything before ``safe_offset`` is done with.
+    """The pulled messages of one queue that are not acknowledged yet. Java: ``ProcessQueue``.
 
     Args:
-        queue: the queue on the broker; for a retried message another one than its ``queue`` property says.
-        next_offset: where consumption begins.
-        lock: the right to consume it in order; None where there is no order to keep.
-        counts: counts what becomes of its messages; None for counts of its own.
+        queue: the queue on the broker. The ``queue`` of a retried message is another one.
+        next_offset: the offset at which consumption starts.
+        lock: the queue's lock, for ordered consumers. None for all others.
+        counts: the counters of the topic. None for own counters.
 
     Attributes:
-        next_offset: where the next pull begins: everything before it is held here, or done with.
-        size: bytes of the bodies that are held.
+        next_offset: the offset of the next pull. All messages before it are in this ProcessQueue or
+            acknowledged.
+        size: the total size of the message bodies, in bytes.
         lock: see above.
-        uncommitted: what was handed out and waits for the handler's Commit, in its order.
+        uncommitted: messages whose handler has returned without committing them, in order (only with
+            ``auto_commit=False``).
     """
 
     __slots__ = ("_messages", "_offsets", "lock", "next_offset", "size", "uncommitted")
@@ -45,42 +44,46 @@ class ProcessQueue(MessageBuffer):
         self.next_offset: int = next_offset
         self.size: int = 0
         self._messages: dict[int, ReceivedMessage] = {}
-        # Ascending; what has been removed from _messages leaves it only when it comes to one of the ends.
+        # The offsets of _messages, ascending. An offset that was removed from _messages stays here until it
+        # is the first or the last one.
         self._offsets: deque[int] = deque()
 
     def __len__(self) -> int:
         return len(self._messages)
 
+    def __contains__(self, message: ReceivedMessage) -> bool:
+        return message.queue_offset in self._messages
+
     @property
     def span(self) -> int:
-        """The distance between the offsets of the first and the last message held; 0 if there is none."""
+        """The distance between the first and the last offset. 0 without messages."""
         offsets, messages = self._offsets, self._messages
         if not messages:
             return 0
         while offsets[-1] not in messages:
             offsets.pop()
-        return offsets[-1] - self._first()
+        return offsets[-1] - self._first_offset()
 
     @property
     def safe_offset(self) -> int:
-        """The offset to commit: the first message that is not done with, else where the next pull begins."""
-        return self._first() if self._messages else self.next_offset
+        """The offset to commit: that of the first unacknowledged message, or ``next_offset`` without any."""
+        return self._first_offset() if self._messages else self.next_offset
 
     @property
     def position(self) -> int:
-        """The offset of the next message to hand out, or of the next to pull if none waits."""
-        return self.line[0].queue_offset if self.line else self.next_offset
+        """The offset of the next waiting message, or of the next pull if none waits."""
+        return self.waiting_messages[0].queue_offset if self.waiting_messages else self.next_offset
 
     def put(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
-        """Hold what a pull brought.
+        """Add pulled messages.
 
         Args:
-            messages: in the order of their offsets. Those from before the pull's beginning are passed over.
-            next_offset: where the broker says that the next pull begins.
+            messages: in the order of their offsets. Those before :attr:`next_offset` are ignored.
+            next_offset: the offset of the next pull, according to the broker.
         """
         expected, size = self.next_offset, self.size
-        by_offset, offsets, waiting = self._messages, self._offsets, self.line
-        if not by_offset:  # as nearly always where handlers are quick: then none has to be looked at
+        by_offset, offsets, waiting = self._messages, self._offsets, self.waiting_messages
+        if not by_offset:
             offsets.clear()
         for message in messages:
             offset = message.queue_offset
@@ -93,51 +96,47 @@ class ProcessQueue(MessageBuffer):
         self.size = size
         self.next_offset = max(expected, next_offset)
 
-    def put_back(self, message: ReceivedMessage) -> None:
-        """Have a message that was taken and not removed handed out again, behind those that wait."""
+    def requeue(self, message: ReceivedMessage) -> None:
+        """Put a taken message behind the waiting ones, if it was not removed."""
         offset = message.queue_offset
         if offset in self._messages:
             self._messages[offset] = message
-            self.line.append(message)
+            self.waiting_messages.append(message)
 
-    def put_back_first(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Have messages that were taken and not removed handed out again, before those that wait."""
+    def requeue_first(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Put taken messages before the waiting ones."""
         for message in reversed(messages):
             self._messages[message.queue_offset] = message
-            self.line.appendleft(message)
+            self.waiting_messages.appendleft(message)
 
     def remove(self, message: ReceivedMessage) -> None:
-        """Be done with a message: it was handled."""
+        """Remove a processed message."""
         removed = self._messages.pop(message.queue_offset, None)
         if removed is not None:
             self.size -= len(removed.body)
             self.counts.done += 1
-            if self.on_space is not None:
-                self.on_space()
+            if self.on_removed is not None:
+                self.on_removed()
 
-    def release(self, message: ReceivedMessage) -> None:
-        """Be done with a message that was not handled: others see to it."""
-        if message.queue_offset in self._messages:
+    def remove_sent_back(self, message: ReceivedMessage) -> None:
+        """Remove a message that failed and was sent back to the broker."""
+        if message in self:
             self.counts.done -= 1
             self.counts.sent_back += 1
             self.remove(message)
 
     def remove_all(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Be done with several messages: they were handled."""
+        """Remove processed messages."""
         pop, before, size = self._messages.pop, len(self._messages), 0
         for message in messages:
             if pop(message.queue_offset, None) is not None:
                 size += len(message.body)
         self.size -= size
         self.counts.done += before - len(self._messages)
-        if self.on_space is not None:
-            self.on_space()
+        if self.on_removed is not None:
+            self.on_removed()
 
-    def holds(self, message: ReceivedMessage) -> bool:
-        """Tell whether a message that was taken is not done with."""
-        return message.queue_offset in self._messages
-
-    def _first(self) -> int:
+    def _first_offset(self) -> int:
         offsets, messages = self._offsets, self._messages
         while offsets[0] not in messages:
             offsets.popleft()

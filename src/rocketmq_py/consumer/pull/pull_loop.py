@@ -1,4 +1,4 @@
-"""The pull loop of one queue: pull, hold, hand over, and wait where the flow demands it."""
+"""The pull loop of one assigned queue: pull, buffer, dispatch, and wait according to flow control."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.group.statistics import PullState, TopicCounters
 from rocketmq_py.consumer.group.subscriptions import original_topic
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, flow_of
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, flow_state
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.consumer.pull.queue_puller import Pulled, QueuePuller
+from rocketmq_py.consumer.pull.queue_puller import PulledMessages, QueuePuller
 from rocketmq_py.consumer.pull.retry import PullRetry
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
@@ -29,30 +29,31 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class PullLoop:
-    """Pulls one queue for as long as it is this member's. Java: ``PullRequest``, ``PullMessageService``.
+    """Pulls one queue while it is assigned to this member. Java: ``PullRequest``, ``PullMessageService``.
 
     Args:
-        puller: asks the broker.
-        limits: gives how much of the queue may be here now.
-        subscription: gives what of the topic is wanted now.
-        start: looks up where to begin.
-        may_commit: says whether a pull may carry the offset to commit.
-        deliver: takes what has been put into the ProcessQueue.
-        invalidate_route: told when an error shows that the topic's route is out of date.
-        retry_log: logs failures; shared by the loops of a broker.
-        lock: the right to consume the queue in order; None where there is no order to keep.
-        counts: counts what is pulled, and what becomes of it.
-        on_set_back: told when the broker has set the queue back: what it was told of offsets holds no more.
-        on_dropped: told of a ProcessQueue that counts no more.
+        puller: sends the pulls.
+        limits: returns the current flow-control limits.
+        subscription: returns the current subscription to the topic.
+        start: looks up the offset at which to start.
+        may_commit: returns whether a pull may carry the offset to commit.
+        deliver: dispatches the messages of a ProcessQueue.
+        invalidate_route: called when an error shows that the topic's route is out of date.
+        retry_log: logs failures. The loops of a broker share it.
+        lock: the queue's lock, for ordered consumers. None for all others.
+        counts: the counters of the topic.
+        on_set_back: called when the broker has reset the queue to a lower offset, which makes the known
+            committed offset invalid.
+        on_dropped: called with a ProcessQueue that is not used any more.
 
     Attributes:
         queue: the queue.
-        asked_at: when the broker was last asked, on trio's clock; -inf if it never was.
+        pulled_at: the time of the last pull on trio's clock. -inf before the first one.
         lock: see above.
-        process_queue: what of it is here; None until it is known where to begin.
-        flow: what the loop does now.
-        end: the offset that the queue's next message gets, said the last answer; None before.
-        carried: the offset to commit that a pull which has no answer yet took along; None if there is none.
+        process_queue: the pulled messages. None until the start offset is known.
+        flow: the state of the loop.
+        end: the queue's end offset according to the last answer. None before the first one.
+        committing: the offset committing by a pull that has not been answered. None without one.
     """
 
     def __init__(
@@ -76,7 +77,8 @@ class PullLoop:
         self.process_queue: ProcessQueue | None = None
         self.flow: PullState = PullState.STARTING
         self.end: int | None = None
-        self.carried: int | None = None
+        self.committing: int | None = None
+        self.pulled_at: float = -math.inf
         self._on_set_back = on_set_back
         self._on_dropped = on_dropped
         self._puller = puller
@@ -90,36 +92,36 @@ class PullLoop:
             self.queue,
             retry_log,
             invalidate_route,
-            is_quiet=self._is_retry,  # brokers create a group's retry topic when they first hear of the group
+            # Brokers create a group's retry topic when the group first contacts them.
+            is_quiet=self._is_retry,
         )
         self._paused = False
         self._counts = counts or TopicCounters()
-        self._begin_at: int | None = None
-        self.asked_at: float = -math.inf
+        self._reset_offset: int | None = None
         self._scope = trio.CancelScope()
-        self._turn = trio.CancelScope()
+        self._step_scope = trio.CancelScope()
         self._changed = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
-        """Pull until the loop is dropped or this is cancelled."""
+        """Pull until the loop is dropped or cancelled."""
         with self._scope:
             while True:
-                with trio.CancelScope() as self._turn:  # cancelled to have it look again
-                    while not self._turn.cancel_called:
-                        await self._take_turn()
+                with trio.CancelScope() as self._step_scope:  # cancelled by restart_pull() and reset()
+                    while not self._step_scope.cancel_called:
+                        await self._step()
 
-    async def _take_turn(self) -> None:
-        """Look up where to begin, or pull once, or wait until there is a reason to pull."""
+    async def _step(self) -> None:
+        """Look up the start offset, or pull once, or wait until flow control allows a pull."""
         try:
             process_queue = await self._begin() if self.process_queue is None else self.process_queue
-            self.flow = flow_of(process_queue, self._limits())
+            self.flow = flow_state(process_queue, self._limits())
             if self.flow is PullState.PULLING:
                 pulled = await self._pull(process_queue)
                 if process_queue is self.process_queue:
                     self.flow = self._accept(process_queue, pulled)
                 self._retry.succeeded()
             else:
-                await self._until_changed(process_queue)
+                await self._wait_for_change(process_queue)
         except RocketMQError as error:
             self.flow = self._retry.failed(error)
         pause = WAIT_SECONDS.get(self.flow)
@@ -128,33 +130,33 @@ class PullLoop:
 
     async def _begin(self) -> ProcessQueue:
         offset = await self._start()
-        # It may have been told meanwhile where to go on: that counts.
+        # reset() may have been called in the meantime and takes precedence.
         if self.process_queue is not None:
             return self.process_queue
-        if self._begin_at is not None:
-            offset = self._begin_at
+        if self._reset_offset is not None:
+            offset = self._reset_offset
         return self._start_at(offset)
 
-    def begin_again(self, offset: int | None = None) -> None:
-        """Forget what is here, and go on from ``offset``; None is where the group is said to have come."""
+    def reset(self, offset: int | None = None) -> None:
+        """Drop the pulled messages and continue from ``offset``. None looks up the start offset again."""
         self._drop_process_queue()
         self.process_queue = None
         self.flow = PullState.STARTING
-        self._begin_at = offset
-        if offset is not None and self.lock is None:  # else it begins when it has the lock
+        self._reset_offset = offset
+        if offset is not None and self.lock is None:  # ordered consumers start when they have the lock
             self._start_at(offset)
-        self._turn.cancel()
+        self._step_scope.cancel()
 
     def has_stalled(self, seconds: float) -> bool:
-        """Tell whether an answer has been waited for longer than this: it should have timed out before."""
-        return self.flow is PullState.PULLING and trio.current_time() - self.asked_at > seconds
+        """Return whether a pull has been unanswered for longer than this, without timing out."""
+        return self.flow is PullState.PULLING and trio.current_time() - self.pulled_at > seconds
 
-    def pull_anew(self) -> None:
-        """Wait no more for whatever is waited for, and look again at what there is to do."""
-        self._turn.cancel()
+    def restart_pull(self) -> None:
+        """Cancel the current pull or wait, and continue with the current state."""
+        self._step_scope.cancel()
 
     def drop(self) -> None:
-        """Pull no more and hand out no more: the queue is another member's now."""
+        """Stop pulling and dispatching, because the queue was revoked."""
         self._scope.cancel()
         self.flow = PullState.DROPPED
         self._drop_process_queue()
@@ -167,46 +169,46 @@ class PullLoop:
 
     @property
     def safe_offset(self) -> int | None:
-        """The offset to commit; None if there is none: it has not begun, or others may consume the queue."""
+        """The offset to commit. None before the loop has started, or if it does not hold the lock."""
         if self.process_queue is None or (self.lock is not None and not self.lock.is_held):
             return None
         return self.process_queue.safe_offset
 
     @property
     def position(self) -> int | None:
-        """The offset of the next message to hand out; None if it is being looked up where to begin."""
-        return self._begin_at if self.process_queue is None else self.process_queue.position
+        """The offset of the next message to dispatch. None while the start offset is looked up."""
+        return self._reset_offset if self.process_queue is None else self.process_queue.position
 
     @property
     def state(self) -> PullState:
-        """What the loop does now, or will do when the pull under way is answered."""
+        """The state of the loop, including changes that it will notice after the current pull."""
         if self.process_queue is None or self.flow in WAIT_SECONDS:
             return self.flow
-        return flow_of(self.process_queue, self._limits())
+        return flow_state(self.process_queue, self._limits())
 
     def pause(self, paused: bool) -> None:
-        """Pull no more until this is taken back; what is here goes on being handled."""
+        """Pause or resume pulling. Pulled messages are still processed."""
         self._paused = paused
         if self.process_queue is not None:
             self.process_queue.paused = paused
         self._changed.unpark_all()
 
     def _start_at(self, offset: int) -> ProcessQueue:
-        """Begin at ``offset`` with nothing pulled; what was pulled before counts no more."""
+        """Start at ``offset`` with an empty ProcessQueue, and drop the previous one."""
         self._drop_process_queue()
         self.process_queue = ProcessQueue(self.queue, offset, self.lock, self._counts)
-        self._begin_at = None
+        self._reset_offset = None
         self.process_queue.paused = self._paused
         return self.process_queue
 
-    async def _pull(self, process_queue: ProcessQueue) -> Pulled:
-        self.asked_at = trio.current_time()
-        # As in Java, 0 is not worth committing on the way.
+    async def _pull(self, process_queue: ProcessQueue) -> PulledMessages:
+        self.pulled_at = trio.current_time()
+        # As in Java, pulls do not commit offset 0.
         commit = (self.safe_offset or None) if self._may_commit() else None
         if commit is not None:
-            self.carried = commit
+            self.committing = commit
         pulled = await self._puller.pull(process_queue.next_offset, self._subscription(), commit=commit)
-        self.carried = None
+        self.committing = None
         self.end = pulled.max_offset
         if pulled.messages:
             counts = self._counts
@@ -214,42 +216,41 @@ class PullLoop:
             counts.pulled += len(pulled.messages)
             if self._is_retry:
                 counts.redelivered += len(pulled.messages)
-            counts.pull_seconds += trio.current_time() - self.asked_at
+            counts.pull_seconds += trio.current_time() - self.pulled_at
         return pulled
 
-    def _accept(self, process_queue: ProcessQueue, pulled: Pulled) -> PullState:
-        """Take in what a pull brought and return what the loop does next."""
-        asked = process_queue.next_offset
-        offset, flow = self._retry.go_on(asked, self.asked_at, pulled)
-        if offset < asked:
+    def _accept(self, process_queue: ProcessQueue, pulled: PulledMessages) -> PullState:
+        """Buffer and dispatch pulled messages. Return the next state."""
+        requested = process_queue.next_offset
+        offset, flow = self._retry.next_step(requested, self.pulled_at, pulled)
+        if offset < requested:
             self._on_set_back()
-            self._start_at(offset)  # the offsets that are here stand for other messages now
-        elif pulled.messages and offset > asked:
-            process_queue.put(self._as_sent(pulled.messages) if self._is_retry else pulled.messages, offset)
+            self._start_at(offset)  # the buffered offsets belong to other messages now
+        elif pulled.messages and offset > requested:
+            messages = self._with_original_topics(pulled.messages) if self._is_retry else pulled.messages
+            process_queue.put(messages, offset)
             self._deliver(process_queue)
         else:
             process_queue.put((), offset)
         return flow
 
-    async def _until_changed(self, process_queue: ProcessQueue) -> None:
-        """Wait until the queue may be pulled from again."""
-        logger.debug("%s: not pulled: %s", queue_name(self.queue), self.flow.value)
-        process_queue.on_space = self.look_for_space
+    async def _wait_for_change(self, process_queue: ProcessQueue) -> None:
+        """Wait until the state may have changed."""
+        logger.debug("not pulling %s: %s", queue_name(self.queue), self.flow.value)
+        process_queue.on_removed = self.resume_if_space
         try:
             await self._changed.park()
         finally:
-            process_queue.on_space = None
+            process_queue.on_removed = None
 
-    def look_for_space(self) -> None:
-        """Go on if the queue may be pulled from again: something was removed, or the limits have changed."""
-        if (
-            self.process_queue is not None
-            and flow_of(self.process_queue, self._limits()) is PullState.PULLING
-        ):
+    def resume_if_space(self) -> None:
+        """Resume pulling if flow control allows it, after messages were removed or the limits changed."""
+        process_queue = self.process_queue
+        if process_queue is not None and flow_state(process_queue, self._limits()) is PullState.PULLING:
             self._changed.unpark_all()
 
-    def _as_sent(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Return messages of a retry topic under the topic that they were sent to."""
+    def _with_original_topics(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Return messages of a retry topic under the topics that they were first sent to."""
         group, namespace = self._puller.group, self._puller.namespace
         return [
             attrs.evolve(

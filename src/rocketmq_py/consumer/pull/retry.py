@@ -1,4 +1,4 @@
-"""What follows a pull that failed, or that brought nothing: how long to wait, and what to believe of it."""
+"""Decisions after a pull that failed or returned no messages: retry, wait, or skip lost offsets."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RepeatedLog, RetryLog
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.group.statistics import PullState
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, after_nothing
-from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller, RawPulled
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, state_after_empty
+from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullResponse, PullStatus, QueuePuller
 from rocketmq_py.errors import BrokerError, NoQueueError, QueueGoneError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import SubscriptionData
@@ -24,20 +24,19 @@ from rocketmq_py.protocol.subscription import SQL92
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
-
 SECOND_CORRECTION_SECONDS = 30.0
-"""A broker that corrects an offset again within this time is not followed: it would do so without end."""
+"""A broker that corrects an offset twice within this time is not followed, to avoid an endless loop."""
 
 
 class PullRetry:
-    """When to ask a broker again, and for what.
+    """Decides when to retry a pull, and from which offset to continue.
 
     Args:
-        queue: the queue, for the log.
-        log: logs failures; the loops of one broker share it.
-        invalidate_route: told when an error shows that the topic's route is out of date.
-        is_quiet: whether failures are expected, and logged at DEBUG only.
-        pause: seconds until the next try, for the log.
+        queue: the queue, for log lines.
+        log: logs failures. The loops of a broker share it.
+        invalidate_route: called when an error shows that the topic's route is out of date.
+        is_quiet: whether failures are expected and only logged at DEBUG.
+        pause: seconds until the next try, for log lines.
     """
 
     def __init__(
@@ -56,10 +55,10 @@ class PullRetry:
         self._pause = pause
         self._has_failed = False
         self._correction_log = RepeatedLog(logger)
-        self._went_back_at = -math.inf
+        self._corrected_at = -math.inf
 
     def failed(self, error: RocketMQError) -> PullState:
-        """Note a failure; return what to do next, which WAIT_SECONDS gives the time for."""
+        """Record a failure. Return the next state, whose delay is in WAIT_SECONDS."""
         if error.invalidates_route:
             self._invalidate_route()
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
@@ -72,106 +71,116 @@ class PullRetry:
         return PullState.FAILED
 
     def succeeded(self) -> None:
-        """Note that there was an answer."""
+        """Record an answer."""
         if self._has_failed:
             self._has_failed = False
             self._log.succeeded(**self._where)
 
-    def go_on(self, asked: int, asked_at: float, pulled: Pulled) -> tuple[int, PullState]:
-        """Return where to go on after an answer, and what to do next.
+    def next_step(self, requested: int, pulled_at: float, pulled: PulledMessages) -> tuple[int, PullState]:
+        """Return the offset of the next pull, and the next state.
 
-        It goes back where the broker says that the queue does not reach so far (it has lost messages, or an
-        operator has set it back), but not to before the queue's beginning, and only once without a pause:
-        a broker that says so again and again would have the same messages handed out without end.
+        The offset decreases if the queue ends before ``requested``, because the broker has lost messages or
+        an operator has reset the queue. It does not go below the queue's first offset. It decreases once
+        without a pause: otherwise a broker that keeps correcting the offset would have the same messages
+            delivered
+        endlessly.
 
         Args:
-            asked: the offset that was asked for.
-            asked_at: when, on trio's clock.
+            requested: the offset of the pull.
+            pulled_at: the time of the pull on trio's clock.
             pulled: the answer.
         """
         offset = pulled.next_offset
-        if pulled.status is PullStatus.OFFSET_MOVED or offset < asked:
+        if pulled.status is PullStatus.OFFSET_MOVED or offset < requested:
             self._correction_log.warning(
-                "offset corrected by the broker: topic=%s broker=%s queue=%d asked=%d corrected=%d",
-                *self._where.values(), asked, offset,
+                "offset corrected by the broker: topic=%s broker=%s queue=%d requested=%d corrected=%d",
+                *self._where.values(), requested, offset,
             )  # fmt: skip
-        if offset > asked:
+        if offset > requested:
             return offset, PullState.PULLING
-        if pulled.status is PullStatus.FOUND:  # nothing that was asked for
-            return asked, PullState.FAILED
-        if offset < asked:
+        if pulled.status is PullStatus.FOUND:  # only messages before the offset
+            return requested, PullState.FAILED
+        if offset < requested:
             offset = max(offset, pulled.min_offset, 0)
             now = trio.current_time()
-            was_back, self._went_back_at = self._went_back_at, now
-            if offset >= asked or now - was_back < SECOND_CORRECTION_SECONDS:
-                return min(offset, asked), PullState.FAILED
+            last_correction, self._corrected_at = self._corrected_at, now
+            if offset >= requested or now - last_correction < SECOND_CORRECTION_SECONDS:
+                return min(offset, requested), PullState.FAILED
             return offset, PullState.PULLING
-        return asked, after_nothing(asked_at)
+        return requested, state_after_empty(pulled_at)
 
 
 @attrs.frozen
 class Gap:
-    """Offsets without a message, up to before ``end``; ``is_lost`` if there were some, or should be."""
+    """A range of offsets without messages.
+
+    Attributes:
+        end: the first offset after the gap.
+        is_lost: whether there were messages, as opposed to offsets that a filter skips.
+    """
 
     end: int
     is_lost: bool
 
 
 class LossCheck:
-    """Whether to believe a broker that has nothing where there should be something.
+    """Decides whether missing messages are lost.
 
-    A replica may lag behind, and a broker that has just been started may not have read all that it has: a
-    loss is believed when the master says it, once more.
+    A replica may lag behind, and a broker that has just started may not have loaded all of its messages. So a
+    loss counts only if the master confirms it.
 
     Args:
-        puller: asks the broker.
-        has_gaps: whether a broker may pass over offsets, as it does for a filter.
+        puller: pulls from the queue.
+        has_gaps: whether the broker may skip offsets, as it does for filters.
     """
 
     def __init__(self, puller: QueuePuller, *, has_gaps: bool) -> None:
         self._puller = puller
         self._has_gaps = has_gaps
-        self._doubted = False
+        self._is_unconfirmed = False
 
     def found(self) -> None:
-        """Note that there was something."""
-        self._doubted = False
+        """Record a pull that returned messages."""
+        self._is_unconfirmed = False
 
-    async def gap(self, asked: int, end: int, pulled: Pulled | RawPulled) -> Gap | None:
-        """Return what the answer says of offsets from ``asked`` on; None: ask for the same again.
+    async def gap(self, requested: int, end: int, pulled: PulledMessages | PullResponse) -> Gap | None:
+        """Return the gap that an answer without messages shows, or None if the pull has to be repeated.
 
-        Waits before that if the broker has nothing to go on with. Call it where an answer brought nothing.
+        Waits before the repetition if the broker named no later offset.
 
         Args:
-            asked: the offset that was asked for.
-            end: where what should be there ends.
+            requested: the offset of the pull.
+            end: the end of the offsets that should have messages.
             pulled: the answer.
         """
         upto = pulled.next_offset
         if pulled.status is PullStatus.OFFSET_MOVED:
             upto = max(upto, pulled.min_offset)
-        elif self._has_gaps and upto > asked:
-            self._doubted = False
+        elif self._has_gaps and upto > requested:
+            self._is_unconfirmed = False
             return Gap(min(upto, end), is_lost=False)
-        if self._doubted:
-            self._doubted = False
-            return Gap(min(upto, end) if upto > asked else end, is_lost=True)
-        self._doubted = True
-        self._puller.ask_master()
-        if upto <= asked:
+        if self._is_unconfirmed:
+            self._is_unconfirmed = False
+            return Gap(min(upto, end) if upto > requested else end, is_lost=True)
+        self._is_unconfirmed = True
+        self._puller.use_master()
+        if upto <= requested:
             await trio.sleep(WAIT_SECONDS[PullState.FAILED])
         return None
 
 
 class BoundedRetry:
-    """What one who reads a queue up to an end does about failures and losses.
+    """Retries the pulls of a reader that reads up to an end, and gives up after a time.
 
     Args:
-        client: how brokers are reached.
-        puller: asks the queue's broker.
-        retry: when to ask again.
-        patience: seconds without any answer after which the failure is raised.
-        has_gaps: as LossCheck has it.
+        client: the client that sends the requests.
+        puller: pulls from the queue.
+        retry: decides when to retry.
+        patience: seconds without an answer after which the error is raised.
+        has_gaps: see LossCheck.
+
+    Attributes:
+        found, gap: the methods of a LossCheck.
     """
 
     def __init__(
@@ -192,11 +201,11 @@ class BoundedRetry:
         self.found: Final = loss.found
         self.gap: Final = loss.gap
 
-    async def is_gone(self, error: RocketMQError) -> bool:
-        """Return whether a failure means that there is no such queue any more; if not, wait for the next try.
+    async def queue_is_gone(self, error: RocketMQError) -> bool:
+        """Return True if an error means that the queue was deleted. Otherwise wait until the next try.
 
         Raises:
-            RocketMQError: ``error``, if no other try mends it, or it has been tried for long enough.
+            RocketMQError: ``error``, if it is not retriable or ``patience`` is exhausted.
         """
         if isinstance(error, QueueGoneError):
             return True
@@ -208,7 +217,7 @@ class BoundedRetry:
         now = trio.current_time()
         if self._failing_since is None:
             self._failing_since = now
-        if isinstance(error, NoQueueError) and await _is_gone(self._client, self._queue):
+        if isinstance(error, NoQueueError) and await _is_deleted(self._client, self._queue):
             return True
         if now - self._failing_since >= self._patience:
             raise error
@@ -216,13 +225,16 @@ class BoundedRetry:
         return False
 
     def answered(self) -> None:
-        """Note that there was an answer."""
+        """Record an answer."""
         self._failing_since = None
         self._retry.succeeded()
 
 
-async def _is_gone(client: Client, queue: MessageQueue) -> bool:
-    """Tell whether a queue is known no more, though its broker is there: one that is away may come back."""
+async def _is_deleted(client: Client, queue: MessageQueue) -> bool:
+    """Return whether a queue has left the topic's route while its broker is registered.
+
+    The queues of a broker that is not registered may come back.
+    """
     try:
         with suppress(TopicNotFoundError):
             if queue in (await client.routes.refresh(queue.topic)).read_queues:
@@ -234,5 +246,5 @@ async def _is_gone(client: Client, queue: MessageQueue) -> bool:
 
 
 def is_filtered(subscription: SubscriptionData) -> bool:
-    """Tell whether a subscription leaves out messages, so that brokers pass over their offsets."""
+    """Return whether a subscription has a filter, so that brokers skip offsets."""
     return bool(subscription.tags_set) or subscription.expression_type == SQL92

@@ -1,4 +1,4 @@
-"""What operators see of the queues that are pulled."""
+"""The state of the pulled queues, for the consumer status that operators request."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rocketmq_py.protocol.bodies import ProcessQueueInfo
 _MIB = 1024 * 1024
 
 
-class QueueInfos:
-    """How the pull loops of a consumer are doing. Java: ``ProcessQueue.fillProcessQueueInfo``.
+class RunningInfo:
+    """The state of a consumer's pull loops. Java: ``ProcessQueue.fillProcessQueueInfo``.
 
     Args:
-        client: says what time it is.
-        queues: the loops.
+        client: provides the clock.
+        queues: the assigned queues.
     """
 
     def __init__(self, client: Client, queues: AssignedQueues) -> None:
@@ -25,18 +25,18 @@ class QueueInfos:
         self._queues = queues
 
     def offsets(self) -> dict[MessageQueue, int]:
-        """Return how far each queue has been handled, where that is known."""
+        """Return the offset to commit of each queue that has one."""
         safe = {loop.queue: loop.safe_offset for loop in self._queues}
         return {queue: offset for queue, offset in safe.items() if offset is not None}
 
     def infos(self) -> dict[MessageQueue, ProcessQueueInfo]:
-        """Return what there is of each queue."""
+        """Return the state of each queue."""
         return {loop.queue: self._info(loop) for loop in self._queues}
 
     def _info(self, loop: PullLoop) -> ProcessQueueInfo:
         process_queue, lock = loop.process_queue, loop.lock
         if process_queue is None:
-            return ProcessQueueInfo(last_pull_timestamp=self._ms(loop.asked_at))
+            return ProcessQueueInfo(last_pull_timestamp=self._ms(loop.pulled_at))
         first, uncommitted = process_queue.safe_offset, process_queue.uncommitted
         return ProcessQueueInfo(
             commit_offset=first,
@@ -50,10 +50,10 @@ class QueueInfos:
             locked=lock is not None and lock.is_held,
             last_lock_timestamp=0 if lock is None else self._ms(lock.locked_at),
             dropped=process_queue.dropped,
-            last_pull_timestamp=self._ms(loop.asked_at),
-            last_consume_timestamp=self._ms(self._queues.consumed_at(loop)),
+            last_pull_timestamp=self._ms(loop.pulled_at),
+            last_consume_timestamp=self._ms(self._queues.processed_at(loop)),
         )
 
     def _ms(self, time: float) -> int:
-        """Return a time of trio's as epoch milliseconds; 0 for one that has not come."""
+        """Convert a time on trio's clock to epoch milliseconds. 0 for a time that never came."""
         return epoch_ms(time, self._client.now_ms()) or 0

@@ -1,4 +1,4 @@
-"""Handing messages to the user's handler, of all queues at once."""
+"""Concurrent dispatch: workers that call the message handler for all assigned queues at once."""
 
 from __future__ import annotations
 
@@ -15,34 +15,30 @@ from rocketmq_py.consumer.group.handler_results import ConsumeLater, check_resul
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
-from rocketmq_py.consumer.push.handler_failures import (
-    Redelivery,
-    describe,
-    log_meaningless,
-    unreadable,
-)
-from rocketmq_py.consumer.push.invoker import Invoker, RestOfCall
+from rocketmq_py.consumer.push.handler_failures import Redelivery, corruption_error, describe
+from rocketmq_py.consumer.push.invoker import Invoker, SuspendedCall
 from rocketmq_py.message import ReceivedMessage
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
-EXPIRED_DELAY_LEVEL = 3
-"""The delay level of a message that took too long. Java: ProcessQueue.cleanExpiredMsg."""
-LOOKS_PER_TIMEOUT = 10
-"""How often it is looked, in each ``consume_timeout``, for calls that take too long."""
+TIMEOUT_DELAY_LEVEL = 3
+"""The delay level of messages whose handler timed out. Java: ProcessQueue.cleanExpiredMsg."""
+CHECKS_PER_TIMEOUT = 10
+"""Checks for timed-out calls per ``consume_timeout``."""
 
-_ALL_DONE = object()
-"""What came of calls that had nothing to wait for, and returned None."""
+_COMPLETED = object()
+"""Sentinel: all calls completed without suspending and returned None."""
 
 
-class CallUnderWay(Protocol):
-    """What is known of a call of the handler.
+class RunningCall(Protocol):
+    """A handler call in progress.
 
     Attributes:
-        buffer: the queue that the item is from.
-        item: what is handled; None once that took too long, and where there is no call.
-        seen: the item that it had when it was last looked for calls that take too long.
-        since: the first time that it was seen.
+        buffer: the queue of the messages.
+        item: the message, or tuple of messages, passed to the handler. None when idle, or after the call has
+            timed out.
+        seen: ``item`` at the previous timeout check.
+        since: the time of the check that saw ``item`` first.
     """
 
     buffer: MessageBuffer
@@ -52,23 +48,23 @@ class CallUnderWay(Protocol):
 
 
 class _Worker:
-    """A worker, whose call it is, and a scope around that.
+    """A worker task's state: its current call and the cancel scope around it.
 
     Attributes:
-        called_with: what the handler was last called with, or None at the end of a queue.
-        calls: how many calls have been begun since it last turned to a queue.
-        has_waited: whether the last of them had to wait.
-        until_yield: how many it may begin before it lets other tasks run.
+        called_with: the item of the last call, or None at the end of a queue.
+        calls: calls started since the worker turned to its current queue.
+        has_suspended: whether the last of these calls has suspended.
+        until_yield: calls left before the worker yields to other tasks.
     """
 
     __slots__ = (
-        "buffer", "called_with", "calls", "has_waited", "item", "scope", "seen", "since", "until_yield",
+        "buffer", "called_with", "calls", "has_suspended", "item", "scope", "seen", "since", "until_yield",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.called_with: Any = None
         self.calls = 0
-        self.has_waited = False
+        self.has_suspended = False
         self.until_yield = 0
         self.buffer: MessageBuffer
         self.item: Any = None
@@ -78,21 +74,22 @@ class _Worker:
 
 
 class ConcurrentDispatch(Dispatch[MessageBuffer]):
-    """Hands out messages of all queues at once. Java: ``ConsumeMessageConcurrentlyService``.
+    """Dispatches messages to the handler concurrently. Java: ``ConsumeMessageConcurrentlyService``.
 
-    As long as calls have nothing to wait for, a worker makes one after the other in a plain loop, and is done
-    with what they were called with all at once. It wakes another one when a call waits.
+    A worker calls the handler in a loop for as long as the calls complete without suspending, and
+    acknowledges their messages together. When a call suspends, the worker wakes another worker, so that up to
+    ``concurrency`` calls run at once.
 
-    An item is what one call of the handler gets: a message, or a tuple of them.
+    An item is the argument of one call: a message, or a tuple of messages.
 
     Args:
-        nursery: where workers run.
+        nursery: runs the workers.
         invoker: calls the handler.
-        concurrency: how many calls may be under way at once.
-        batch_size: the longest list that a call gets; None for a message a call.
+        concurrency: the number of handler calls that may run at once.
+        batch_size: the maximum number of messages in a call. None calls the handler with single messages.
         timeout: seconds after which a call counts as failed.
-        send_back: has the broker deliver a message again, after the delay of this level.
-        hooks: as Workers has them.
+        send_back: sends a message back to the broker with a delay level.
+        hooks: called around each handler call. None calls none.
     """
 
     def __init__(
@@ -110,199 +107,209 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         self._batch_size = batch_size
         self._timeout = timeout
         self._redelivery = Redelivery(send_back, self.offer)
-        self._under_way: list[_Worker] = []
+        self._workers: list[_Worker] = []
         nursery.start_soon(self._redelivery.run)
-        nursery.start_soon(self._look_for_late_calls)
+        nursery.start_soon(self._check_timeouts)
 
     async def _work(self) -> None:
         worker = _Worker()
-        self._under_way.append(worker)
-        self._waking = False
+        self._workers.append(worker)
+        self._is_waking = False
         while True:
-            with trio.CancelScope() as worker.scope:  # cancelled when a call takes too long
+            with trio.CancelScope() as worker.scope:  # cancelled when a call times out
                 await self._serve(worker)
 
     async def _serve(self, worker: _Worker) -> None:
-        """Have messages handled, until a call has failed or took too long."""
+        """Run handler calls until one fails or times out."""
         ready = self._ready
         worker.until_yield = YIELD_EVERY
         while True:
             if not ready:
                 await self._idle.park()
-                self._waking = False
+                self._is_waking = False
                 worker.until_yield = YIELD_EVERY
                 continue
             worker.buffer = buffer = ready[0]
-            self._handling += 1
+            self._in_flight += 1
             result: Any = None
-            began = trio.current_time()
+            started = trio.current_time()
             try:
-                result = self._begin_turn(worker, buffer)
-                if result is not _ALL_DONE:
+                result = self._start_calls(worker, buffer)
+                if result is not _COMPLETED:
                     self._wake_another()
-                    if type(result) is RestOfCall:
+                    if type(result) is SuspendedCall:
                         result = await result
                         worker.until_yield = YIELD_EVERY
             except Exception:
                 self._wake_another()
-                logger.exception("handling %s failed", describe_item(buffer, worker.called_with))
-                await self._failed(worker, worker.called_with)
+                logger.exception("handler failed: %s", describe_call(buffer, worker.called_with))
+                await self._redeliver(worker, worker.called_with)
             except BaseExceptionGroup as group:
-                called_with = describe_item(buffer, worker.called_with)
-                raise_without_failures(group, logger, "handling %s failed", called_with)
+                called_with = describe_call(buffer, worker.called_with)
+                raise_without_failures(group, logger, "handler failed: %s", called_with)
             else:
                 if result is None:
                     buffer.remove_all(_messages(worker.called_with))
-                elif result is not _ALL_DONE:
-                    await self._returned(worker, worker.called_with, result)
+                elif result is not _COMPLETED:
+                    await self._process_result(worker, worker.called_with, result)
             finally:
-                self._handling -= 1
+                self._in_flight -= 1
                 if self._closed:
-                    self._look_whether_all_is_done()
+                    self._check_drained()
             buffer.counts.calls += worker.calls
-            buffer.counts.call_seconds += trio.current_time() - began
-            if result is not _ALL_DONE:
+            buffer.counts.call_seconds += trio.current_time() - started
+            if result is not _COMPLETED:
                 if worker.item is None:
                     return
                 worker.item = None
-            if ready and not worker.until_yield:  # where nothing is left, it yields as it parks
+            if ready and not worker.until_yield:  # (an empty queue parks, which yields anyway)
                 worker.until_yield = YIELD_EVERY
-                self._waking = True  # it looks at what there is before another one that is woken could
+                self._is_waking = True  # this worker continues first, so waking another one would be wasted
                 await trio.lowlevel.checkpoint()
-                self._waking = False
+                self._is_waking = False
 
-    def _begin_turn(self, worker: _Worker, buffer: MessageBuffer) -> Any:
-        """Have messages of a queue handled, until a call has to wait, or does not simply return.
+    def _start_calls(self, worker: _Worker, buffer: MessageBuffer) -> Any:
+        """Call the handler for messages of one queue until a call suspends or returns a result but None.
 
-        Nothing else runs meanwhile: what has to be seen to after each call is seen to after the last.
+        Bookkeeping is done once, after the last call.
+
+        Fast path: drives the coroutine of ``_run_calls`` by hand, so that a worker learns whether a call has
+        suspended. Waking another worker before each call instead would need no SuspendedCall. Saves 24 % of
+        push.
 
         Returns:
-            ``_ALL_DONE``; or the rest of a call that has to wait; or what a call returned that is not None.
+            ``_COMPLETED``, or a SuspendedCall, or the result of a call that did not return None.
 
         Raises:
-            what a call raises.
+            The exception that the handler raised.
         """
-        done: list[Any] = []
-        worker.has_waited = False
-        turn = self._take_turn(worker, buffer, done)
+        completed: list[Any] = []
+        worker.has_suspended = False
+        calls = self._run_calls(worker, buffer, completed)
         result: Any = None
         try:
-            # Not awaited, so as to be told when a call has to wait, which ends the turn.
-            result = RestOfCall(turn, turn.send(None))
-            worker.has_waited = True
-        except StopIteration as ended:
-            result = ended.value
+            result = SuspendedCall(calls, calls.send(None))
+            worker.has_suspended = True
+        except StopIteration as stop:
+            result = stop.value
         finally:
-            worker.calls = len(done)
-            if result is not _ALL_DONE:
+            worker.calls = len(completed)
+            if result is not _COMPLETED:
                 worker.calls += 1
                 worker.item = worker.called_with
             worker.until_yield -= worker.calls
-            if done:
-                buffer.remove_all(done if self._batch_size is None else chain.from_iterable(done))
-            if self._ready:  # else a handler has stopped the consumer
-                self._next_queue(buffer, is_over=worker.called_with is None)
+            if completed:
+                buffer.remove_all(completed if self._batch_size is None else chain.from_iterable(completed))
+            if self._ready:  # else the handler has stopped the consumer
+                self._rotate_ready(buffer, is_empty=worker.called_with is None)
         return result
 
-    async def _take_turn(self, worker: _Worker, buffer: MessageBuffer, done: list[Any]) -> Any:
-        """Call the handler with items of a queue until a call has waited, or does not simply return.
+    async def _run_calls(self, worker: _Worker, buffer: MessageBuffer, completed: list[Any]) -> Any:
+        """Call the handler with items of a queue until a call has suspended or does not return None.
 
-        Those of the calls before are ``done``. Returns and raises as :meth:`_begin_turn`.
+        The items of the calls before that are added to ``completed``. Returns and raises as
+        :meth:`_start_calls`.
         """
         take: Callable[[], Any] = buffer.take
         call = self._invoker.call
         if self._batch_size is not None:
-            take = partial(self._take_several, buffer)
+            take = partial(self._take_readable, buffer)
         if self._hooked:
             call = partial(self._call_hooked, buffer)
         ready, one_by_one = self._ready, self._batch_size is None
         for _ in range(worker.until_yield):
-            if not ready:  # a handler has stopped the consumer
+            if not ready:  # the handler has stopped the consumer
                 break
             worker.called_with = item = take()
-            if item is None:  # nothing is left, the queue has been dropped, or nothing can be read
+            if item is None:  # the queue is empty or dropped
                 break
             if one_by_one and item.corruption is not None:
-                raise unreadable(item)
+                raise corruption_error(item)
             result = await call(item)
-            if result is not None or worker.has_waited:
+            if result is not None or worker.has_suspended:
                 return result
-            done.append(item)
-        return _ALL_DONE
+            completed.append(item)
+        return _COMPLETED
 
-    def _next_queue(self, buffer: MessageBuffer, *, is_over: bool) -> None:
-        """Put the queue that was the first of the line behind the others, or out of it if it has no more."""
-        if is_over or not buffer.line:
+    def _rotate_ready(self, buffer: MessageBuffer, *, is_empty: bool) -> None:
+        """Move the current queue to the back of the ready list, or remove it if it is empty."""
+        if is_empty or not buffer.waiting_messages:
             self._ready.popleft()
-            buffer.offered = False
+            buffer.is_ready = False
         elif len(self._ready) > 1:
             self._ready.rotate(-1)
 
     def _wake_another(self) -> None:
-        if self._ready and not self._waking:
+        if self._ready and not self._is_waking:
             self._wake()
 
-    def _take_several(self, buffer: MessageBuffer) -> tuple[ReceivedMessage, ...] | None:
-        """Return the next messages that can be read; those that cannot are sent back."""
+    def _take_readable(self, buffer: MessageBuffer) -> tuple[ReceivedMessage, ...] | None:
+        """Return the next batch of readable messages. Corrupt messages are sent back to the broker."""
         assert self._batch_size is not None
-        while messages := buffer.take_several(self._batch_size):
+        while messages := buffer.take_batch(self._batch_size):
             readable = tuple([message for message in messages if message.corruption is None])
             if len(readable) < len(messages):
-                self._send_back_unreadable(buffer, messages)
+                self._send_back_corrupt(buffer, messages)
             if readable:
                 return readable
         return None
 
-    def _send_back_unreadable(self, buffer: MessageBuffer, messages: Iterable[ReceivedMessage]) -> None:
+    def _send_back_corrupt(self, buffer: MessageBuffer, messages: Iterable[ReceivedMessage]) -> None:
         for message in messages:
             if message.corruption is not None:
-                logger.error("handling %s failed", describe(buffer, message), exc_info=unreadable(message))
-                self._nursery.start_soon(self._redelivery.deliver_again, buffer, [message], 0)
+                error = corruption_error(message)
+                logger.error("handler failed: %s", describe(buffer, message), exc_info=error)
+                self._nursery.start_soon(self._redelivery.redeliver, buffer, [message], 0)
 
-    async def _returned(self, call: CallUnderWay, item: Any, result: object) -> None:
-        """See to what a handler has returned, other than that all is done with."""
+    async def _process_result(self, call: RunningCall, item: Any, result: object) -> None:
+        """Process a handler result other than None."""
         check_result(result)
         if not isinstance(result, ConsumeLater):
-            log_meaningless(result, describe_item(call.buffer, item))
-            await self._failed(call, item)
+            logger.error(
+                "handler failed: %s: it returned %r, which concurrent consumers do not support. The messages "
+                "are redelivered. Return ConsumeLater(...) to choose the delay",
+                describe_call(call.buffer, item), result,
+            )  # fmt: skip
+            await self._redeliver(call, item)
             return
         messages = _messages(item)
         call.buffer.remove_all(messages[: result.done])
         if call.item is not None:
             call.item = None
-            await self._redelivery.deliver_again(call.buffer, messages[result.done :], result.delay_level)
+            await self._redelivery.redeliver(call.buffer, messages[result.done :], result.delay_level)
 
-    async def _failed(self, call: CallUnderWay, item: Any) -> None:
-        if call.item is not None:  # else it took too long, and has been sent back already
+    async def _redeliver(self, call: RunningCall, item: Any) -> None:
+        if call.item is not None:  # (already timed out and sent back)
             call.item = None
-            await self._redelivery.deliver_again(call.buffer, _messages(item), 0)
+            await self._redelivery.redeliver(call.buffer, _messages(item), 0)
 
-    # Calls that take too long
+    # Timeouts
 
-    async def _look_for_late_calls(self) -> None:
+    async def _check_timeouts(self) -> None:
         while True:
-            await trio.sleep(self._timeout / LOOKS_PER_TIMEOUT)
+            await trio.sleep(self._timeout / CHECKS_PER_TIMEOUT)
             now = trio.current_time()
-            for call in self._calls_under_way():
+            for call in self._running_calls():
                 if call.item is not call.seen:
                     call.seen, call.since = call.item, now
                 elif call.item is not None and now - call.since >= self._timeout:
-                    self._expire(call, call.seen)
+                    self._time_out(call, call.seen)
 
-    def _calls_under_way(self) -> Iterable[CallUnderWay]:
-        return list(self._under_way)
+    def _running_calls(self) -> Iterable[RunningCall]:
+        return list(self._workers)
 
-    def _expire(self, call: CallUnderWay, item: Any) -> None:
-        """Count a call as failed that is under way still, and have its worker go on if it can."""
+    def _time_out(self, call: RunningCall, item: Any) -> None:
+        """Time out a running call: send its messages back, and cancel the handler if it is cancellable."""
         buffer = call.buffer
         call.item = None
         logger.error(
-            "handling %s takes longer than %g s: it is sent back", describe_item(buffer, item), self._timeout
-        )
-        self._nursery.start_soon(self._redelivery.deliver_again, buffer, _messages(item), EXPIRED_DELAY_LEVEL)
+            "handler timed out after %g s: %s. The messages are sent back for redelivery",
+            self._timeout, describe_call(buffer, item),
+        )  # fmt: skip
+        self._nursery.start_soon(self._redelivery.redeliver, buffer, _messages(item), TIMEOUT_DELAY_LEVEL)
         self._cancel(call)
 
-    def _cancel(self, call: CallUnderWay) -> None:
+    def _cancel(self, call: RunningCall) -> None:
         if self._invoker.cancels and isinstance(call, _Worker):
             call.scope.cancel()
 
@@ -311,6 +318,6 @@ def _messages(item: Any) -> Sequence[ReceivedMessage]:
     return item if isinstance(item, tuple) else (item,)
 
 
-def describe_item(buffer: MessageBuffer, item: Any) -> str:
-    """Return what logs call what a call of the handler gets."""
+def describe_call(buffer: MessageBuffer, item: Any) -> str:
+    """Describe the messages of a handler call for log lines."""
     return describe(buffer, *_messages(item))

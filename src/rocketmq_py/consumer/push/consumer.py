@@ -1,4 +1,4 @@
-"""The push consumer: messages come to the handler by themselves."""
+"""The push consumer, which calls a handler for the messages of a group's topics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class PushConsumer(GroupConsumer):
-    """Consumes as a member of a group, which shares the topics' queues. Java: ``DefaultMQPushConsumer``.
+    """Consumes topics as a member of a group and calls a handler. Java: ``DefaultMQPushConsumer``.
 
     ::
 
@@ -35,24 +35,25 @@ class PushConsumer(GroupConsumer):
             consumer.subscribe("TopicTest", "A || B")
             await consumer.run(handle)  # async def handle(message); raise = deliver again
 
-    Each message goes to one member of the group, at least once: again if the handler raises, and again
-    if it was handled but its offset could not be committed any more. With ``orderly=True`` the messages of
-    each queue are handled one after the other, by one member at a time, and what fails is tried again in
-    place. With ``broadcasting=True`` each message goes to every member, and what fails is dropped.
+    Each message is delivered to one member of the group, at least once. It is delivered again if the handler
+    raises, and if its offset could not be committed after it was processed. With ``orderly=True`` the
+    messages of each queue are processed one after the other by one member at a time, and failed messages are
+    retried in place. With ``broadcasting=True`` each message is delivered to every member, and failed
+    messages are dropped.
 
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share.
-        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared; instead of their fields
-            as keywords, or beside some of them.
+        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared. They replace the
+            keyword options, or complement them.
         group: the consumer group. All its members must subscribe alike.
-        assignment_listener: hears which queues this consumer gets and loses; see AssignmentListener.
+        assignment_listener: called when queues are assigned to this consumer or revoked.
         rng: the source of randomness, for tests that replay a run.
-        now_ms: the clock that subscriptions are dated with, epoch milliseconds.
+        now_ms: the clock for the versions of subscriptions, epoch milliseconds.
         **options: the fields of PushConsumerConfig, and those of ClientConfig unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice, or out of range.
     """
 
     config: PushConsumerConfig
@@ -75,63 +76,62 @@ class PushConsumer(GroupConsumer):
         self._assignment_listener = assignment_listener
         self._made_ms = now_ms()
         self._session: Session | None = None
-        self._is_stopped = False  # before it runs
+        self._is_stopped = False  # stop() was called before run()
         self._paused = False
         if not self.config.broadcasting:
             retries = retry_topic(self._group)
             self._subscriptions.put(make_subscription(retries, version_ms=self._made_ms))
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no more; nothing happens if it is not subscribed."""
+        """Stop consuming a topic. Does nothing if the topic is not subscribed."""
         if check_topic(topic) != retry_topic(self._group):
             super().unsubscribe(topic)
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that this member has now, sorted: those of its group's retry topic as well.
+        """The queues assigned to this member, sorted, with those of the group's retry topic.
 
-        Where the group pops, number -1 stands for all queues of a broker.
+        If brokers assign pop to the group, queue -1 stands for all queues of a broker.
         """
         return [] if self._session is None else self._session.queues()
 
     async def run(self, handle: Handler) -> None:
-        """Join the group and hand its messages to ``handle``, until :meth:`stop` or until cancelled.
+        """Join the group and call ``handle`` with its messages, until :meth:`stop` or until cancelled.
 
-        Messages of different queues, and of the same queue unless ``orderly``, are handled at the same time,
-        up to ``concurrency`` of them. A broker or name server that fails does not end this: it is logged,
-        and tried again.
+        Up to ``concurrency`` calls run at the same time. With ``orderly``, calls for the same queue do not
+        overlap. Failures of brokers and name servers are logged and retried.
 
         Args:
             handle: called with a ReceivedMessage, or with a list of them if ``batch_size`` is set. An async
-                function runs as a task; any other callable in a worker thread. When it returns, the messages
-                are done with, unless it returns a ConsumeLater or, in order, a Suspend or Rollback; whatever
-                else it returns but None ends the run with a ConfigurationError, and they come again. When it
-                raises an Exception, that is logged, and they are sent back to the broker, which delivers
-                them to the group again later; in order they are tried again in place after
-                ``suspend_current_queue``. After ``max_reconsume_times`` of that they go to the group's dead
-                letters. Anything else that it raises (SystemExit, KeyboardInterrupt) ends the run.
+                function runs as a task, any other callable in a worker thread. Returning None acknowledges
+                the messages. Returning a ConsumeLater or, with ``orderly``, a Suspend or RollbackOffset has
+                them delivered again. Raising an Exception is logged, and the messages are sent back to the
+                broker, which delivers them to the group again later. With ``orderly`` they are retried in
+                place after ``suspend_current_queue``. After ``max_reconsume_times`` failures they become dead
+                letters. Any other result, and any other exception (SystemExit, KeyboardInterrupt), ends the
+                run, and the messages are delivered again.
 
         Raises:
             ClosedError: the consumer is not open.
-            ConfigurationError: ``handle`` cannot be called with what it would get, or returned what says
-                nothing (True, False, a text); it runs already; another consumer of this client is in the
+            ConfigurationError: ``handle`` has the wrong parameters, or returned neither None nor a
+                ConsumeResult; the consumer is running already; another consumer of this client is in the
                 group, or uses the same file for the offsets of a broadcasting group.
             LocalOffsetsError: that file cannot be read.
-            SqlFilterRefusedError: a broker does not accept a SQL filter that is subscribed: before the
-                group is joined or, if it was subscribed later, while this runs.
+            SqlFilterRefusedError: a broker does not accept a subscribed SQL filter. Raised before the group
+                is joined or, for a later subscription, while this runs.
 
-        When cancelled, handlers that are running are cancelled, and their messages are delivered again.
-        What was handled is committed, and the group left, before this returns; that takes about a third
-        of ``close_timeout`` at the most. A thread cannot be cancelled: handlers in threads have half of
-        ``close_timeout`` to end before, then they are left alone. It may be run again afterwards.
+        When cancelled, running handlers are cancelled, and their messages are delivered again. Offsets are
+        committed and the group is left before this returns, which takes up to about a third of
+        ``close_timeout``. Threads cannot be cancelled: handlers in threads have half of ``close_timeout`` to
+        end, then they are abandoned. The consumer may be run again afterwards.
         """
         self._check_open()
         if self._session is not None:
-            raise ConfigurationError("this PushConsumer runs already")
+            raise ConfigurationError("this PushConsumer is running already")
         check_handler(handle, in_lists=self.config.batch_size is not None)
         if self._subscriptions.topics in ([], [retry_topic(self.config.group)]):
             logger.warning(
-                "group %s runs with nothing subscribed: no message comes until subscribe() is called",
+                "no subscription: group=%s: the consumer receives no messages until subscribe() is called",
                 self.config.group,
             )
         if self._is_stopped:
@@ -153,46 +153,47 @@ class PushConsumer(GroupConsumer):
             self._session = None
 
     def stop(self) -> None:
-        """End :meth:`run`: nothing more is handed out, and it returns when the handlers have ended.
+        """Start no more handler calls, and let :meth:`run` return when the running ones have ended.
 
-        They have half of ``close_timeout`` for that, then they are cancelled, or left alone if they are in
-        threads. May be called by a handler. Where nothing runs, the next run ends at once: it may be about
-        to begin in another task or thread.
+        They have half of ``close_timeout`` to end. Then they are cancelled, or abandoned if they run in
+        threads. Handlers may call this method. If the consumer is not running, the next run ends at once,
+        because it may be about to start in another task or thread.
         """
         if self._session is None:
             self._is_stopped = True
         else:
             self._session.stop()
 
-    def leave_threads(self) -> None:
-        """Have a run that is being cancelled not wait for handlers in threads (the doors' affair)."""
+    def abandon_threads(self) -> None:
+        """Do not wait for handlers in threads when :meth:`run` is cancelled. Used by the threads API."""
         if self._session is not None:
-            self._session.leave_threads()
+            self._session.abandon_threads()
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Pull no more until :meth:`resume`; what has been pulled is still handled. Java: ``suspend``.
+        """Pull no more until :meth:`resume`. Messages already pulled are still processed. Java: ``suspend``.
 
         Args:
-            queues: only these of the queues that this member has now; those of others are passed over, and
-                one that is lost and comes again is not paused any more. None is all, those that come later
-                as well.
+            queues: the queues to pause. Queues that are not assigned to this member are ignored, and a queue
+                that is revoked and assigned again is not paused any more. None pauses all queues, including
+                those assigned later.
         """
         self._set_paused(True, queues)
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Go on after :meth:`pause`, with these queues or with all."""
+        """Resume these queues, or all, after :meth:`pause`."""
         self._set_paused(False, queues)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return where consumption goes on in a queue, as it was last committed; None if it never was there.
+        """Return the committed offset of a queue, or None if no offset was ever committed.
 
-        What was handled since then follows within ``commit_interval``. When broadcasting it is this member's
-        own offset, else the group's. 4.x brokers may say 0 of a queue in which the group never was.
+        Processed messages are committed within ``commit_interval``. With ``broadcasting`` this is the offset
+        of this member, otherwise that of the group. 4.x brokers may return 0 for a queue without a committed
+        offset.
 
         Raises:
             ClosedError: the consumer is not running.
-            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the queue's
-                broker does not say it.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the request to
+                the queue's broker failed.
         """
         check_instance(queue, "queue", MessageQueue)
         return await self._running().committed(queue)
@@ -201,16 +202,16 @@ class PushConsumer(GroupConsumer):
         return self._session
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from ``offset`` in one of this member's queues. Java: ``updateConsumeOffset``.
+        """Continue from ``offset`` in an assigned queue. Java: ``updateConsumeOffset``.
 
-        What has been pulled of the queue and is not handled yet is forgotten, and what is being handled
-        counts no more. The offset is committed at once or, if that fails, with the next commit. One that the
-        queue does not have is corrected by the broker.
+        Pulled messages of the queue that are not processed yet are dropped, and the outcomes of running calls
+        are ignored. The offset is committed at once or, if that fails, with the next commit. The broker
+        corrects an offset outside the queue.
 
         Raises:
             ClosedError: the consumer is not running.
             ConfigurationError: the offset is negative.
-            NoQueueError: the queue is not one of this member's now.
+            NoQueueError: the queue is not assigned to this member.
         """
         check_instance(queue, "queue", MessageQueue)
         offset = check_integer(offset, "offset", lowest=0)

@@ -1,4 +1,4 @@
-"""One message handled because an operator wishes it. Java: ``consumeMessageDirectly``."""
+"""Calls the handler with one message on an operator's request. Java: ``consumeMessageDirectly``."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ _CODE_OF_RESULT: Mapping[type[ConsumeResult], str] = {
 async def consume_directly(
     invoker: Invoker, config: PushConsumerConfig, message: ReceivedMessage
 ) -> ConsumeMessageDirectlyResult:
-    """Call the handler with a message, and return what came of it; it is delivered neither less nor more."""
-    began, remark = trio.current_time(), None
+    """Call the handler and return the outcome. The message is neither acknowledged nor redelivered."""
+    started, remark = trio.current_time(), None
     try:
         item: Any = message if config.batch_size is None else (message,)
         result = await invoker.call(item)
         check_result(result)
     except Exception as error:
-        logger.exception("handling message %s, as an operator wished, failed", message.message_id)
+        logger.exception(
+            "handler failed on an operator's request: message=%s topic=%s", message.message_id, message.topic
+        )
         code, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
     else:
         code = _CODE_OF_RESULT.get(type(result), "CR_SUCCESS")
@@ -50,5 +52,5 @@ async def consume_directly(
         order=config.orderly,
         auto_commit=config.auto_commit,
         remark=remark,
-        spent_time_mills=round((trio.current_time() - began) * 1000),
+        spent_time_mills=round((trio.current_time() - started) * 1000),
     )

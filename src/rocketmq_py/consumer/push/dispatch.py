@@ -1,11 +1,10 @@
-"""Workers: the tasks that take messages from the queues and have them handled."""
+"""The base of all dispatches: worker tasks that take messages from the queues and call the handler."""
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import trio
 
@@ -13,29 +12,27 @@ from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.invoker import Invoker
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
-
 Buffer = TypeVar("Buffer", bound=MessageBuffer)
 
 YIELD_EVERY = 32
-"""A worker whose handler never waits lets other tasks run after so many calls of it."""
+"""Handler calls that complete without suspending before a worker yields to other tasks."""
 
 
 class Dispatch(Generic[Buffer]):
-    """Tasks that serve the queues in turn; what serving is, subclasses say.
+    """Worker tasks that serve the queues in turn. Subclasses define how a queue is served.
 
-    A worker handles one message after the other; another one is woken, or started, only when there is more
-    to do than those that run have taken. So a handler that does not wait is called in a plain loop, and
-    one that waits runs up to ``concurrency`` times at once.
+    A worker starts or wakes up another one only if there are more messages than the running workers have
+    taken. So a handler that never suspends is called in a loop by one worker, and a handler that suspends
+    runs up to ``concurrency`` times at once.
 
     Args:
-        nursery: where workers run.
+        nursery: runs the workers.
         invoker: calls the handler.
-        concurrency: how many calls may be under way at once.
-        hooks: called around each call of the handler; None for none.
+        concurrency: the number of handler calls that may run at once.
+        hooks: called around each handler call. None calls none.
 
     Attributes:
-        thread_grace: seconds that calls in threads have to end once the nursery is cancelled.
+        thread_grace: seconds that calls in threads have to end after the nursery was cancelled.
     """
 
     def __init__(
@@ -52,71 +49,71 @@ class Dispatch(Generic[Buffer]):
         self._concurrency = concurrency
         self._hooks = hooks
         self._hooked: Sequence[ConsumerHook] = () if hooks is None else hooks.all
-        # Queues that have messages waiting, each once; the first is served next.
+        # Queues with waiting messages, each once. The first one is served next.
         self._ready: deque[Buffer] = deque()
         self._worker_count = 0
-        self._handling = 0
+        self._in_flight = 0
         self._idle = trio.lowlevel.ParkingLot()
-        self._waking = False
+        self._is_waking = False
         self._closed = False
-        self._all_done = trio.Event()
+        self._drained = trio.Event()
         if not invoker.is_async:
-            nursery.start_soon(self._see_threads_off)
+            nursery.start_soon(self._close_threads)
 
     @property
-    def handling(self) -> int:
-        """How many calls are under way now."""
-        return self._handling
+    def in_flight(self) -> int:
+        """The number of handler calls that are running."""
+        return self._in_flight
 
     def offer(self, buffer: Buffer) -> None:
-        """Have the messages that wait in a queue handled."""
+        """Dispatch the waiting messages of a queue."""
         if self._closed:
             return
-        if not buffer.offered:
-            buffer.offered = True
+        if not buffer.is_ready:
+            buffer.is_ready = True
             self._ready.append(buffer)
-        if self._ready and not self._waking:
+        if self._ready and not self._is_waking:
             self._wake()
 
     def close(self) -> None:
-        """Hand out no more."""
+        """Start no more handler calls."""
         self._closed = True
         self._ready.clear()
 
     async def drain(self) -> None:
-        """Hand out no more, and wait until nothing is being handled any more."""
+        """Start no more handler calls, and wait until the running ones have ended."""
         self.close()
-        if self._handling:
-            await self._all_done.wait()
+        if self._in_flight:
+            await self._drained.wait()
 
     def _wake(self) -> None:
-        """Get one more worker going, if there is one. It wakes the next if there is work for that too."""
+        """Wake up or start one worker, if possible. It wakes up the next one if there is work for it."""
         if self._idle:
-            self._waking = True
+            self._is_waking = True
             self._idle.unpark()
         elif self._worker_count < self._concurrency:
-            self._waking = True
+            self._is_waking = True
             self._worker_count += 1
             self._nursery.start_soon(self._work)
 
     async def _call_hooked(self, buffer: Buffer, item: Any) -> Any:
-        """Call the handler with an item of a queue, and hooks around it."""
+        """Call the handler and the hooks around it."""
         assert self._hooks is not None
         return await self._hooks.call(self._invoker.call, buffer.queue, item)
 
     async def _work(self) -> None:
-        """Serve queues until cancelled: the life of a worker."""
+        """Run a worker until cancelled."""
         raise NotImplementedError
 
-    def _look_whether_all_is_done(self) -> None:
-        if not self._handling:
-            self._all_done.set()
+    def _check_drained(self) -> None:
+        if not self._in_flight:
+            self._drained.set()
 
-    async def _see_threads_off(self) -> None:
+    async def _close_threads(self) -> None:
         try:
             await trio.sleep_forever()
         finally:
-            self.close()  # nothing more is begun where a call ends
+            self.close()  # calls that end now start no others
             with trio.move_on_after(self.thread_grace, shield=True):
-                await self._invoker.until_no_thread_runs()
+                await self._invoker.wait_for_threads()
             self._invoker.abandon()

@@ -1,13 +1,20 @@
-"""What happens when a handler fails.
+"""Redelivery and retries of messages whose handler call has failed.
 
-Out of order the broker takes the messages back and delivers them again later (:class:`Redelivery`, by way of
-``send_back.py``); in order they are handed out again in place (``orderly.py``). Either way they are dead
-letters after ``max_reconsume_times``.
+A call fails when the handler raises an exception or times out, and when the body of a message is corrupt. The
+result ``ConsumeLater`` of a concurrent consumer and ``Suspend`` of an ordered one have the same effect.
+
+- Concurrent consumers send the messages back to the broker, which delivers them again later:
+  :class:`Redelivery`, which uses ``send_back.SendBack``.
+- Ordered consumers call the handler with the same messages again after a pause: :class:`RetryInPlace`.
+- Broadcasting consumers drop the messages (``send_back.SendBack.drop``), unless they are ordered.
+
+After ``max_reconsume_times`` failures a message becomes a dead letter of its group.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -15,25 +22,27 @@ from typing import Final
 import attrs
 import trio
 
+from rocketmq_py.consumer.config import DEFAULT_RECONSUME_TIMES
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
-RETRY_HERE_SECONDS = 5.0
-"""How long a message waits that failed and could not be sent back. Java: submitConsumeRequestLater."""
+LOCAL_RETRY_SECONDS = 5.0
+"""Delay of the local retry if a message cannot be sent back. Java: submitConsumeRequestLater."""
 
 
 class Redelivery:
-    """Has messages delivered again that a handler failed on.
+    """Has failed messages of a concurrent consumer delivered again.
 
     Java: ``ConsumeMessageConcurrentlyService.processConsumeResult``.
 
     Args:
-        send_back: has the broker deliver a message again, after the delay of this level.
-        offer: has a queue's messages handled that wait.
+        send_back: sends a message back to the broker with a delay level.
+        offer: dispatches the waiting messages of a queue.
     """
 
     def __init__(
@@ -43,62 +52,118 @@ class Redelivery:
     ) -> None:
         self._send_back = send_back
         self._offer = offer
-        self._later: deque[tuple[float, MessageBuffer, ReceivedMessage]] = deque()
-        self._more_later = trio.lowlevel.ParkingLot()
+        # Messages to retry here, with the time on trio's clock.
+        self._local_retries: deque[tuple[float, MessageBuffer, ReceivedMessage]] = deque()
+        self._retry_added = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
-        """Hand out again what no broker took back, when its time has come, until cancelled."""
+        """Dispatch messages that no broker took back once their delay is over. Runs until cancelled."""
         while True:
-            while not self._later:
-                await self._more_later.park()
-            due_at, buffer, message = self._later.popleft()
+            while not self._local_retries:
+                await self._retry_added.park()
+            due_at, buffer, message = self._local_retries.popleft()
             await trio.sleep_until(due_at)
-            buffer.put_back(message)
+            buffer.requeue(message)
             self._offer(buffer)
 
-    async def deliver_again(
+    async def redeliver(
         self, buffer: MessageBuffer, messages: Sequence[ReceivedMessage], delay_level: int
     ) -> None:
-        """Send messages back to the broker; those that it does not take are kept, and tried again here."""
+        """Send messages back to the broker. Those that it does not accept are retried here."""
         buffer.counts.failed += len(messages)
         async with open_nursery() as nursery:
             for message in messages:
-                nursery.start_soon(self._deliver_one_again, buffer, message, delay_level)
+                nursery.start_soon(self._redeliver_one, buffer, message, delay_level)
 
-    async def _deliver_one_again(
-        self, buffer: MessageBuffer, message: ReceivedMessage, delay_level: int
-    ) -> None:
-        # Whoever has the queue now gets the message anyway; or its call has ended after all.
-        if buffer.dropped or not buffer.holds(message):
+    async def _redeliver_one(self, buffer: MessageBuffer, message: ReceivedMessage, delay_level: int) -> None:
+        # The new owner of a revoked queue gets the message anyway. A call that timed out may have succeeded
+        # in the meantime.
+        if buffer.dropped or message not in buffer:
             return
         try:
             await self._send_back(message, delay_level)
         except RocketMQError:  # logged by SendBack
             again = attrs.evolve(message, reconsume_times=message.reconsume_times + 1)
-            self._later.append((trio.current_time() + RETRY_HERE_SECONDS, buffer, again))
-            self._more_later.unpark_all()
+            self._local_retries.append((trio.current_time() + LOCAL_RETRY_SECONDS, buffer, again))
+            self._retry_added.unpark_all()
         else:
-            buffer.release(message)
+            buffer.remove_sent_back(message)
+
+
+class RetryInPlace:
+    """Puts failed messages of an ordered consumer back to the front of their queue.
+
+    Java: ``ConsumeMessageOrderlyService.processConsumeResult``.
+
+    Args:
+        suspend: the default pause of the queue, in seconds.
+        max_reconsume_times: retries after which a message becomes a dead letter. A message with a corrupt
+            body has at most DEFAULT_RECONSUME_TIMES, because it would block its queue forever.
+        send_to_dead_letters: sends a message to the group's dead-letter queue.
+    """
+
+    def __init__(
+        self,
+        *,
+        suspend: float,
+        max_reconsume_times: float,
+        send_to_dead_letters: Callable[[ReceivedMessage], Awaitable[None]],
+    ) -> None:
+        self._suspend = suspend
+        self._max_reconsume_times = max_reconsume_times
+        self._send_to_dead_letters = send_to_dead_letters
+
+    async def retry(
+        self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], seconds: float | None = None
+    ) -> float | None:
+        """Requeue messages, or send them to the dead-letter queue after the last retry.
+
+        Args:
+            process_queue: the queue of the messages.
+            messages: the failed messages.
+            seconds: the pause that the handler asked for. None is the default.
+
+        Returns:
+            Seconds to wait before the queue is dispatched again, or None for no pause.
+        """
+        if process_queue.dropped:
+            return None  # the new owner of the queue gets the messages anyway
+        process_queue.counts.failed += len(messages)
+        again = []
+        for message in messages:
+            if self._is_exhausted(message) and await self._is_dead_letter(message):
+                process_queue.remove_sent_back(message)
+            else:
+                again.append(attrs.evolve(message, reconsume_times=message.reconsume_times + 1))
+        if not again:
+            return None
+        process_queue.requeue_first(again)
+        return self._suspend if seconds is None else seconds
+
+    def _is_exhausted(self, message: ReceivedMessage) -> bool:
+        limit = math.inf if message.corruption is None else DEFAULT_RECONSUME_TIMES
+        return message.reconsume_times >= min(limit, self._max_reconsume_times)
+
+    async def _is_dead_letter(self, message: ReceivedMessage) -> bool:
+        """Send a message to the dead-letter queue. Return False if that failed."""
+        try:
+            await self._send_to_dead_letters(message)
+        except RocketMQError:  # logged by SendBack
+            return False
+        return True
 
 
 def describe(buffer: MessageBuffer, *messages: ReceivedMessage) -> str:
-    """Return what logs call messages of a queue."""
+    """Describe messages of a queue for log lines."""
     queue, first = buffer.queue, messages[0]
-    others = f" and {len(messages) - 1} after it" if len(messages) > 1 else ""
+    retry_topic = f" retry_topic={queue.topic}" if queue.topic != first.topic else ""
+    count = f" messages={len(messages)}" if len(messages) > 1 else ""
     return (
-        f"message {first.message_id} of topic {first.topic} "
-        f"({queue.topic}, {queue.broker_name}, queue {queue.queue_id}, offset {first.queue_offset}){others}"
+        f"message={first.message_id} topic={first.topic}{retry_topic} broker={queue.broker_name} "
+        f"queue={queue.queue_id} offset={first.queue_offset}{count}"
     )
 
 
-def log_meaningless(result: object, what: str) -> None:
-    """Say that a handler returned a ConsumeResult that is for consumers of another kind."""
-    logger.error(
-        "handling %s failed: the handler returned %r, which says nothing to this consumer",
-        what, result,
-    )  # fmt: skip
-
-
-def unreadable(message: ReceivedMessage) -> RocketMQError:
-    """Return why a message fails that no handler can get."""
+def corruption_error(message: ReceivedMessage) -> RocketMQError:
+    """Return the error of a message whose body is corrupt. The handler is not called with it."""
     return RocketMQError(f"its body cannot be read: {message.corruption}")

@@ -1,4 +1,4 @@
-"""From a user's handler to an async function of what is handed over."""
+"""Turns a user's handler, synchronous or async, into an async function."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, TypeAlias
 import trio
 
 from rocketmq_py.callables import check_callable, is_async
-from rocketmq_py.consumer.push.far_side import FarHandler, FarSide
+from rocketmq_py.consumer.push.handler_executor import HandlerExecutor, HandlerWithExecutor
 from rocketmq_py.consumer.push.handler_threads import HandlerThreads
 from rocketmq_py.message import ReceivedMessage
 
 Handler: TypeAlias = Callable[[ReceivedMessage], Any] | Callable[[list[ReceivedMessage]], Any]
-"""What handles messages: an async function, or a plain one, which is called in a worker thread.
+"""A message handler: an async function, or a synchronous one, which runs in a worker thread.
 
-It takes one message, or a list of them if ``batch_size`` is set. When it returns, they are done with, unless
-it returns a ConsumeResult; when it raises an Exception, they are delivered again."""
+Its argument is one message, or a list of messages if ``batch_size`` is set. Returning None acknowledges the
+messages. Returning a ConsumeResult chooses another outcome. Raising an Exception has them redelivered."""
 
 
 def check_handler(handle: object, *, in_lists: bool) -> None:
@@ -26,52 +26,54 @@ def check_handler(handle: object, *, in_lists: bool) -> None:
 
 
 class Invoker:
-    """Calls a handler. Awaiting :attr:`call` gives what the handler returns, and raises what it raises.
+    """Calls a handler. Awaiting :attr:`call` returns the handler's result, or raises its exception.
 
     A call in a thread cannot be cancelled: the cancellation waits until the call ends, or until
-    :meth:`abandon`. What an abandoned call returns is lost, and its thread goes on by itself.
+    :meth:`abandon`. An abandoned call continues in its thread, and its result is dropped.
 
     Args:
         handle: the handler.
-        concurrency: how many calls of it may be under way outside of trio.
-        nursery: where the tasks run that stand for its threads; they end with :meth:`abandon`.
-        in_lists: whether it takes lists. It gets a list of its own each time.
+        concurrency: the number of calls that may run at the same time outside of trio.
+        nursery: runs one task for each worker thread. They end with :meth:`abandon`.
+        in_lists: whether the handler takes lists. Each call gets a new list.
 
     Attributes:
-        call: takes a message, or a sequence of them if the handler takes lists.
-        is_async: whether calls run as tasks of trio's.
-        far: calls the handler, where ``is_async`` is not so.
-        cancels: whether calls can be cancelled.
-        abandoned: whether threads have been abandoned that ran still.
+        call: calls the handler with a message, or with a sequence of them if the handler takes lists.
+        is_async: whether calls run in trio tasks.
+        executor: calls the handler if ``is_async`` is False.
+        cancels: whether a running call can be cancelled.
+        abandoned: whether threads were still running when they were abandoned.
     """
 
     def __init__(self, handle: Handler, concurrency: int, nursery: trio.Nursery, *, in_lists: bool) -> None:
         function: Callable[[Any], Any] = handle
-        there = handle if isinstance(handle, FarHandler) else None
-        self.is_async: bool = there is None and is_async(handle)
-        self.far: FarSide = (
-            HandlerThreads(function, concurrency, nursery) if there is None else there.far_side(concurrency)
+        own_executor = handle if isinstance(handle, HandlerWithExecutor) else None
+        self.is_async: bool = own_executor is None and is_async(handle)
+        self.executor: HandlerExecutor = (
+            HandlerThreads(function, concurrency, nursery)
+            if own_executor is None
+            else own_executor.make_executor(concurrency)
         )
-        self.cancels: bool = self.is_async or self.far.cancels
+        self.cancels: bool = self.is_async or self.executor.cancels
         self.abandoned: bool = False
-        call = function if self.is_async else self._call_far
+        call = function if self.is_async else self._call_in_executor
         self.call: Callable[[Any], Awaitable[Any]] = _with_own_list(call) if in_lists else call
 
-    async def until_no_thread_runs(self) -> None:
-        """Wait until no call is in a thread any more."""
+    async def wait_for_threads(self) -> None:
+        """Wait until no call runs in a thread."""
         if not self.cancels:
-            await self.far.until_none_runs()
+            await self.executor.wait_idle()
 
     def abandon(self) -> None:
-        """Wait no more for the threads of calls that are cancelled."""
-        self.abandoned = bool(self.far) and not self.cancels
-        self.far.abandon()
+        """Stop waiting for the threads of cancelled calls."""
+        self.abandoned = bool(self.executor.calls) and not self.cancels
+        self.executor.abandon()
 
-    async def _call_far(self, item: Any) -> Any:
-        returned = await self.far.call(item)
-        if returned is not None and inspect.isawaitable(returned):
-            return await returned
-        return returned
+    async def _call_in_executor(self, item: Any) -> Any:
+        result = await self.executor.call(item)
+        if result is not None and inspect.isawaitable(result):
+            return await result
+        return result
 
 
 def _with_own_list(call: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
@@ -81,18 +83,18 @@ def _with_own_list(call: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awa
     return call_with_list
 
 
-class RestOfCall(Generator[Any, Any, Any]):
-    """The rest of a call of an async function that has been begun with ``send(None)``, and waits.
+class SuspendedCall(Generator[Any, Any, Any]):
+    """The rest of a coroutine that was started with ``send(None)`` and has suspended.
 
-    It is to be awaited, once: then the task waits for what the call waits for.
+    Await it once. The current task then waits in place of the coroutine.
 
     Args:
-        coroutine: what was begun.
-        waits_for: what it has given to the loop that runs the task, which has not seen it yet.
+        coroutine: the started coroutine.
+        waits_for: the value that the coroutine yielded, which trio has not seen yet.
 
     Attributes:
-        cr_await: the coroutine. So who asks a task what it waits for is shown the call's frames.
-        cr_frame: none, as it has none of its own.
+        cr_await: the coroutine. Tools that walk a task's stack follow this attribute to the handler's frames.
+        cr_frame: None, because this object has no frame of its own.
     """
 
     __slots__ = ("_waits_for", "cr_await")
@@ -107,10 +109,10 @@ class RestOfCall(Generator[Any, Any, Any]):
         return self
 
     def send(self, value: Any) -> Any:
-        """Go on, as a generator does: first with what the loop has not seen yet."""
+        """Resume the coroutine. The first call yields the value that trio has not seen yet."""
         waits_for, self._waits_for = self._waits_for, None
         return self.cr_await.send(value) if waits_for is None else waits_for
 
     def throw(self, *error: Any) -> Any:
-        """Raise an error where the call waits."""
+        """Raise an error where the coroutine is suspended."""
         return self.cr_await.throw(*error)

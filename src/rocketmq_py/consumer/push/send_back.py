@@ -1,4 +1,4 @@
-"""Sending messages back that a group failed on: to be delivered again, or as its dead letters."""
+"""Sends failed messages back to the broker, for redelivery or as dead letters of the group."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from rocketmq_py.protocol.stored_message import (
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
-"""In whose name copies are sent. Java: ``MixAll.CLIENT_INNER_PRODUCER_GROUP``."""
+"""The producer group of copies. Java: ``MixAll.CLIENT_INNER_PRODUCER_GROUP``."""
 MAX_FAILURES = 2**31 - 1
-"""What fits the field that counts them. A dead letter has more than its group allows."""
+"""The largest number of failures that the request can carry."""
 COMPRESS_OVER = 4096
-"""Bytes from which on the body of a copy is compressed: the original may have been too large otherwise."""
+"""Bodies of this many bytes or more are compressed, since the original may have fit only when compressed."""
 
 _NOT_COPIED = frozenset({names.UNIQUE_KEY, names.WAIT_STORE, names.DELAY_LEVEL, names.TRANSACTION_PREPARED})
-"""Properties that a copy has from elsewhere, or shall not have."""
+"""Properties that are not copied, because the copy must not have them or gets its own."""
 
 
 class SendBack:
-    """Has a group's messages delivered to it again, or collected as its dead letters.
+    """Sends messages back for redelivery to a group, or to its dead-letter queue.
 
     Java: ``DefaultMQPushConsumerImpl.sendMessageBack``.
 
     Args:
-        client: how brokers are reached.
-        group: the group that failed.
-        max_reconsume_times: deliveries after the first one, before the message is a dead letter.
+        client: the client that sends the requests.
+        group: the consumer group.
+        max_reconsume_times: redeliveries after which a message becomes a dead letter.
     """
 
     def __init__(self, client: Client, group: str, *, max_reconsume_times: int) -> None:
@@ -53,14 +53,16 @@ class SendBack:
         self._retry_logs = RetryLogs(logger, "send back", "broker", group=group)
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
-        """Have the message's broker keep it for later; if it does not, send a copy to any broker.
+        """Ask the message's broker to deliver it again later. If that fails, send a copy to any broker.
 
         Args:
-            message: what the group failed on.
-            delay_level: as ConsumeLater has it.
+            message: the failed message.
+            delay_level: the delay, as in ConsumeLater.
 
         Raises:
-            RocketMQError: neither was possible, which is logged. The message is where it was.
+            RocketMQError: both failed, which is logged. The original message is unchanged.
+
+        When cancelled, the message may have been sent back.
         """
         try:
             await self._client.brokers.send_back(
@@ -70,23 +72,24 @@ class SendBack:
                 max_reconsume_times=self._max_reconsume_times,
             )
         except RocketMQError as error:
-            logger.debug("message %s was not sent back, sending a copy: %s", message.message_id, error)
+            logger.debug("send back failed, sending a copy: message=%s: %s", message.message_id, error)
             await self.send_copy(message, delay_level)
         else:
             self._retry_logs.succeeded(message.broker_name)
 
     async def drop(self, message: ReceivedMessage, _: int) -> None:
-        """Do without it: where every member gets every message, none is delivered again."""
+        """Drop a failed message of a broadcasting group, which has no redelivery."""
         logger.warning(
-            "group %s: message %s of topic %s is dropped: a broadcasting group has no second delivery",
-            self._group, message.message_id, message.topic,
+            "message dropped: group=%s topic=%s message=%s: the handler failed, and broadcasting groups have "
+            "no redelivery",
+            self._group, message.topic, message.message_id,
         )  # fmt: skip
 
     async def send_copy(self, message: ReceivedMessage, delay_level: int) -> None:
-        """Send a copy to the group's retry topic; after too many failures brokers make it a dead letter.
+        """Send a copy to the group's retry topic. Brokers turn it into a dead letter after too many failures.
 
-        Arguments and errors are those of :meth:`send_back`. The brokers are tried in turn, that of the
-        message last.
+        Tries one broker after the other, the message's own broker last. Arguments and errors are those of
+        :meth:`send_back`.
         """
         try:
             await self._send_copy(message, delay_level)
@@ -99,18 +102,18 @@ class SendBack:
 
     async def _send_copy(self, message: ReceivedMessage, delay_level: int) -> None:
         route = await self._client.routes.get(retry_topic(self._group))
-        candidates = list(route.queues_to_write())
-        self._client.rng.shuffle(candidates)
-        queues = {queue.broker_name: queue for queue in candidates}
-        own = queues.pop(message.broker_name, None)
-        in_turn = [*queues.values(), *([own] if own is not None else [])]
+        queues = list(route.queues_to_write())
+        self._client.rng.shuffle(queues)
+        queue_by_broker = {queue.broker_name: queue for queue in queues}
+        own = queue_by_broker.pop(message.broker_name, None)
+        candidates = [*queue_by_broker.values(), *([own] if own is not None else [])]
         fields, body = self._copy(message, route.topic, delay_level)
-        await self._client.brokers.send_to_first(in_turn, fields, body)
+        await self._client.brokers.send_to_first(candidates, fields, body)
 
     def _copy(
         self, message: ReceivedMessage, topic: str, delay_level: int
     ) -> tuple[Callable[[MessageQueue], dict[str, str]], bytes]:
-        """Return what gives the ext fields of a copy for a queue, and its body."""
+        """Return a function that makes the ext fields of a copy for a queue, and the body of the copy."""
         body, system_flag = message.body, message.system_flag & (COMPRESSED_FLAG | COMPRESSION_TYPE_MASK)
         if message.corruption is None and len(body) >= COMPRESS_OVER:
             body = compress(body)
@@ -121,9 +124,9 @@ class SendBack:
             delay_level, failures = 0, limit + 1
         elif not delay_level:
             delay_level = min(FIRST_DELAY_LEVEL + message.reconsume_times, MAX_DELAY_LEVEL)
-        kept = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
-        kept.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
-        kept[names.RETRY_TOPIC] = self._client.namespace.wrap_topic(message.topic)
+        properties = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
+        properties.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
+        properties[names.RETRY_TOPIC] = self._client.namespace.wrap_topic(message.topic)
         fields = partial(
             send_fields,
             Message(topic, message.body, flag=message.flag, delay_level=delay_level),
@@ -133,6 +136,6 @@ class SendBack:
             system_flag=system_flag,
             reconsume_times=failures,
             max_reconsume_times=limit,
-            system_properties=kept,
+            system_properties=properties,
         )
         return fields, body

@@ -1,4 +1,4 @@
-"""One stay of a push consumer in its group: from joining it to leaving it."""
+"""The session of a push consumer: its membership of the group, from joining to leaving."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, startin
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.consumer.group.statistics import ConsumerCounters, QueueStatistics
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, pop_retry_topic_of
+from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
 from rocketmq_py.consumer.pop.messages import PoppedMessage
-from rocketmq_py.consumer.pop.push_queues import PoppedQueues
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
-from rocketmq_py.consumer.pull.running_info import QueueInfos
+from rocketmq_py.consumer.pull.running_info import RunningInfo
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
 from rocketmq_py.consumer.push.direct_consumption import consume_directly
 from rocketmq_py.consumer.push.dispatch import Dispatch
-from rocketmq_py.consumer.push.far_dispatch import FarDispatch
+from rocketmq_py.consumer.push.executor_dispatch import ExecutorDispatch
 from rocketmq_py.consumer.push.invoker import Handler, Invoker
 from rocketmq_py.consumer.push.orderly import OrderlyDispatch
 from rocketmq_py.consumer.push.send_back import SendBack
@@ -41,20 +41,25 @@ from rocketmq_py.protocol.subscription import make_subscription
 from rocketmq_py.remoting.running import open_nursery
 
 FIRST_COMMIT_SECONDS = 1.0
+"""Delay of the first commit, if ``commit_interval`` is longer."""
 
 
 class Session:
-    """A member of a group at work. Java: ``DefaultMQPushConsumerImpl`` between start and shutdown.
+    """One run of a push consumer. Java: ``DefaultMQPushConsumerImpl`` between start and shutdown.
 
     Args:
-        client: what it talks through.
+        client: the client that sends the requests.
         config: the consumer's settings.
-        subscriptions: what is subscribed, by topic; may change while it runs.
+        subscriptions: the subscriptions by topic. They may change while the session runs.
         timestamp_ms: the time of ConsumeFrom.TIMESTAMP.
         handle: the user's handler.
-        hooks: called around it.
-        statistics: counts what is consumed.
-        listener: told of queues that are acquired and revoked; None for nobody.
+        hooks: called around each handler call.
+        statistics: the consumer's counters.
+        listener: called when queues are assigned or revoked. None for no listener.
+
+    Attributes:
+        rebalancer: assigns queues to this member.
+        ended: set when :meth:`run` has returned.
     """
 
     def __init__(
@@ -82,11 +87,11 @@ class Session:
             config,
             subscriptions,
             self._offsets,
-            begin_at=self._begin_at,
+            starting_offset=self._starting_offset,
             statistics=self._statistics,
             listener=listener,
         )
-        self._popped = PoppedQueues(client, config, subscriptions, statistics)
+        self._popped = PopAssignedQueues(client, config, subscriptions, statistics)
         self._dispatch: Dispatch[Any] | None = None
         self.rebalancer: Rebalancer = Rebalancer(
             client,
@@ -96,7 +101,7 @@ class Session:
             topics=subscriptions.keys,
             assigned=lambda: {*self._queues.topics(), *self._popped.topics()},
             assign=self._queues.assign,
-            # In order there is no pop: Java's client then takes messages and hands out none of them.
+            # Ordered consumers never pop: Java's client pops messages then and dispatches none of them.
             assign_popped=None if config.orderly else self._assign_popped,
         )
         self._membership = Membership(
@@ -113,10 +118,10 @@ class Session:
         self.ended: Final = trio.Event()
 
     async def run(self) -> None:
-        """Consume until :meth:`stop`, or until cancelled; then commit what was handled, and leave the group.
+        """Consume until :meth:`stop` or until cancelled. Then commit offsets and leave the group.
 
-        When cancelled, the handlers are cancelled too, and their messages delivered again. The leaving is
-        shielded from the cancellation and takes part of ``close_timeout`` at the most.
+        When cancelled, the handlers are cancelled too, and their messages are delivered again. Leaving is
+        shielded from the cancellation and takes only a part of ``close_timeout``.
         """
         try:
             self._membership.check_sole_member()
@@ -124,13 +129,13 @@ class Session:
                 await self._subscriptions.check_filters()
             await self._offsets.open()
             try:
-                await self._be_member()
+                await self._run_as_member()
             finally:
                 self._offsets.close()
         finally:
             self.ended.set()
 
-    async def _be_member(self) -> None:
+    async def _run_as_member(self) -> None:
         self._membership.join()
         forget_routes = self._client.on_route(self.rebalancer.route_changed)
         try:
@@ -140,51 +145,51 @@ class Session:
             await self._membership.leave(self._config.close_timeout, self._commit_all)
 
     def stop(self) -> None:
-        """Pull no more; :meth:`run` returns when the handlers that are running have ended."""
+        """Stop pulling, and let :meth:`run` return when the running handlers have ended."""
         self._stopping.set()
         self._checking.cancel()
         if self._dispatch is not None:
             self._dispatch.close()
 
-    def leave_threads(self) -> None:
-        """Wait for no handler in a thread when :meth:`run` is cancelled."""
+    def abandon_threads(self) -> None:
+        """Do not wait for handlers in threads when :meth:`run` is cancelled."""
         if self._dispatch is not None:
             self._dispatch.thread_grace = 0
 
     def subscription_changed(self, topic: str) -> None:
-        """Have brokers told, and the topic pulled anew: something else of it is wanted, or nothing."""
+        """Send the changed subscription to the brokers, and restart the pulls of the topic."""
         if topic not in self._subscriptions:
             self._subscriptions.remove(pop_retry_topic_of(topic, self._config.group, self._client.namespace))
-        self._queues.pull_anew(topic)
+        self._queues.restart_pull(topic)
         self.rebalancer.announce()
 
     def pause(self, paused: bool, queues: Set[MessageQueue] | None = None) -> None:
-        """Stop pulling these queues, or all (None), for the time being, or go on."""
+        """Pause or resume pulling these queues. None stands for all queues."""
         self._queues.pause(paused, queues)
         self._popped.pause(paused, queues)
 
     def queues(self) -> list[MessageQueue]:
-        """Return the queues that this member has now, sorted."""
+        """Return the queues assigned to this member, sorted."""
         return sorted([*self._pulled(), *[loop.queue for loop in self._popped]])
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return where the group goes on in a queue, as it was last written."""
+        """Return the committed offset of a queue, or None."""
         return await self._offsets.query_committed(queue)
 
     def statistics(self) -> dict[MessageQueue, QueueStatistics]:
-        """Return how far this member is in each queue."""
+        """Return the statistics of each assigned queue."""
         return {**self._queues.statistics(), **self._popped.statistics()}
 
     async def lag(self) -> Mapping[MessageQueue, int]:
-        """Ask the brokers how far the group is behind in each of this member's queues."""
+        """Ask the brokers for the group's lag in each assigned queue."""
         queues = {*self._pulled(), *await self._popped.read_queues()}
         return await query_lag(self._client, queues, self._offsets.query_committed)
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from ``offset`` in a queue that this member has."""
+        """Continue from ``offset`` in an assigned queue."""
         if self._queues.find(queue) is None:
-            raise NoQueueError(f"{queue_name(queue)} is not one of this member's queues now")
-        await self._queues.go_on_from({queue: offset})
+            raise NoQueueError(f"cannot seek: {queue_name(queue)} is not assigned to this consumer")
+        await self._queues.seek({queue: offset})
 
     def _pulled(self) -> list[MessageQueue]:
         return sorted(loop.queue for loop in self._queues)
@@ -204,9 +209,9 @@ class Session:
                 background.start_soon(self.rebalancer.run)
                 background.start_soon(self._membership.keep_comparing_subscriptions)
                 background.start_soon(self._subscriptions.keep_checking_filters)
-                background.start_soon(self._commit_now_and_then)
-                background.start_soon(self._queues.look_for_progress)
-                infos = QueueInfos(self._client, self._queues)
+                background.start_soon(self._commit_periodically)
+                background.start_soon(self._queues.track_progress)
+                infos = RunningInfo(self._client, self._queues)
                 broker_requests = BrokerRequests(
                     self._client,
                     config.group,
@@ -217,7 +222,7 @@ class Session:
                     queues=infos.infos,
                     popped=self._popped.infos,
                     offsets=infos.offsets,
-                    reset=self._queues.go_on_from,
+                    reset=self._queues.seek,
                     consume=partial(consume_directly, invoker, config),
                 )
                 with broker_requests.serve():
@@ -243,7 +248,7 @@ class Session:
                 send_to_dead_letters=partial(send_back.send_copy, delay_level=DEAD_LETTER),
                 hooks=self._hooks,
             )
-        dispatch = ConcurrentDispatch if invoker.is_async else FarDispatch
+        dispatch = ConcurrentDispatch if invoker.is_async else ExecutorDispatch
         return dispatch(
             nursery,
             invoker,
@@ -256,12 +261,12 @@ class Session:
 
     async def _send_back(self, send_back: SendBack, message: ReceivedMessage, delay_level: int) -> None:
         if isinstance(message, PoppedMessage):
-            await self._popped.outcomes.deliver_later(message, delay_level)
+            await self._popped.acknowledger.deliver_later(message, delay_level)
         else:
             await send_back.send_back(message, delay_level)
 
     def _assign_popped(self, topic: str, queues: Collection[MessageQueue]) -> None:
-        """Pop from these queues; without any, pull what was popped before and comes again."""
+        """Pop from these queues. If there are none, pull the topic's pop retry topic."""
         if not topic.startswith(RETRY_PREFIX):
             retries = pop_retry_topic_of(topic, self._config.group, self._client.namespace)
             if queues:
@@ -275,17 +280,17 @@ class Session:
             nursery.start_soon(self._popped.leave)
             nursery.start_soon(self._queues.leave)
 
-    async def _begin_at(self, queue: MessageQueue) -> int:
+    async def _starting_offset(self, queue: MessageQueue) -> int:
         return await starting_offset(
             self._client, self._offsets, queue, self._config.consume_from, self._timestamp_ms
         )
 
-    async def _commit_now_and_then(self) -> None:
-        # The first commits make space on the brokers for those that the pulls carry: they come early.
+    async def _commit_periodically(self) -> None:
+        # Pulls carry offsets only after a first commit has created the group's entry on the broker.
         pause = min(FIRST_COMMIT_SECONDS, self._config.commit_interval)
         while True:
             await trio.sleep(pause)
-            self._queues.note_offsets()
+            self._queues.record_offsets()
             await self._offsets.commit()
             pause = self._config.commit_interval
 

@@ -1,4 +1,4 @@
-"""Single messages, looked up by their ids and keys. Java: ``MQAdminImpl``."""
+"""Looks up messages by id or key. Java: ``MQAdminImpl``."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from rocketmq_py.remoting.running import open_nursery
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 END_OF_TIME_MS = 2**63 - 1
-NOTHING_THERE = "can not find message"
-"""How a broker's remark begins when no message is where an id says: the code says only that it failed."""
+NO_MESSAGE_REMARK = "can not find message"
+"""The start of a broker's remark when there is no message with an id. The code is that of any failure."""
 INDEX_STEP_MS = 1000
-"""Brokers' indexes keep times in whole seconds, rounded down."""
+"""The resolution of times in the index of a broker. Times are rounded down."""
 MAX_WITH_UNIQUE_ID = 32
-"""Messages with one unique id that are looked at; as in Java, and brokers give no more."""
+"""The maximum number of messages with one unique id, as in Java. Brokers return no more."""
 
 
 async def view(client: Client, offset_message_id: str, topic: str | None) -> ReceivedMessage | None:
-    """Return the message that a broker gave an id, or None if it is not there; see ``Reader.message``."""
+    """Return the message with an offset message id, or None. See ``Reader.message``."""
     parsed = OffsetMessageId.parse(offset_message_id)
     broker_name, address = await _broker_of(client, parsed)
     header = ViewMessageRequest(offset=parsed.commit_log_offset, topic=topic)
     try:
         answer = await client.brokers.call(address, header)
     except BrokerError as error:
-        if (error.remark or "").startswith(NOTHING_THERE):
+        if (error.remark or "").startswith(NO_MESSAGE_REMARK):
             return None
         raise
     for message in client.namespace.unwrap_messages(decode_messages(answer.body, broker_name)):
@@ -47,32 +47,33 @@ async def view(client: Client, offset_message_id: str, topic: str | None) -> Rec
 
 @attrs.frozen
 class Lookup:
-    """What brokers had of what they were asked for.
+    """The result of a query to several brokers.
 
     Attributes:
-        messages: oldest first.
-        failures: the error of each broker that did not answer, by its name.
+        messages: the messages, oldest first.
+        failures: the errors of the brokers that failed, by broker name.
     """
 
     messages: tuple[ReceivedMessage, ...]
     failures: Mapping[str, RocketMQError]
 
-    def complete(self, what: str) -> tuple[ReceivedMessage, ...]:
-        """Return the messages; the log tells of those that did not answer.
+    def complete(self, query: str) -> tuple[ReceivedMessage, ...]:
+        """Return the messages. Log the failures or, if there are no messages, raise the first one.
 
-        Raises the first of their errors if there is no message.
+        Args:
+            query: describes the query, for log lines.
         """
         if self.failures and not self.messages:
             raise next(iter(self.failures.values()))
         for error in self.failures.values():
-            logger.warning("looking up %s: %s; others have answered", what, error)
+            logger.warning("incomplete lookup of %s: a broker failed: %s", query, error)
         return self.messages
 
 
 async def look_up_key(
     client: Client, topic: str, key: str, *, count: int, begin_ms: int, end_ms: int
 ) -> Lookup:
-    """Look for the newest messages of a topic with a key; see ``Reader.find``."""
+    """Query the newest messages of a topic with a key. See ``Reader.find``."""
     header = QueryMessageRequest(
         topic=topic,
         key=key,
@@ -81,23 +82,23 @@ async def look_up_key(
         end_timestamp=end_ms,
     )
 
-    def is_wanted(message: ReceivedMessage) -> bool:
+    def matches(message: ReceivedMessage) -> bool:
         return key in message.keys and begin_ms <= message.store_time_ms <= end_ms
 
-    found = await _query(client, header, is_wanted)
+    found = await _query(client, header, matches)
     return attrs.evolve(found, messages=found.messages[-count:])
 
 
 async def find_by_key(
     client: Client, topic: str, key: str, *, count: int, begin_ms: int, end_ms: int
 ) -> list[ReceivedMessage]:
-    """Return the newest messages of a topic with a key; see ``Reader.find``."""
+    """Return the newest messages of a topic with a key. See ``Reader.find``."""
     found = await look_up_key(client, topic, key, count=count, begin_ms=begin_ms, end_ms=end_ms)
     return list(found.complete(f"{key} in {topic}"))
 
 
 async def find_by_unique_id(client: Client, topic: str, message_id: str) -> ReceivedMessage | None:
-    """Return the first message of a topic with a unique id, or None; see ``Reader.find_message``."""
+    """Return the first message of a topic with a unique id, or None. See ``Reader.find_message``."""
     header = QueryMessageRequest(
         topic=topic,
         key=message_id,
@@ -111,24 +112,28 @@ async def find_by_unique_id(client: Client, topic: str, message_id: str) -> Rece
 
 
 async def _broker_of(client: Client, message_id: OffsetMessageId) -> tuple[str, str]:
-    """Return the name and address of the broker that made an id, if it is one of this cluster."""
+    """Return the name and address of the broker that issued an id.
+
+    Raises ConfigurationError if the broker is not in this cluster.
+    """
     info = await client.name_servers.cluster_info()
     for name, broker in info.broker_addr_table.items():
         for address in broker.broker_addrs.values():
             if message_id.is_of(address):
                 return name, address
     raise ConfigurationError(
-        f"the message id names {message_id.broker_address}, where no broker of this cluster is; "
-        "is it an offset_message_id?"
+        f"the message id contains {message_id.broker_address}, which is not a broker of this cluster. Pass "
+        "an offset_message_id of this cluster"
     )
 
 
 async def _query(
-    client: Client, header: QueryMessageRequest, is_wanted: Callable[[ReceivedMessage], bool]
+    client: Client, header: QueryMessageRequest, matches: Callable[[ReceivedMessage], bool]
 ) -> Lookup:
-    """Ask all brokers of a topic at the same time for what is wanted.
+    """Query all brokers of a topic concurrently.
 
-    Whether the key is a unique id is never said: 4.x does not count that field when it checks a signature.
+    The request has no field for the kind of key, because 4.x brokers omit that field when they verify a
+    signature.
     """
     route = await client.routes.get(header.topic)
     found: list[ReceivedMessage] = []
@@ -143,8 +148,8 @@ async def _query(
     async with open_nursery() as nursery:
         for broker_name in route.brokers:
             nursery.start_soon(ask, broker_name)
-    # Brokers know only hashes of topic and key.
-    wanted = [message for message in found if message.topic == header.topic and is_wanted(message)]
+    # Brokers compare only hashes of topic and key.
+    wanted = [message for message in found if message.topic == header.topic and matches(message)]
     wanted.sort(key=lambda message: message.store_time_ms)
     return Lookup(tuple(wanted), dict(sorted(failures.items())))
 

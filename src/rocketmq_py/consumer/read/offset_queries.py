@@ -1,4 +1,4 @@
-"""Topics, and where their queues begin, end and are consumed: many queues at the same time."""
+"""Queries and commits the offsets of many queues concurrently."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_offsets(offsets: object, name: str = "offsets") -> dict[MessageQueue, 
 async def offsets_of(
     client: Client, topics: Iterable[str], *, present: bool = False
 ) -> dict[str, dict[MessageQueue, tuple[int, int]]]:
-    """Return of each topic the first offset and the end of each queue; see ``Reader.offsets_of``."""
+    """Return the first offset and the end of each queue, by topic. See ``Reader.offsets_of``."""
     routes = await _routes_of(client, topics)
 
     async def ask(queue: MessageQueue) -> tuple[int, int]:
@@ -48,7 +48,10 @@ async def offsets_of(
 
 
 async def _first_present(client: Client, queue: MessageQueue, end: int) -> int:
-    """Return the offset of the first message that can be pulled, or ``end``: a minimum may be out of date."""
+    """Return the offset of the first message that can be pulled, or ``end``.
+
+    The minimum offset of a broker may be out of date.
+    """
     subscription = make_subscription(queue.topic, version_ms=client.now_ms())
     async for message in QueueRange(client, queue, subscription, Bounds(end_offset=end)):
         return message.queue_offset
@@ -56,7 +59,7 @@ async def _first_present(client: Client, queue: MessageQueue, end: int) -> int:
 
 
 async def offsets_at(client: Client, topics: Iterable[str], timestamp_ms: int) -> dict[MessageQueue, int]:
-    """Return of each queue the first offset of a time; see ``Reader.offsets_at``."""
+    """Return the first offset of a time in each queue. See ``Reader.offsets_at``."""
     routes = await _routes_of(client, topics)
     return await map_over_brokers(
         [queue for route in routes.values() for queue in route.read_queues],
@@ -67,7 +70,7 @@ async def offsets_at(client: Client, topics: Iterable[str], timestamp_ms: int) -
 async def committed(
     client: Client, group: str, queues: Iterable[MessageQueue]
 ) -> dict[MessageQueue, int | None]:
-    """Return where a group goes on in each queue; see ``Reader.committed``."""
+    """Return the committed offset of a group in each queue. See ``Reader.committed``."""
     queues = list(queues)
     await _find_brokers_of(client, queues)
     ask = partial(client.brokers.committed_offset, group, zero_if_new=False)
@@ -75,7 +78,7 @@ async def committed(
 
 
 async def commit(client: Client, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-    """Set where a group goes on; see ``Reader.commit``."""
+    """Commit offsets of a group. See ``Reader.commit``."""
     await _find_brokers_of(client, offsets)
     entries: defaultdict[tuple[str, str], list[MessageQueue]] = defaultdict(list)
     for queue in offsets:
@@ -90,22 +93,22 @@ async def commit(client: Client, group: str, offsets: Mapping[MessageQueue, int]
         except BrokerError as error:
             if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                 raise
-            await _introduce(client, group, queue, offsets[queue])
+            await _create_group(client, group, queue, offsets[queue])
             await set_one(queue)
 
-    # Of each topic on each broker one first, by itself: see RemoteOffsetStore.
+    # For each topic and broker, commit one queue first. See RemoteOffsetStore.
     await map_over_brokers([queues[0] for queues in entries.values()], set_first)
     await map_over_brokers([queue for queues in entries.values() for queue in queues[1:]], set_one)
 
 
-async def _introduce(client: Client, group: str, queue: MessageQueue, offset: int) -> None:
-    """Have a broker (5.x) create a group: it does when somebody pulls in the group's name."""
+async def _create_group(client: Client, group: str, queue: MessageQueue, offset: int) -> None:
+    """Make a 5.x broker create a group, which it does for a pull of the group."""
     puller = QueuePuller(client, group, queue, batch_size=1, hold=0.0, timeout=TIMEOUT_SECONDS)
-    await puller.pull_raw(offset, make_subscription(queue.topic, version_ms=client.now_ms()))
+    await puller.pull_undecoded(offset, make_subscription(queue.topic, version_ms=client.now_ms()))
 
 
 async def _find_brokers_of(client: Client, queues: Collection[MessageQueue]) -> None:
-    """Have the brokers of these queues known: a route from when one was away is asked for once more."""
+    """Look up the brokers of queues. Refresh routes that lack one, because it may have been unavailable."""
     await _routes_of(client, [queue.topic for queue in queues])
     known = client.routes.brokers()
     out_of_date = {queue.topic for queue in queues if not known.get(queue.broker_name)}

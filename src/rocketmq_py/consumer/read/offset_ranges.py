@@ -1,4 +1,4 @@
-"""Spans of queues, and what is pulled of them."""
+"""Ranges of offsets, and the results of pulling them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from rocketmq_py.message import MessageQueue, queue_name
 
 @attrs.frozen
 class OffsetRange:
-    """Offsets of one queue, from ``start`` to before ``end``."""
+    """The offsets of one queue from ``start`` up to, but not including, ``end``.
+
+    Raises:
+        ConfigurationError: ``start`` is negative, or ``end`` is below ``start``.
+    """
 
     queue: MessageQueue
     start: int
@@ -23,29 +27,27 @@ class OffsetRange:
         check_integer(self.end, "end")
         if not 0 <= self.start <= self.end:
             raise ConfigurationError(
-                f"a span of {queue_name(self.queue)} from {self.start} to {self.end}: its start must be 0 or "
-                "more, and its end not below its start"
+                f"invalid range of {queue_name(self.queue)}, {self.start} to {self.end}: start must be 0 or "
+                "more, and end must not be below start"
             )
 
 
 @attrs.frozen
 class PullResult:
-    """What one pull brought of a span.
+    """The undecoded result of one pull from an OffsetRange.
 
     Attributes:
-        span: the span.
-        body: stored messages, one behind the other. Some may lie outside of the span, and where tags were
-            asked for some may only share a tag's hash: whoever reads them drops those.
-        first: the offset that was asked for.
-        next: the offset that comes after the chunk, at most the span's end.
-        lost: the first and the last but one of offsets in the span that the broker has no more: they lie
-            below its minimum, beyond its end, or the queue is gone. None where nothing is lost. The chunk
-            has no messages then.
-        offset_delta: what is to be added to the offsets that are stored in the messages (static topics
-            of 5.x; 0 for all others).
+        range: the range.
+        body: the concatenated stored messages. It may contain messages outside of the range and, with a
+            subscription to tags, messages whose tag only has the same hash. The reader has to skip them.
+        first: the first offset of this result.
+        next: the offset after this result, at most the end of the range.
+        lost: the lost offsets, as (first, next). They lie before the queue's first message or after its end,
+            or the queue was deleted. The result has no messages then. None if no offset is lost.
+        offset_delta: to be added to the offsets stored in the messages (static topics of 5.x, otherwise 0).
     """
 
-    span: OffsetRange
+    range: OffsetRange
     body: bytes
     first: int
     next: int

@@ -1,4 +1,4 @@
-"""The messages of one queue between two offsets or times."""
+"""Reads the messages of one queue between two offsets or times."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter
 from rocketmq_py.consumer.pull.queue_puller import PullStatus, QueuePuller
 from rocketmq_py.consumer.pull.retry import LossCheck, is_filtered
-from rocketmq_py.consumer.read.iteration import MessageIterator
 from rocketmq_py.consumer.read.stream import (
     BATCH_SIZE,
     READER_GROUP,
     TIMEOUT_SECONDS,
+    MessageIterator,
     offset_before,
 )
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -24,11 +24,11 @@ from rocketmq_py.protocol.subscription import make_subscription
 
 @attrs.frozen(kw_only=True)
 class Bounds:
-    """Where a range begins and ends; None where it is not bounded.
+    """The bounds of a QueueRange. None is unbounded.
 
     Attributes:
-        start_offset, end_offset: the first offset that belongs to it, and the first that no longer does.
-        begin_ms, end_ms: the same for store times, epoch milliseconds.
+        start_offset, end_offset: the first offset of the range, and the first offset after it.
+        begin_ms, end_ms: the same for store times, in epoch milliseconds.
     """
 
     start_offset: int | None = None
@@ -37,7 +37,7 @@ class Bounds:
     end_ms: int | None = None
 
     def include(self, message: ReceivedMessage) -> bool:
-        """Tell whether a message belongs to the range, by its time."""
+        """Return whether the store time of a message is within the bounds."""
         time_ms = message.store_time_ms
         return (self.begin_ms is None or time_ms >= self.begin_ms) and (
             self.end_ms is None or time_ms < self.end_ms
@@ -45,17 +45,17 @@ class Bounds:
 
 
 class QueueRange(MessageIterator):
-    """The messages of a range, in their order; made by ``Reader.range``. Iterate over it with ``async for``.
+    """The messages of a part of a queue, in order. Made by ``Reader.range``. Iterate over it.
 
     Args:
-        client: how brokers are reached.
+        client: the client that sends the requests.
         queue: the queue.
-        subscription: what of it is wanted.
-        bounds: the range.
-        group: in whose name it is read.
+        subscription: the filter.
+        bounds: the bounds.
+        group: the group that pulls.
 
     Attributes:
-        end: the first offset that does not belong to it, once a message has been asked for.
+        end: the first offset after the range. Known after the first call of :meth:`some`.
     """
 
     def __init__(
@@ -80,18 +80,19 @@ class QueueRange(MessageIterator):
         self.end: int = 0
 
     async def some(self) -> Sequence[ReceivedMessage]:
-        """Return the next messages, at least one; none at the end.
+        """Return the next messages, at least one. Return an empty sequence at the end.
 
         Raises:
-            TopicNotFoundError: there is no such topic. NoQueueError: it has no such queue.
+            TopicNotFoundError: the topic does not exist.
+            NoQueueError: the topic does not have the queue.
             SqlFilterRefusedError: the broker does not accept the SQL filter.
             NameServerError, BrokerError, ProtocolError, ConnectError, ConnectionLostError,
-            RequestTimeoutError: something failed. Ask again, and it goes on where it is.
+            RequestTimeoutError: a request failed. Call it again to continue.
 
         When cancelled, no message is lost.
         """
         while True:
-            offset = await self._find_ends() if self._next_offset is None else self._next_offset
+            offset = await self._find_bounds() if self._next_offset is None else self._next_offset
             if offset >= self.end:
                 return ()
             pulled = await self._puller.pull(offset, self._subscription)
@@ -109,17 +110,17 @@ class QueueRange(MessageIterator):
             if messages:
                 return messages
 
-    async def _find_ends(self) -> int:
-        """Find out where the range ends, and return where it begins."""
+    async def _find_bounds(self) -> int:
+        """Set the first offset and the end of the range. Return the first offset."""
         bounds, queue, brokers = self._bounds, self._queue, self._client.brokers
-        await self._client.routes.get(queue.topic)  # tells where the broker is
+        await self._client.routes.get(queue.topic)  # for the address of the broker
         await check_sql_filter(self._client, self._group, self._subscription)
         offset = await brokers.min_offset(queue)
         end = await brokers.max_offset(queue)
         if bounds.begin_ms is not None:
             offset = max(offset, await offset_before(brokers, queue, bounds.begin_ms))
         if bounds.end_ms is not None:
-            # 4.x may name the message before the time: the one after it may belong here as well.
+            # 4.x brokers may return the message before the time, so the next one may be in the range, too.
             end = min(end, await brokers.offset_at(queue, bounds.end_ms) + 1)
         if bounds.start_offset is not None:
             offset = max(offset, bounds.start_offset)
@@ -130,9 +131,9 @@ class QueueRange(MessageIterator):
 
 
 async def first_at(client: Client, group: str, queue: MessageQueue, timestamp_ms: int) -> int:
-    """Return the offset of the first message stored at a time or later, else the queue's end.
+    """Return the offset of the first message stored at or after a time, or the queue's end.
 
-    Unlike what a 4.x broker names, it is exact.
+    The result is exact, unlike that of a request to a 4.x broker.
     """
     subscription = make_subscription(queue.topic, version_ms=0)
     messages = QueueRange(client, queue, subscription, Bounds(begin_ms=timestamp_ms), group=group)

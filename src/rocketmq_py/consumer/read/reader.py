@@ -1,4 +1,4 @@
-"""Reading a topic without joining a group."""
+"""The reader, which reads topics without joining a group."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ from rocketmq_py.client.namespace import users_topics
 from rocketmq_py.consumer.group.subscriptions import subscription_of
 from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS, find_by_key, find_by_unique_id, view
 from rocketmq_py.consumer.read.offset_queries import check_offsets, commit, committed, offsets_at, offsets_of
-from rocketmq_py.consumer.read.range import Bounds, QueueRange
-from rocketmq_py.consumer.read.raw import (
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
+from rocketmq_py.consumer.read.pull_result_stream import (
     DEFAULT_BUFFER,
     DEFAULT_PARALLEL,
     DEFAULT_PATIENCE,
-    OffsetRange,
-    PullResult,
-    RawPull,
+    PullResultStream,
 )
-from rocketmq_py.consumer.read.start import StartPosition
+from rocketmq_py.consumer.read.range import Bounds, QueueRange
+from rocketmq_py.consumer.read.start_position import StartPosition
 from rocketmq_py.consumer.read.stream import READER_GROUP, MessageStream
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import check_group, check_topic
@@ -40,11 +39,9 @@ from rocketmq_py.protocol.subscription import ALL
 
 MAX_FOUND = 32
 
-__all__ = ["OffsetRange", "PullResult", "RawPull", "Reader", "StartPosition"]
-
 
 class Reader(Member):
-    """Reads topics as tools do: no group is joined, nothing is committed, others are not disturbed.
+    """Reads topics without joining a group or committing offsets, so that consumers are not affected.
 
     ::
 
@@ -57,12 +54,11 @@ class Reader(Member):
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share.
         rng: the source of randomness, for tests that replay a run.
-        now_ms: the clock that ``StartPosition.END`` refers to for queues that appear later, epoch
-            milliseconds.
+        now_ms: the clock for ``StartPosition.END`` in queues that are added later, epoch milliseconds.
         **options: the fields of ClientConfig, unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown or out of range.
     """
 
     def __init__(
@@ -86,19 +82,19 @@ class Reader(Member):
         stop_at_end: bool = False,
         sql: str | None = None,
     ) -> MessageStream:
-        """Return what reads a topic, all queues of it at once; to be used inside ``async with``.
+        """Open a stream over all queues of a topic. Use it as an async context manager.
 
         Args:
             topic: the topic.
-            tags: with ``||`` between, or ``*`` for all messages.
-            start: where to begin in each queue: a Start, or ``"beginning"`` or ``"end"``.
-            stop_at_end: end when everything has been read that was there at the beginning of the
-                ``async with``; else wait for more, and for queues that appear.
-            sql: a SQL filter on properties instead, which brokers evaluate if their
-                ``enablePropertyFilter`` is set.
+            tags: tags separated by ``||``, or ``*`` for all messages.
+            start: the position at which to start in each queue: a StartPosition, ``"beginning"`` or
+                ``"end"``.
+            stop_at_end: end at the current ends of the queues. Otherwise the stream waits for more messages,
+                and for new queues.
+            sql: a SQL filter on properties instead of tags. Brokers need ``enablePropertyFilter``.
 
         Raises:
-            ConfigurationError: ``tags`` names no tag, ``sql`` is empty, or both are given.
+            ConfigurationError: ``tags`` contains no tag, ``sql`` is empty, or both are given.
             ClosedError: the reader is not open.
         """
         self._check_open()
@@ -123,22 +119,22 @@ class Reader(Member):
         tags: str = ALL,
         sql: str | None = None,
     ) -> QueueRange:
-        """Return the messages of one queue between two offsets or times, to be used with ``async for``.
+        """Return the messages of one queue between two offsets or times, for ``async for``.
 
-        A message belongs to them if all bounds that are given allow it. What is sent after the first message
-        was asked for does not belong to them, whatever the bounds say. ``Reader.offsets`` tells the queues.
+        A message must be within all given bounds. Messages sent after the first one was requested are never
+        included. ``Reader.offsets`` returns the queues of a topic.
 
         Args:
             queue: the queue.
-            start_offset: the first offset; None begins with the oldest message that the broker has.
-            end_offset: the first offset that is too late.
+            start_offset: the first offset. None starts at the oldest message.
+            end_offset: the first offset after the range.
             begin_ms: the first store time, epoch milliseconds.
-            end_ms: the first store time that is too late.
-            tags: with ``||`` between, or ``*`` for all messages.
-            sql: a SQL filter on properties instead.
+            end_ms: the first store time after the range.
+            tags: tags separated by ``||``, or ``*`` for all messages.
+            sql: a SQL filter on properties instead of tags.
 
         Raises:
-            ConfigurationError: ``tags`` names no tag, ``sql`` is empty, or both are given.
+            ConfigurationError: ``tags`` contains no tag, ``sql`` is empty, or both are given.
             ClosedError: the reader is not open.
         """
         self._check_open()
@@ -153,17 +149,18 @@ class Reader(Member):
         return QueueRange(self.client, queue, subscription, bounds)
 
     async def message(self, offset_message_id: str, *, topic: str | None = None) -> ReceivedMessage | None:
-        """Return the message that a broker gave an id, or None if it has it no more. Java: ``viewMessage``.
+        """Return the message with an offset message id, or None if it has expired. Java: ``viewMessage``.
 
         Args:
-            offset_message_id: SendResult's or ReceivedMessage's attribute of that name. It holds the
-                broker's address; only brokers that the name servers know are asked.
-            topic: the message's topic: for brokers of 5.x that check who may read it.
+            offset_message_id: the attribute of that name of SendResult and ReceivedMessage. It contains the
+                broker's address. Only brokers that are registered at the name servers are asked.
+            topic: the message's topic. Required by 5.x brokers that check permissions.
 
         Raises:
-            ConfigurationError: it is no such id, or no broker of this cluster has the address in it.
-            BrokerError, ProtocolError: the id was made up: its place is in the middle of something else.
-            NameServerError, BrokerError, ConnectError, ConnectionLostError, RequestTimeoutError.
+            ConfigurationError: the id is malformed, or contains the address of another cluster's broker.
+            ProtocolError: the id does not point to the start of a message.
+            NameServerError, BrokerError, ConnectError, ConnectionLostError, RequestTimeoutError: the request
+            failed.
             ClosedError: the reader is not open.
         """
         self._check_open()
@@ -171,19 +168,19 @@ class Reader(Member):
         return await view(self.client, check_not_blank(offset_message_id, "offset_message_id"), topic)
 
     async def find_message(self, topic: str, message_id: str) -> ReceivedMessage | None:
-        """Return the message with the id that its sender gave it, or None. Java: ``queryMessageByUniqKey``.
+        """Return the message with a message id, or None. Java: ``queryMessageByUniqKey``.
 
-        Brokers find a message a moment after it can be consumed. If several have the id, which happens when
-        a send was tried again, it is the first.
+        Brokers index a message shortly after it can be consumed. A retried send may store a message twice
+        with the same id. Then the first one is returned.
 
         Args:
             topic: the topic.
-            message_id: SendResult's or ReceivedMessage's attribute of that name.
+            message_id: the attribute of that name of SendResult and ReceivedMessage.
 
         Raises:
-            TopicNotFoundError: there is no such topic. ClosedError: the reader is not open.
+            TopicNotFoundError: the topic does not exist. ClosedError: the reader is not open.
             NameServerError, BrokerError, NoQueueError, ConnectError, ConnectionLostError,
-            RequestTimeoutError: nothing was found, and not all brokers have answered.
+            RequestTimeoutError: no message was found, and a request failed.
         """
         self._check_open()
         message_id = check_not_blank(message_id, "message_id")
@@ -194,25 +191,26 @@ class Reader(Member):
         topic: str,
         key: str,
         *,
-        max: int = MAX_FOUND,  # noqa: A002  # what it is called in Java's tools
+        max: int = MAX_FOUND,  # noqa: A002  # the name in Java's tools
         begin_ms: int = 0,
         end_ms: int = END_OF_TIME_MS,
     ) -> list[ReceivedMessage]:
         """Return the newest messages of a topic that have a key, oldest first. Java: ``queryMessage``.
 
-        Brokers find a message a moment after it can be consumed.
+        Brokers index a message shortly after it can be consumed.
 
         Args:
             topic: the topic.
             key: one of the message's ``keys``.
-            max: how many at the most; a broker gives 64 at the most, unless it is set up otherwise. Messages
-                that are only like those that are wanted count too: with the same hash of topic and key, or
-                from less than a second after ``end_ms``.
+            max: the maximum number of messages. By default, a broker returns at most 64. Messages with the
+                same hash of topic and key, and those of the second after ``end_ms``, count towards this
+                number.
             begin_ms: the first store time, epoch milliseconds.
             end_ms: the last store time.
 
         Raises:
-            ConfigurationError: ``max`` is below 1. As :meth:`find_message` otherwise.
+            ConfigurationError: ``max`` is below 1.
+            Other errors: see :meth:`find_message`.
         """
         self._check_open()
         return await find_by_key(
@@ -226,7 +224,7 @@ class Reader(Member):
 
     def pull(
         self,
-        spans: Sequence[OffsetRange],
+        ranges: Sequence[OffsetRange],
         *,
         tags: str = ALL,
         sql: str | None = None,
@@ -235,39 +233,39 @@ class Reader(Member):
         in_order: bool = False,
         patience: float = DEFAULT_PATIENCE,
         group: str = READER_GROUP,
-    ) -> RawPull:
-        """Return the messages of spans of queues as brokers store them; to be used inside ``async with``.
+    ) -> PullResultStream:
+        """Open a stream of the undecoded messages of offset ranges. Use it as an async context manager.
 
         ::
 
-            async with reader.pull([OffsetRange(queue, 0, 1000)]) as chunks:
-                async for chunk in chunks:
+            async with reader.pull([OffsetRange(queue, 0, 1000)]) as results:
+                async for result in results:
                     ...
 
-        What fails is tried again. Offsets that brokers have no more are told by chunks with ``lost``.
+        Failed pulls are retried. Lost offsets are reported by results with ``lost``.
 
         Args:
-            spans: what is wanted.
-            tags: with ``||`` between, or ``*`` for all messages.
-            sql: a SQL filter on properties instead.
-            max_buffered_bytes: bytes of messages that may wait to be taken, or are being pulled; a larger
-                chunk waits alone.
-            parallel: how many spans are pulled from at the same time; where there are fewer of them, and with
-                ``in_order``, so many pulls of one span run ahead of what comes next.
-            in_order: give all chunks of a span before those of the next one; the bytes that wait may then be
-                a chunk more. Else chunks come as they are pulled, those of each span in their order.
-            patience: seconds for which a span is tried again without an answer before its error is raised.
-            group: in whose name is pulled, for brokers that check access.
+            ranges: the offset ranges.
+            tags: tags separated by ``||``, or ``*`` for all messages.
+            sql: a SQL filter on properties instead of tags.
+            max_buffered_bytes: the size of the buffer for results, including pulls in progress. A single
+                result may be larger.
+            parallel: the number of concurrent pulls. They are pulls of different ranges if possible. With
+                fewer ranges, and with ``in_order``, several pulls of a range run ahead.
+            in_order: return all results of a range before those of the next range. The buffer may then hold
+                one result more. Otherwise only the results of the same range are in order.
+            patience: seconds without an answer after which a range fails.
+            group: the group that pulls, for brokers that check permissions.
 
         Raises:
-            ConfigurationError: ``tags`` names no tag, ``sql`` is empty, or a number is not above 0.
-            SqlFilterRefusedError: brokers do not accept ``sql``; when it is entered.
+            ConfigurationError: ``tags`` contains no tag, ``sql`` is empty, or a number is not positive.
+            SqlFilterRefusedError: a broker does not accept ``sql``. Raised on entering.
             ClosedError: the reader is not open.
         """
         self._check_open()
-        return RawPull(
+        return PullResultStream(
             self.client,
-            spans,
+            ranges,
             tags=tags,
             sql=sql,
             max_buffered_bytes=max_buffered_bytes,
@@ -278,12 +276,12 @@ class Reader(Member):
         )
 
     async def topics(self) -> list[str]:
-        """Return the topics of users, sorted: no retry or dead-letter ones, and none of RocketMQ's own.
+        """Return all topics, sorted, except retry, dead-letter and system topics.
 
-        A client with a namespace sees those of its namespace. Java: ``fetchAllTopicList``, which returns all.
+        With a namespace, only its topics are returned. Java: ``fetchAllTopicList``, which returns all topics.
 
         Raises:
-            NameServerError, BrokerError. ClosedError: the reader is not open.
+            NameServerError, BrokerError: a request failed. ClosedError: the reader is not open.
         """
         self._check_open()
         servers, namespace = self.client.name_servers, self.client.namespace
@@ -291,62 +289,65 @@ class Reader(Member):
         return sorted(map(namespace.unwrap_topic, found))
 
     async def offsets(self, topic: str) -> dict[MessageQueue, tuple[int, int]]:
-        """Return each queue's first offset, and the one that its next message will get.
+        """Return the first offset and the end of each queue. The end is the offset of the next message.
 
         Raises:
-            TopicNotFoundError: there is no such topic.
-            NameServerError, BrokerError, ConnectError, ConnectionLostError, RequestTimeoutError.
+            TopicNotFoundError: the topic does not exist. ClosedError: the reader is not open.
+            NameServerError, BrokerError, ConnectError, ConnectionLostError, RequestTimeoutError: a request
+            failed.
         """
         return (await self.offsets_of([check_topic(topic)]))[topic]
 
     async def offsets_of(
         self, topics: Iterable[str], *, present: bool = False
     ) -> dict[str, dict[MessageQueue, tuple[int, int]]]:
-        """Return what :meth:`offsets` does, of many topics at the same time. Raises as that does.
+        """Return the result of :meth:`offsets` for many topics, by topic. Raises the same errors.
 
         Args:
-            topics: their names.
-            present: make sure, with one request more a queue, that there is a message at the first offset.
-                Brokers of 4.x keep the first offset of a queue whose messages have all expired.
+            topics: the topics.
+            present: verify with an additional request for each queue that there is a message at the first
+                offset. 4.x brokers keep the first offset of a queue whose messages have all expired.
         """
         self._check_open()
         topics = _check_topics(topics)
         return await offsets_of(self.client, topics, present=check_flag(present, "present"))
 
     async def offsets_at(self, topics: Iterable[str], timestamp_ms: int) -> dict[MessageQueue, int]:
-        """Return of each queue the offset of the first message stored at a time or later, else its end.
+        """Return the offset of the first message stored at or after a time in each queue, or its end.
 
-        It is exact, on 4.x brokers too.
+        The result is exact, on 4.x brokers as well.
 
         Args:
             topics: the topics.
             timestamp_ms: the time, epoch milliseconds.
 
-        Raises as :meth:`offsets` does.
+        Raises the errors of :meth:`offsets`.
         """
         self._check_open()
         timestamp_ms = check_integer(timestamp_ms, "timestamp_ms", lowest=0)
         return await offsets_at(self.client, _check_topics(topics), timestamp_ms)
 
     async def committed(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int | None]:
-        """Return where a group goes on in each queue; None where it has never been.
+        """Return the committed offset of a group in each queue, or None without one.
 
-        Brokers of 4.x say 0 for a group that is new to them, as long as they have a queue's first message in
-        memory. Java: ``fetchConsumeOffset``. Raises as :meth:`offsets` does.
+        4.x brokers return 0 for a new group while they have the queue's first message in memory. Java:
+        ``fetchConsumeOffset``. Raises the errors of :meth:`offsets`.
         """
         self._check_open()
         queues = check_instances(queues, "queues", MessageQueue)
         return await committed(self.client, check_group(group), queues)
 
     async def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Set where a group goes on in each queue, without joining it: its running members do not notice.
+        """Commit offsets of a group without joining it. Running members of the group do not notice.
 
-        A group that a broker does not know is created there, if it lets clients do that
-        (autoCreateSubscriptionGroup). Java: ``updateConsumeOffset``.
+        Creates the group on brokers that do not have it, if they allow that (autoCreateSubscriptionGroup).
+        Java: ``updateConsumeOffset``.
 
         Raises:
-            BrokerError: a broker refuses; that of SUBSCRIPTION_GROUP_NOT_EXIST, if it does not create groups.
-            others: as :meth:`offsets` does. Some of the offsets may have been set then, and when cancelled.
+            BrokerError: a broker refused, with SUBSCRIPTION_GROUP_NOT_EXIST if it does not create groups.
+            Other errors: see :meth:`offsets`.
+
+        After an error, and when cancelled, some offsets may have been committed.
         """
         self._check_open()
         await commit(self.client, check_group(group), check_offsets(offsets))

@@ -1,12 +1,13 @@
-"""One reading of a topic: a task a queue, and a bounded buffer that they fill."""
+"""A stream of the messages of a topic: one task for each queue, and a bounded buffer."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import trio
 
@@ -18,23 +19,24 @@ from rocketmq_py.client.routes import Route
 from rocketmq_py.consumer.group.broker_queries import map_over_brokers
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
-from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller
+from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullStatus, QueuePuller
 from rocketmq_py.consumer.pull.retry import BoundedRetry, Gap, PullRetry, is_filtered
-from rocketmq_py.consumer.read.iteration import MessageIterator
-from rocketmq_py.consumer.read.start import StartPosition, StartPositionKind
+from rocketmq_py.consumer.read.start_position import StartPosition, StartPositionKind
 from rocketmq_py.errors import BrokerError, ClosedError, NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 READER_GROUP = "TOOLS_CONSUMER"
-"""The group of Java's own tools: every broker knows it, also where groups have to be created by hand."""
+"""The group of Java's command-line tools. Brokers know it even if groups have to be created manually."""
 BATCH_SIZE = 32
 HOLD_SECONDS = 15.0
 TIMEOUT_SECONDS = 30.0
 PATIENCE_SECONDS = 60.0
-"""How long a broker that does not answer is waited for by who reads to the end."""
+"""Seconds without an answer after which reading to the end of a queue fails."""
 BUFFERED_ANSWERS = 8
-"""Answers that may wait for the reader's user, beside one that each queue's task has at hand."""
+"""Batches of messages that the stream buffers, in addition to one for each queue."""
+YIELD_EVERY = 64
+"""Messages returned without waiting before the iterator yields to other tasks."""
 
 _Item: TypeAlias = "list[ReceivedMessage] | RocketMQError"
 _Send: TypeAlias = "trio.MemorySendChannel[_Item]"
@@ -42,23 +44,56 @@ _Send: TypeAlias = "trio.MemorySendChannel[_Item]"
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
-class MessageStream(MessageIterator, Lifespan):
-    """The messages of a topic, as they come from its queues; made by ``Reader.open``.
+class MessageIterator(ABC):
+    """Iterates over the messages of the batches that :meth:`some` returns."""
 
-    Iterate over it inside its ``async with``. The messages of one queue come in their order.
+    _messages: Iterator[ReceivedMessage] = iter(())
+    _until_yield = YIELD_EVERY
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """Return the next message, waiting for it if necessary. When cancelled, no message is lost.
+
+        Raises the errors of :meth:`some`. After an error, the iteration can be continued.
+        """
+        self._until_yield -= 1
+        if not self._until_yield:
+            self._until_yield = YIELD_EVERY
+            await trio.lowlevel.checkpoint()
+        else:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        for message in self._messages:
+            return message
+        self._messages = iter(await self.some())
+        for message in self._messages:
+            return message
+        raise StopAsyncIteration
+
+    @abstractmethod
+    async def some(self) -> Sequence[ReceivedMessage]:
+        """Return the next messages, at least one. Return an empty sequence at the end."""
+
+
+class MessageStream(MessageIterator, Lifespan):
+    """The messages of all queues of a topic. Made by ``Reader.open``. Iterate over it in its ``async with``.
+
+    The messages of each queue arrive in order.
 
     Entering raises:
-        TopicNotFoundError: there is no such topic. NoQueueError: it has no queue that may be read.
+        TopicNotFoundError: the topic does not exist.
+        NoQueueError: the topic has no readable queue.
         SqlFilterRefusedError: a broker does not accept the SQL filter.
-        NameServerError, BrokerError, ConnectError, ConnectionLostError, RequestTimeoutError: where the
-            queues begin and end could not be asked.
+        NameServerError, BrokerError, ConnectError, ConnectionLostError, RequestTimeoutError: the offsets of
+            the queues could not be requested.
 
     Args:
-        client: how brokers are reached.
-        subscription: the topic, and what of it is wanted.
-        start: where to begin.
-        stop_at_end: end at what was the end when it was entered.
-        opened_ms: the time, for queues that appear later, epoch milliseconds.
+        client: the client that sends the requests.
+        subscription: the subscription to the topic.
+        start: the position at which to start.
+        stop_at_end: whether to end at the ends that the queues had on entering.
+        opened_ms: the current time in epoch milliseconds, for queues that are added later.
     """
 
     def __init__(
@@ -73,23 +108,25 @@ class MessageStream(MessageIterator, Lifespan):
         super().__init__()
         self._client = client
         self._subscription = subscription
-        self._start_at = start
+        self._start = start
         self._stop_at_end = stop_at_end
         self._opened_ms = opened_ms
         self._retry_log = RetryLog(logger, "read")
         self._scopes: dict[MessageQueue, trio.CancelScope] = {}
-        # Where each queue is read next, also of those whose broker is away.
+        # The next offset of each queue, including queues whose broker is unavailable.
         self._next_offsets: dict[MessageQueue, int] = {}
         self._forget_routes: Callable[[], None] | None = None
 
     async def some(self) -> Sequence[ReceivedMessage]:
-        """Return the next messages, at least one; none at the end. When cancelled, none is lost.
+        """Return the next messages, at least one. Return an empty sequence at the end.
 
         Raises:
-            BrokerError: a broker refuses to be read from. What can be mended by another try is tried again.
-            NameServerError, ConnectError, ConnectionLostError, RequestTimeoutError, NoQueueError: on the way
-                to the end, a queue was tried again for a minute without an answer.
-            ClosedError: it is used outside of its ``async with``.
+            BrokerError: a broker refused a pull with an error that is not retriable.
+            NameServerError, ConnectError, ConnectionLostError, RequestTimeoutError, NoQueueError: with
+                ``stop_at_end``, a queue could not be pulled for a minute.
+            ClosedError: the stream is not open.
+
+        When cancelled, no message is lost.
         """
         self._check_open()
         try:
@@ -101,7 +138,7 @@ class MessageStream(MessageIterator, Lifespan):
         return item
 
     def _not_open(self) -> ClosedError:
-        return ClosedError("this reading is not open: use it inside `async with reader.open(...)`")
+        return ClosedError("this MessageStream is not open: use it inside `async with reader.open(...)`")
 
     async def _open(self) -> None:
         client, topic = self._client, self._subscription.topic
@@ -110,18 +147,18 @@ class MessageStream(MessageIterator, Lifespan):
         await check_sql_filter(client, READER_GROUP, self._subscription)
         queues = route.read_queues
         if not queues:
-            raise NoQueueError(f"topic {topic!r} has no queue that may be read")
-        self._next_offsets = await map_over_brokers(queues, self._begin)
+            raise NoQueueError(f"topic {topic!r} has no readable queue")
+        self._next_offsets = await map_over_brokers(queues, self._starting_offset)
         ends: Mapping[MessageQueue, int] = {}
         if self._stop_at_end:
             ends = await map_over_brokers(queues, client.brokers.max_offset)
         for queue in queues:
             self._start_reading(queue, ends.get(queue))
         if self._stop_at_end:
-            self._send.close()  # the last task of a queue to end then ends the iteration
-            return  # a queue whose broker is away comes back, or is found to be gone when it is asked for
+            self._send.close()  # the iteration ends with the last queue task
+            return  # the queue tasks find out whether queues that leave the route were deleted
         self._forget_routes = client.on_route(self._route_changed)
-        self._route_changed(client.routes.get_nowait(topic) or route)  # it may have while brokers were asked
+        self._route_changed(client.routes.get_nowait(topic) or route)  # it may have changed in the meantime
 
     def _abandon(self) -> None:
         if self._forget_routes is not None:
@@ -142,9 +179,9 @@ class MessageStream(MessageIterator, Lifespan):
         self._scopes[queue] = scope = trio.CancelScope()
         self.nursery.start_soon(self._read, queue, end, scope, self._send.clone())
 
-    async def _begin(self, queue: MessageQueue) -> int:
-        """Return where to begin in a queue that is there at the beginning."""
-        brokers, start = self._client.brokers, self._start_at
+    async def _starting_offset(self, queue: MessageQueue) -> int:
+        """Return the start offset of a queue that exists when the stream is opened."""
+        brokers, start = self._client.brokers, self._start
         match start.kind:
             case StartPositionKind.BEGINNING:
                 return await brokers.min_offset(queue)
@@ -158,11 +195,11 @@ class MessageStream(MessageIterator, Lifespan):
                 first, end = await brokers.min_offset(queue), await brokers.max_offset(queue)
                 return max(first, end - start.value)
 
-    async def _begin_later(self, queue: MessageQueue) -> int:
-        """Return where to begin in a queue that appeared later: messages may have come before it was seen."""
-        if self._start_at.kind in (StartPositionKind.END, StartPositionKind.LAST):
+    async def _starting_offset_of_new_queue(self, queue: MessageQueue) -> int:
+        """Return the start offset of a queue that was added later, including messages sent since then."""
+        if self._start.kind in (StartPositionKind.END, StartPositionKind.LAST):
             return await self._client.brokers.offset_at(queue, self._opened_ms)
-        return await self._begin(queue)
+        return await self._starting_offset(queue)
 
     async def _read(
         self,
@@ -171,7 +208,7 @@ class MessageStream(MessageIterator, Lifespan):
         scope: trio.CancelScope,
         send: _Send,
     ) -> None:
-        """Read a queue to ``end`` (None never ends)."""
+        """Read a queue up to ``end``. None reads it forever."""
         puller = QueuePuller(
             self._client,
             READER_GROUP,
@@ -185,34 +222,34 @@ class MessageStream(MessageIterator, Lifespan):
         with scope, send:
             try:
                 if end is None:
-                    await self._read_on(puller, retry, send)
+                    await self._read_forever(puller, retry, send)
                 else:
                     await self._read_to(end, puller, retry, send)
             except RocketMQError as error:
                 await send.send(error)
 
-    async def _read_on(self, puller: QueuePuller, retry: PullRetry, send: _Send) -> None:
-        """Read a queue without end."""
+    async def _read_forever(self, puller: QueuePuller, retry: PullRetry, send: _Send) -> None:
+        """Read a queue forever."""
         queue = puller.queue
         while True:
             try:
                 if queue not in self._next_offsets:
-                    self._next_offsets[queue] = await self._begin_later(queue)
-                asked, asked_at = self._next_offsets[queue], trio.current_time()
-                pulled = await puller.pull(asked, self._subscription)
+                    self._next_offsets[queue] = await self._starting_offset_of_new_queue(queue)
+                requested, pulled_at = self._next_offsets[queue], trio.current_time()
+                pulled = await puller.pull(requested, self._subscription)
             except RocketMQError as error:
                 if isinstance(error, BrokerError) and not error.retriable:
                     raise
-                flow = retry.failed(error)
+                state = retry.failed(error)
             else:
                 retry.succeeded()
-                await self._give(send, pulled, asked, sys.maxsize)
-                self._next_offsets[queue], flow = retry.go_on(asked, asked_at, pulled)
-            if flow in WAIT_SECONDS:
-                await trio.sleep(WAIT_SECONDS[flow])
+                await self._send_messages(send, pulled, requested, sys.maxsize)
+                self._next_offsets[queue], state = retry.next_step(requested, pulled_at, pulled)
+            if state in WAIT_SECONDS:
+                await trio.sleep(WAIT_SECONDS[state])
 
     async def _read_to(self, end: int, puller: QueuePuller, retry: PullRetry, send: _Send) -> None:
-        """Read a queue to its end, or to what is left of it."""
+        """Read a queue up to ``end``. Lost offsets are logged and skipped."""
         offset = self._next_offsets[puller.queue]
         bounded = BoundedRetry(
             self._client, puller, retry, patience=PATIENCE_SECONDS, has_gaps=is_filtered(self._subscription)
@@ -221,12 +258,12 @@ class MessageStream(MessageIterator, Lifespan):
             try:
                 pulled = await puller.pull(offset, self._subscription)
             except RocketMQError as error:
-                if not await bounded.is_gone(error):
+                if not await bounded.queue_is_gone(error):
                     continue
                 gap: Gap | None = Gap(end, is_lost=True)
             else:
                 bounded.answered()
-                await self._give(send, pulled, offset, end)
+                await self._send_messages(send, pulled, offset, end)
                 if pulled.status is PullStatus.FOUND and pulled.next_offset > offset:
                     bounded.found()
                     offset = pulled.next_offset
@@ -234,27 +271,27 @@ class MessageStream(MessageIterator, Lifespan):
                 gap = await bounded.gap(offset, end, pulled)
             if gap is not None:
                 if gap.is_lost:
-                    name = queue_name(puller.queue)
                     logger.warning(
-                        "reading %s: offsets %d to %d are there no more", name, offset, gap.end - 1
-                    )
+                        "skipping lost offsets %d to %d of %s: the broker has no messages there",
+                        offset, gap.end - 1, queue_name(puller.queue),
+                    )  # fmt: skip
                 offset = gap.end
 
-    async def _give(self, send: _Send, pulled: Pulled, begin: int, end: int) -> None:
-        # What comes first may be from just before the time; see offset_before.
-        since_ms = self._start_at.value if self._start_at.kind is StartPositionKind.TIME else 0
+    async def _send_messages(self, send: _Send, pulled: PulledMessages, start: int, end: int) -> None:
+        # offset_before() may return the offset of earlier messages.
+        since_ms = self._start.value if self._start.kind is StartPositionKind.TIME else 0
         messages = [
             message
             for message in pulled.messages
-            if begin <= message.queue_offset < end and message.store_time_ms >= since_ms
+            if start <= message.queue_offset < end and message.store_time_ms >= since_ms
         ]
         if messages:
             await send.send(messages)
 
 
 async def offset_before(brokers: BrokerCalls, queue: MessageQueue, timestamp_ms: int) -> int:
-    """Return where to begin so that no message stored at a time or later is missed; earlier ones may come.
+    """Return an offset at or before the first message stored at or after a time.
 
-    4.x brokers name any of the messages that were stored at the very millisecond that they are asked for.
+    4.x brokers return any of the messages that were stored in the requested millisecond.
     """
     return await brokers.offset_at(queue, max(timestamp_ms - 1, 0))

@@ -1,0 +1,26 @@
+"""The tables and flows of the pipeline. ``spark-pipeline.yml`` says how it is run."""
+
+from __future__ import annotations
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+
+spark = SparkSession.active()
+
+
+@dp.table
+def orders() -> DataFrame:
+    """Read the topic Orders. The option nameServer is missing, so that NAMESRV_ADDR counts."""
+    source = (
+        spark.readStream.format("rocketmq").option("topic", "Orders").option("startingOffsets", "earliest")
+    )
+    return source.load().selectExpr("cast(body AS string) AS body", "keys", "storeTimestamp")
+
+
+dp.create_sink("shouted", "rocketmq", {"topic": "ShoutedOrders"})
+
+
+@dp.append_flow(target="shouted")
+def shout() -> DataFrame:
+    """Write each order in capitals to the topic ShoutedOrders."""
+    return spark.readStream.table("orders").selectExpr("upper(body) AS body", "keys")

@@ -1,0 +1,162 @@
+"""The queues from which a push consumer pops, because its brokers assign pop instead of pull (5.x)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, KeysView, Mapping
+from functools import partial
+from typing import Final
+
+import trio
+
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLogs
+from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig
+from rocketmq_py.consumer.group.statistics import ConsumerCounters, QueueStatistics, epoch_ms
+from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
+from rocketmq_py.consumer.pop.pop_loop import PopLoop
+from rocketmq_py.consumer.pop.process_queue import PopProcessQueue
+from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
+from rocketmq_py.consumer.pull.loop_table import LoopTable, start_loops
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import ALL_QUEUES, PopQueueInfo, SubscriptionData
+from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
+
+logger: Final = logging.getLogger("rocketmq_py.consumer")
+
+
+class PopAssignedQueues:
+    """The pop loops of a member, one for each assigned queue or broker.
+
+    Java: ``RebalanceImpl.updateMessageQueueAssignment``.
+
+    Args:
+        client: the client that sends the requests.
+        config: the consumer's settings.
+        subscriptions: the subscriptions by topic. They may change.
+        statistics: the counters of the topics.
+
+    Attributes:
+        acknowledger: reports the outcomes of popped messages to the brokers.
+        topics: returns the topics that are popped.
+        pause: pauses or resumes queues, see LoopTable.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        config: PushConsumerConfig,
+        subscriptions: Mapping[str, SubscriptionData],
+        statistics: ConsumerCounters,
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._subscriptions = subscriptions
+        self._statistics = statistics
+        self._requests = PopRequests(client, config.group)
+        self.acknowledger: PopAcknowledger = PopAcknowledger(
+            self._requests, config.group, max_reconsume_times=config.reconsume_limit
+        )
+        self._loops: LoopTable[PopLoop] = LoopTable()
+        self._retry_logs = RetryLogs(logger, "pop", "broker", group=config.group)
+        self._nursery: trio.Nursery
+        self._deliver: Callable[[PopProcessQueue], None]
+        self.topics: Callable[[], KeysView[str]] = self._loops.topics
+        self.pause: Final = self._loops.pause
+
+    def open(
+        self, nursery: trio.Nursery, handlers: trio.Nursery, deliver: Callable[[PopProcessQueue], None]
+    ) -> None:
+        """Run loops in ``nursery`` and acknowledgements in ``handlers``.
+
+        ``deliver`` dispatches the messages of a PopProcessQueue.
+        """
+        self._nursery = nursery
+        self._deliver = deliver
+        self.acknowledger.open(handlers)
+
+    def __iter__(self) -> Iterator[PopLoop]:
+        return iter(self._loops)
+
+    def statistics(self) -> dict[MessageQueue, QueueStatistics]:
+        """Return the statistics of each queue. They have no offsets, which only the brokers know."""
+        now_ms = self._client.now_ms()
+        return {
+            loop.queue: QueueStatistics(
+                state=loop.state,
+                committed=None,
+                handled_to=None,
+                pulled_to=None,
+                end=None,
+                cached=len(loop.process_queue),
+                cached_bytes=loop.process_queue.size,
+                in_flight=len(loop.process_queue) - loop.process_queue.waiting,
+                locked=None,
+                pulled_ms=epoch_ms(loop.pulled_at, now_ms),
+                handled_ms=None,
+            )
+            for loop in self._loops.sorted_by_queue()
+        }
+
+    def infos(self) -> dict[MessageQueue, PopQueueInfo]:
+        """Return the state of each queue for operators. Java: ``PopProcessQueue.fillPopProcessQueueInfo``."""
+        now_ms = self._client.now_ms()
+        return {
+            loop.queue: PopQueueInfo(
+                wait_ack_count=len(loop.process_queue),
+                dropped=loop.dropped,
+                last_pop_timestamp=epoch_ms(loop.pulled_at, now_ms) or 0,
+            )
+            for loop in self
+        }
+
+    async def read_queues(self) -> list[MessageQueue]:
+        """Return all popped queues, which other members may pop from as well. Raises as ``Routes.get``."""
+        return [
+            queue
+            for loop in self
+            for queue in (await self._client.routes.get(loop.queue.topic)).read_queues
+            if queue == loop.queue
+            or (loop.queue.queue_id == ALL_QUEUES and queue.broker_name == loop.queue.broker_name)
+        ]
+
+    def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
+        """Set the queues of a topic to pop from: start loops for new queues and drop the others."""
+        wanted = set(queues) if topic in self._subscriptions else set()
+        revoked = [loop for loop in self._loops.of_topic(topic) if loop.queue not in wanted]
+        for loop in revoked:
+            loop.drop()
+        self._loops.remove(revoked)
+        assigned = self._loops.add(topic, wanted, self._make_loop)
+        start_loops(assigned, self._nursery)
+        if revoked or assigned:
+            logger.info(
+                "rebalanced pop group=%s topic=%s assigned=%d (+%d, -%d)",
+                self._config.group, topic, len(wanted), len(assigned), len(revoked),
+            )  # fmt: skip
+
+    async def leave(self) -> None:
+        """Send the outstanding acknowledgements. Brokers redeliver all other messages."""
+        await self.acknowledger.flush()
+
+    def _make_loop(self, queue: MessageQueue) -> PopLoop:
+        config = self._config
+        subscribed = self._subscriptions[queue.topic]
+        first = config.consume_from is ConsumeFrom.FIRST
+        return PopLoop(
+            PopProcessQueue(queue, self._statistics.of(queue.topic), self.acknowledger.acknowledge),
+            self._requests,
+            lambda: PopSpec(
+                self._subscriptions.get(queue.topic, subscribed),
+                config.pop_batch_nums,
+                config.pop_invisible_time,
+                INIT_FROM_MIN if first else INIT_FROM_MAX,
+            ),
+            hold=config.pull_hold,
+            threshold=config.pop_threshold_for_queue,
+            max_reconsume_times=config.reconsume_limit,
+            acknowledger=self.acknowledger,
+            deliver=self._deliver,
+            invalidate_route=partial(self._client.routes.invalidate, queue.topic),
+            retry_log=self._retry_logs.of(queue.broker_name),
+        )

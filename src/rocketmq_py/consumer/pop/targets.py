@@ -1,0 +1,93 @@
+"""The brokers that a pop consumer asks, and in which order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import Final, NamedTuple
+
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLogs
+from rocketmq_py.consumer.pull.retry import PullRetry
+from rocketmq_py.errors import NoQueueError, RocketMQError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import ALL_QUEUES
+
+logger: Final = logging.getLogger("rocketmq_py.consumer")
+
+SHARED_HOLD_SECONDS = 1.0
+"""Seconds that a broker may hold a pop while other brokers might have messages."""
+
+
+class PopTarget(NamedTuple):
+    """A topic on one broker."""
+
+    topic: str
+    broker_name: str
+
+
+class PopTargets:
+    """The pop targets of topics, in round-robin order, with the failures of each.
+
+    Args:
+        client: provides the routes.
+        group: the consumer group, for log lines.
+    """
+
+    def __init__(self, client: Client, group: str) -> None:
+        self._client = client
+        self._group = group
+        self._round = 0
+        self._topic_logs = RetryLogs(logger, "route lookup", "topic", group=group)
+        self._broker_logs = RetryLogs(logger, "pop", "broker", group=group)
+        self._retries: dict[PopTarget, PullRetry] = {}
+
+    async def of(self, topics: Iterable[str]) -> list[PopTarget]:
+        """Return the targets of topics. Each call starts with the next target.
+
+        A topic that has no route or no readable queue is logged and skipped.
+
+        Raises:
+            RocketMQError: no topic has a readable queue. This is the error of the first topic.
+        """
+        targets: list[PopTarget] = []
+        errors: dict[str, RocketMQError] = {}
+        for topic in topics:
+            try:
+                route = await self._client.routes.get(topic)
+            except RocketMQError as error:
+                errors[topic] = error
+                continue
+            names = {queue.broker_name for queue in route.read_queues}
+            targets += [PopTarget(topic, name) for name in sorted(names)]
+            if names:
+                self._topic_logs.succeeded(topic)
+            else:
+                errors[topic] = NoQueueError(f"topic {topic!r} has no readable queue")
+        if not targets:
+            raise next(iter(errors.values()))
+        for topic, missing in errors.items():
+            self._topic_logs.failed(topic, missing)
+        self._round += 1
+        first = self._round % len(targets)
+        return targets[first:] + targets[:first]
+
+    def failed(self, target: PopTarget, error: RocketMQError) -> None:
+        """Record a failed pop. Raise the error if it is not retriable."""
+        if not (error.retriable or error.invalidates_route):
+            raise error
+        retry = self._retries.get(target)
+        if retry is None:
+            retry = self._retries[target] = PullRetry(
+                MessageQueue(target.topic, target.broker_name, ALL_QUEUES),
+                self._broker_logs.of(target.broker_name),
+                partial(self._client.routes.invalidate, target.topic),
+                pause=SHARED_HOLD_SECONDS,
+            )
+        retry.failed(error)
+
+    def succeeded(self, target: PopTarget) -> None:
+        """Record an answer."""
+        if target in self._retries:
+            self._retries[target].succeeded()

@@ -1,0 +1,1 @@
+"""Integrations with other libraries: import the one you need. Nothing else in this library imports them."""

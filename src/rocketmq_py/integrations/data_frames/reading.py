@@ -1,0 +1,183 @@
+"""Reading the messages of a topic into a table, and committing how far it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias, Unpack
+
+import pyarrow as pa
+
+from rocketmq_py.arguments import check_instance, check_integer, optional, wrong_type
+from rocketmq_py.blocking import Client, Reader
+from rocketmq_py.client.config import ClientOptions
+from rocketmq_py.consumer.group.subscriptions import subscription_of
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.integrations.data_frames.columns import ArrowStream, open_stream
+from rocketmq_py.message import MessageQueue, queue_name
+from rocketmq_py.names import check_group, check_topic
+from rocketmq_py.protocol.subscription import ALL
+from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA
+from rocketmq_py.spark.record_batches import record_batches
+
+Position: TypeAlias = datetime | Mapping[MessageQueue, int]
+"""A store time with a time zone, for all queues, or the offset of each queue."""
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def read_messages(
+    topic: str,
+    client: str | Client | None = None,
+    *,
+    start: Position | None = None,
+    end: Position | None = None,
+    group: str | None = None,
+    limit: int | None = None,
+    tags: str = ALL,
+    sql: str | None = None,
+    **options: Unpack[ClientOptions],
+) -> pa.Table:
+    """Return the messages that a topic has now, queue by queue, each in order. It joins no group.
+
+    Messages that are sent meanwhile are left out. So are messages that the brokers have deleted: an offset
+    below the first existing message counts as that one.
+
+    Args:
+        topic: the topic.
+        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or a
+            blocking Client to share.
+        start: the first message. A time is that of storing: a message stored at or after it. By default, and
+            in queues that a mapping leaves out, the first message that exists.
+        end: where reading ends, exclusive. By default, and in queues that a mapping leaves out, the end of
+            the queue.
+        group: start at the offsets that this consumer group has committed, instead of ``start``. Queues
+            without one are read from their first message. :func:`commit_messages` commits.
+        limit: the maximum number of messages. The first queues may take all of it.
+        tags: tags separated by ``||``, or ``*`` for all messages.
+        sql: a SQL92 filter on properties, instead of tags.
+        **options: the fields of ClientConfig, unless a client is shared.
+
+    Returns:
+        A table with the columns topic, flag, body (binary), properties (a map), brokerName, queueId,
+        queueOffset, bornTimestamp, storeTimestamp, tags, keys and msgId.
+
+    Raises:
+        ConfigurationError: an argument is unknown, of a wrong type or out of its range, or names a queue that
+            does not exist. The text names it.
+        TopicNotFoundError: the topic does not exist.
+        SqlFilterRefusedError: a broker refuses ``sql``.
+        UnreadableBodyError: a body cannot be decompressed. The text names the package to install if one is
+            missing.
+        RocketMQError: a broker or name server could not be reached, or refuses.
+    """
+    check_topic(topic)
+    optional(check_group, group, "group")
+    optional(check_integer, limit, "limit", lowest=1)
+    start, end = _check_position(start, "start"), _check_position(end, "end")
+    if group is not None and start is not None:
+        raise ConfigurationError("start and group exclude each other: give one")
+    wanted_tags = subscription_of(topic, tags, sql, version_ms=0).tags_set
+    with _opened(client, options) as opened, opened.reader() as reader:
+        ranges = reader.offsets_of([topic], present=True)[topic]
+        begins = {queue: first for queue, (first, _) in ranges.items()}
+        ends = {queue: last for queue, (_, last) in ranges.items()}
+        if group is not None:
+            begins |= {queue: at for queue, at in reader.committed(group, ranges).items() if at is not None}
+        begins |= _offsets(reader, topic, start, ranges, "start")
+        ends |= _offsets(reader, topic, end, ranges, "end")
+        spans = [
+            OffsetRange(queue, max(begins[queue], first), min(ends[queue], last))
+            for queue, (first, last) in sorted(ranges.items())
+            if max(begins[queue], first) < min(ends[queue], last)
+        ]
+        with reader.pull(spans, tags=tags, sql=sql, in_order=True) as chunks:
+            present = (chunk for chunk in chunks if chunk.lost is None)
+            batches = list(_first_rows(record_batches(present, wanted_tags), limit))
+    return pa.Table.from_batches(batches, SOURCE_ARROW_SCHEMA)
+
+
+def _check_position(position: Position | None, name: str) -> Position | None:
+    if isinstance(position, datetime):
+        if position.tzinfo is None:
+            raise ConfigurationError(f"{name} is {position}, without a time zone; give it one")
+        return position
+    if position is None:
+        return None
+    if not isinstance(position, Mapping):
+        raise wrong_type(name, "a datetime, or a mapping of MessageQueue to offsets", position)
+    for queue, offset in position.items():
+        check_instance(queue, f"a queue of {name}", MessageQueue)
+        check_integer(offset, f"{name}[{queue_name(queue)}]", lowest=0)
+    return position
+
+
+def _offsets(
+    reader: Reader, topic: str, position: Position | None, queues: Iterable[MessageQueue], name: str
+) -> Mapping[MessageQueue, int]:
+    """Return the offsets of a position, for the queues that it determines."""
+    if position is None:
+        return {}
+    if isinstance(position, datetime):
+        return reader.offsets_at([topic], -((_EPOCH - position) // timedelta(milliseconds=1)))
+    if unknown := sorted(set(position) - set(queues)):
+        listed = ", ".join([queue_name(queue) for queue in unknown])
+        raise ConfigurationError(f"{name} names queues that topic {topic!r} does not have: {listed}")
+    return position
+
+
+def _first_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if limit is None:
+            yield batch
+            continue
+        yield batch.slice(0, limit)
+        limit -= batch.num_rows
+        if limit <= 0:
+            return
+
+
+def commit_messages(
+    messages: ArrowStream,
+    group: str,
+    client: str | Client | None = None,
+    **options: Unpack[ClientOptions],
+) -> dict[MessageQueue, int]:
+    """Commit the offsets after messages for a consumer group, so that its next read continues behind them.
+
+    Args:
+        messages: a table from :func:`read_messages`, or a data frame with at least its columns topic,
+            brokerName, queueId and queueOffset.
+        group: the group. It must have no running members, which would overwrite the offsets.
+        client, **options: as for :func:`read_messages`.
+
+    Returns:
+        The committed offsets. Queues without messages are left as they are.
+
+    Raises:
+        ConfigurationError: a column is missing, or an argument is of a wrong type.
+        RocketMQError: a broker did not commit. Others may have.
+    """
+    check_group(group)
+    table = open_stream(messages, "messages").read_all()
+    columns = ("topic", "brokerName", "queueId", "queueOffset")
+    if missing := [name for name in columns if name not in table.column_names]:
+        raise ConfigurationError(f"messages has no column {', '.join(missing)}; commit needs it")
+    last = table.select(columns).group_by(columns[:3]).aggregate([("queueOffset", "max")]).to_pylist()
+    offsets = {
+        MessageQueue(row["topic"], row["brokerName"], row["queueId"]): row["queueOffset_max"] + 1
+        for row in last
+    }
+    with _opened(client, options) as opened, opened.reader() as reader:
+        reader.commit(group, offsets)
+    return offsets
+
+
+def _opened(client: str | Client | None, options: ClientOptions) -> AbstractContextManager[Client]:
+    """Return a client to use: a new one, which is closed, or the user's, which stays open."""
+    if isinstance(client, Client):
+        if options:
+            raise ConfigurationError(f"{', '.join(options)}: options of the client, which is shared")
+        return nullcontext(client)
+    return Client(client, **options)

@@ -1,0 +1,95 @@
+"""Sending the rows of a data frame as messages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Unpack
+
+from rocketmq_py.arguments import check_timeout, optional
+from rocketmq_py.blocking import BatchingProducer, Client
+from rocketmq_py.integrations.data_frames.columns import (
+    ArrowStream,
+    check_columns,
+    open_stream,
+    plain_batches,
+)
+from rocketmq_py.names import check_topic
+from rocketmq_py.producer.config import BatchingOptions
+from rocketmq_py.spark.batch_encoder import BatchEncoder
+from rocketmq_py.spark.batch_sender import BatchSender
+from rocketmq_py.spark.piece_sender import PieceSender
+from rocketmq_py.spark.rows import MessageBuilder
+from rocketmq_py.spark.sink_task import PIECES_IN_FLIGHT, RowWriter, WriteError
+
+DEFAULT_GROUP = "DATA_FRAMES"
+
+
+def write_messages(
+    frame: ArrowStream,
+    topic: str | None = None,
+    client: str | Client | None = None,
+    *,
+    group: str = DEFAULT_GROUP,
+    retry_timeout: float = 60.0,
+    **options: Unpack[BatchingOptions],
+) -> int:
+    """Send each row as a message, and return the number of rows once all are acknowledged.
+
+    Rows with the same sharding key, or queue, stay in order. Rows may be stored twice after a failure of a
+    connection.
+
+    Args:
+        frame: the rows, with a column ``body`` (a str is sent as UTF-8) and optional columns: ``topic``,
+            ``tags``, ``keys`` (one text with blanks, or a list), ``properties`` (a map, or dicts), ``flag``,
+            ``shardingKey``, ``queue`` (brokerName and queueId), ``delayLevel``, ``deliverAt`` (a time, UTC
+            without a time zone, or epoch milliseconds). A null in an optional column means none. The other
+            columns of :func:`read_messages` are ignored.
+        topic: the topic of all rows. None takes it from the column ``topic``.
+        client: as for :func:`read_messages`.
+        group: the producer group.
+        retry_timeout: seconds during which rows are sent again after retriable errors.
+        **options: the fields of BatchingConfig and ProducerConfig, and those of ClientConfig unless a client
+            is shared.
+
+    Raises:
+        ConfigurationError: columns are missing, unknown or of an unsupported type (the text lists all
+            mistakes), or an option is invalid.
+        WriteError: a row could not be sent. The text names the rows, the reasons, and the rows that are
+            stored. No row after those in flight is sent.
+    """
+    optional(check_topic, topic, "topic")
+    check_timeout(retry_timeout, "retry_timeout")
+    stream = open_stream(frame, "frame")
+    names = check_columns(stream.schema, topic)
+    with BatchingProducer(client, group=group, **options) as producer:
+        try:
+            return _writer(producer, topic, names, retry_timeout).write(plain_batches(stream, names)).rows
+        except WriteError as error:  # its text names an option as Spark writes it
+            text = str(error).replace("maxMessageBytes", "max_message_size")
+            raise WriteError(text, error.acknowledged, error.rows) from error.__cause__
+
+
+def _writer(
+    producer: BatchingProducer, topic: str | None, names: Iterable[str], retry_timeout: float
+) -> RowWriter:
+    sender = BatchSender(producer)
+    compression = producer._target.producer.config.compression
+    encoder = BatchEncoder(
+        topic,
+        None,
+        max_batch_bytes=producer.config.max_batch_size,
+        compress_from=math.inf if compression is None else compression.over,
+        new_unique_ids=sender.new_unique_ids,
+        queues_of=sender.queues,
+    )
+    indexes = {name: index for index, name in enumerate(names)}
+    is_ordered = not indexes.keys().isdisjoint(("shardingKey", "queue"))
+    return RowWriter(
+        indexes,
+        encoder,
+        MessageBuilder(topic, None),
+        PieceSender(sender, topic, retry_timeout),
+        "write_messages",
+        pieces_in_flight=1 if is_ordered else PIECES_IN_FLIGHT,
+    )

@@ -1,0 +1,194 @@
+"""The thread that receives messages for a channel, as far as the channel's prefetch count allows."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.integrations.kombu.deliveries import Delivery
+from rocketmq_py.integrations.kombu.shared_queue import SharedQueue
+
+RETRY_SECONDS: Final = 1.0
+
+logger: Final = logging.getLogger("rocketmq_py.integrations.kombu")
+
+
+class Poller:
+    """Receives messages of queues in turn, and puts them into inboxes.
+
+    With one queue, the broker holds a request until messages come. With several it answers at once, so that a
+    queue without messages does not delay the others, and no more is received than the channel may have.
+
+    Args:
+        activity: guards the inboxes. It is notified when the poller should look for work.
+        room: how many messages may be received now. Called with ``activity`` held.
+        arrived: is called after messages were put into an inbox.
+        fail: is called with an error that ends the polling.
+        is_transient: whether an error may pass. It ends the polling if it lasts.
+        wait_time: seconds that a broker holds a request.
+        interval: seconds between rounds in which nothing came.
+        patience: seconds that a transient error may last.
+    """
+
+    def __init__(
+        self,
+        activity: threading.Condition,
+        *,
+        room: Callable[[], int],
+        arrived: Callable[[], None],
+        fail: Callable[[BaseException], None],
+        is_transient: Callable[[BaseException], bool],
+        wait_time: float,
+        interval: float,
+        patience: float,
+    ) -> None:
+        self._activity = activity
+        self._room = room
+        self._arrived = arrived
+        self._fail = fail
+        self._is_transient = is_transient
+        self._wait_time = wait_time
+        self._interval = interval
+        self._patience = patience
+        self._queues: deque[tuple[SharedQueue, deque[Delivery]]] = deque()
+        self._returned: list[Delivery] = []
+        self._removed: list[SharedQueue] = []
+        self._failing_since: float | None = None
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, name="rocketmq-py kombu poller", daemon=True)
+        self._has_started = False
+
+    def add(self, queue: SharedQueue, inbox: deque[Delivery]) -> None:
+        """Receive messages of a queue from now on."""
+        with self._activity:
+            self._queues.append((queue, inbox))
+            if not self._has_started:
+                self._has_started = True
+                self._thread.start()
+            self._activity.notify_all()
+
+    def remove(self, name: str) -> None:
+        """Stop receiving messages of a queue. Those that were received and not delivered are requeued."""
+        with self._activity:
+            for queue, inbox in list(self._queues):
+                if queue.name == name:
+                    self._drop(queue, inbox)
+            self._activity.notify_all()
+
+    def _drop(self, queue: SharedQueue, inbox: deque[Delivery]) -> None:
+        """Remove a queue (``activity`` is held)."""
+        self._queues.remove((queue, inbox))
+        self._removed.append(queue)
+        self._returned.extend(inbox)
+        inbox.clear()
+
+    def stop(self) -> None:
+        """End the thread, after the request that is under way, and requeue what was not delivered."""
+        with self._activity:
+            self._is_stopped = True
+            self._activity.notify_all()
+        if self._has_started and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while self._wait_for_work():
+                try:
+                    found = self._receive_round()
+                except RocketMQError as error:
+                    if self._lasts_too_long(error):
+                        self._fail(error)
+                        return
+                    self._pause(RETRY_SECONDS)
+                else:
+                    self._failing_since = None
+                    if not found and len(self._queues) != 1:
+                        self._pause(self._interval)
+        except BaseException as error:  # noqa: BLE001  # the user's thread raises it
+            self._fail(error)
+        finally:
+            with self._activity:
+                for queue, inbox in list(self._queues):
+                    self._drop(queue, inbox)
+            self._release()
+
+    def _wait_for_work(self) -> bool:
+        """Wait until messages may be received, and return whether to go on."""
+        while True:
+            self._release()
+            with self._activity:
+                self._activity.wait_for(self._has_work)
+                if self._is_stopped:
+                    return False
+                if not (self._returned or self._removed):
+                    return True
+
+    def _has_work(self) -> bool:
+        if self._is_stopped or self._returned or self._removed:
+            return True
+        return bool(self._queues) and self._room() > 0
+
+    def _receive_round(self) -> int:
+        """Ask for messages of each queue once, and return how many came."""
+        with self._activity:
+            queues = list(self._queues)
+            self._queues.rotate(-1)
+        count = 0
+        for queue, inbox in queues:
+            with self._activity:
+                room = self._room()
+                if self._is_stopped or room <= 0:
+                    break
+            deliveries = queue.receive(room, self._wait_time if len(queues) == 1 else 0.0)
+            count += len(deliveries)
+            if deliveries:
+                self._put(deliveries, inbox)
+        return count
+
+    def _put(self, deliveries: Iterable[Delivery], inbox: deque[Delivery]) -> None:
+        with self._activity:
+            is_consumed = any(each is inbox for _, each in self._queues)
+            (inbox if is_consumed else self._returned).extend(deliveries)
+        self._arrived()
+
+    def _release(self) -> None:
+        """Leave queues that were removed, and messages that were not delivered, to other consumers."""
+        with self._activity:
+            returned, self._returned = self._returned, []
+            removed, self._removed = self._removed, []
+        requeue_all(returned)
+        for queue in removed:
+            with suppress(RocketMQError):
+                queue.suspend()
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, but not for longer than the poller runs."""
+        end = time.monotonic() + seconds
+        with self._activity:
+            while not self._is_stopped and (left := end - time.monotonic()) > 0:
+                self._activity.wait(left)
+
+    def _lasts_too_long(self, error: RocketMQError) -> bool:
+        """Record an error, and return whether it ends the polling."""
+        if not self._is_transient(error):
+            return True
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+            logger.warning("could not receive messages: %s; retrying", error)
+        return now - self._failing_since >= self._patience
+
+
+def requeue_all(deliveries: Iterable[Delivery]) -> None:
+    """Requeue deliveries, up to the first failure: the others come again when their time is over."""
+    try:
+        for delivery in deliveries:
+            delivery.requeue()
+    except RocketMQError as error:
+        logger.warning("could not requeue messages; they come again after the visibility timeout: %s", error)

@@ -1,0 +1,122 @@
+"""Queues that workers share: each message goes to one of them, and is acknowledged."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Final
+
+from rocketmq_py.errors import RocketMQError, UnsupportedByBrokerError
+from rocketmq_py.integrations.kombu.cluster import Cluster
+from rocketmq_py.integrations.kombu.delays import remaining
+from rocketmq_py.integrations.kombu.deliveries import (
+    MAX_RECEIVED,
+    Consumer,
+    Delivery,
+    PoppingConsumer,
+)
+from rocketmq_py.integrations.kombu.pushed_consumer import PushedConsumer
+from rocketmq_py.message import ReceivedMessage
+
+logger: Final = logging.getLogger("rocketmq_py.integrations.kombu")
+
+
+class SharedQueue:
+    """A kombu queue in its topic. Members of the connection share one consumer. Thread-safe.
+
+    Args:
+        cluster: where the queue is.
+        name: the kombu queue.
+    """
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._cluster = cluster
+        self.name: str = name
+        self._group = cluster.create_group(name)
+        self._topic = cluster.options.topic_of_queue(name)
+        # The consumers' receive() is for one thread at a time.
+        self._receiving = threading.Lock()
+        self._can_pop = True
+        self._consumer: Consumer | None = None
+
+    def receive(self, max_messages: int, wait: float) -> list[Delivery]:
+        """Return deliveries as soon as there are any, or none after ``wait`` seconds.
+
+        Tasks that come before their ETA are sent again with the rest of their delay.
+
+        Raises as ``PopConsumer.receive`` does.
+        """
+        limit = min(max_messages, MAX_RECEIVED)
+        with self._receiving:
+            try:
+                received = self._opened().receive(limit, wait)
+            except UnsupportedByBrokerError:
+                self._stop_popping()
+                received = self._opened().receive(limit, wait)
+        return [delivery for message, delivery in received if self._is_deliverable(message, delivery)]
+
+    def purge(self) -> int:
+        """Drop the messages that were not delivered yet, and return how many they were."""
+        with self._receiving:
+            count = self._cluster.backlog(self.name)
+            try:
+                consumer = self._opened() if self._can_pop else self._consumer
+                if isinstance(consumer, PoppingConsumer):
+                    consumer.purge()
+                    return count
+            except UnsupportedByBrokerError:
+                self._stop_popping()
+                consumer = None
+            if isinstance(consumer, PushedConsumer):
+                consumer.drop_waiting()
+            self._cluster.skip_backlog(self.name)
+        return count
+
+    def close(self) -> None:
+        """Leave the group. Unsettled messages come again."""
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def suspend(self) -> None:
+        """Leave messages to other members of the group until :meth:`receive` is called again."""
+        with self._receiving:
+            if self._consumer is not None:
+                self._consumer.suspend()
+
+    def _opened(self) -> Consumer:
+        """Return the consumer, which joins the group when it is needed first."""
+        if isinstance(self._consumer, PushedConsumer) and not self._consumer.resume():
+            self._consumer = None
+        if self._consumer is None:
+            kind = PoppingConsumer if self._can_pop else PushedConsumer
+            self._consumer = kind(self._cluster, self._topic, self._group)
+        return self._consumer
+
+    def _stop_popping(self) -> None:
+        """Consume as brokers 4.x allow it from now on."""
+        self.close()
+        self._consumer = None
+        self._can_pop = False
+
+    def _is_deliverable(self, message: ReceivedMessage, delivery: Delivery) -> bool:
+        """Return whether a delivery may be handed out. If not, it is settled here."""
+        is_readable = bool(delivery.payload)
+        if is_readable and not remaining(delivery.payload, time.time()):
+            return True
+        try:
+            if is_readable:
+                self._cluster.send(self.name, delivery.payload)
+                delivery.acknowledge()
+            else:
+                logger.error(
+                    "message %s of topic=%s was not sent by kombu; rejecting it until it is a dead letter",
+                    message.message_id, message.topic,
+                )  # fmt: skip
+                delivery.requeue()
+        except RocketMQError as error:
+            logger.warning(
+                "could not postpone or reject message %s of topic=%s: %s; it comes again after %g s",
+                message.message_id, message.topic, error, self._cluster.options.visibility_timeout,
+            )  # fmt: skip
+        return False

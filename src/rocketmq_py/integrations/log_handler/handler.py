@@ -1,0 +1,228 @@
+"""The handler and its formatter: records are formatted and queued, and sent at the end of a process."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import re
+import sys
+import threading
+import time
+import weakref
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Unpack
+
+from rocketmq_py import producer
+from rocketmq_py.blocking import BatchingProducer
+from rocketmq_py.integrations.log_handler.shipper import Shipper
+from rocketmq_py.message import Message
+from rocketmq_py.names import check_topic
+from rocketmq_py.producer.config import BatchingOptions
+
+DEFAULT_GROUP = "LOGGING"
+EMPTY_TEXT = b"\n"
+"""The body of a record without text: brokers refuse an empty one."""
+_NOT_IN_TAGS = re.compile(r"[^\w.%-]+", re.ASCII)
+_STANDARD_ATTRIBUTES = frozenset(
+    {*vars(logging.LogRecord("", 0, "", 0, "", None, None)), "message", "asctime", "taskName"}
+)
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as one JSON object.
+
+    It has the keys ``time`` (ISO 8601, UTC), ``level``, ``logger``, ``message``, ``file``, ``line``,
+    ``function``, ``process`` and ``thread``, the record's attributes from ``extra``, and, if there are any,
+    ``exception`` and ``stack``. Values that JSON does not have are written as their ``str()``.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as JSON, in one line."""
+        fields: dict[str, object] = {
+            name: value for name, value in vars(record).items() if name not in _STANDARD_ATTRIBUTES
+        }
+        fields |= {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            "file": record.pathname,
+            "line": record.lineno,
+            "function": record.funcName,
+            "process": record.process,
+            "thread": record.threadName,
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        elif record.exc_text:
+            fields["exception"] = record.exc_text
+        if record.stack_info:
+            fields["stack"] = self.formatStack(record.stack_info)
+        try:
+            return json.dumps(fields, ensure_ascii=False, allow_nan=False, default=str)
+        except (TypeError, ValueError):  # a NaN, a cycle, or a key that is not a str, in ``extra``
+            return json.dumps({name: str(value) for name, value in fields.items()}, ensure_ascii=False)
+
+
+class RocketMQHandler(logging.Handler):
+    """Sends each log record as a message, in batches and in the background.
+
+    Logging never waits for a broker. Records are queued, and a thread sends them. It retries while brokers
+    are away. Records that exceed ``max_buffered_bytes`` meanwhile are dropped and counted. A record may be
+    sent twice if the connection fails before its acknowledgement.
+
+    The text is formatted by a :class:`JsonFormatter`, or by the formatter that ``setFormatter`` sets, and is
+    encoded as UTF-8. The message's tag is the name of the record's level, so consumers can subscribe to
+    ``ERROR || CRITICAL``. Records of ``rocketmq_py`` itself are ignored: sending them would log again.
+
+    Closing the handler, ``logging.shutdown()`` and the end of the process send the queued records, within
+    ``close_timeout``. A forked child has a thread and connections of its own, and never sends records of its
+    parent.
+
+    Args:
+        topic: the topic of all records.
+        name_servers: name servers as ``host:port;host:port``. None reads NAMESRV_ADDR, else 127.0.0.1:9876.
+        level: records below this level are ignored.
+        group: the producer group.
+        **options: the fields of BatchingConfig, ProducerConfig and ClientConfig. ``max_buffered_bytes`` (8
+            MiB by default) limits the records that wait or are in flight. ``close_timeout`` (5 seconds by
+            default) limits :meth:`flush` and :meth:`close`.
+
+    Raises:
+        ConfigurationError: an option is unknown or outside of its range.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        name_servers: str | None = None,
+        *,
+        level: int | str = logging.NOTSET,
+        group: str = DEFAULT_GROUP,
+        **options: Unpack[BatchingOptions],
+    ) -> None:
+        # Never opened. It checks the options here, where the mistake is, and not in the thread.
+        checked = producer.BatchingProducer(name_servers, group=group, **options)
+        super().__init__(level)
+        self.topic: str = check_topic(topic)
+        self.setFormatter(JsonFormatter())
+        self._max_bytes = checked.config.max_buffered_bytes
+        self._close_timeout = checked.producer.config.close_timeout
+        self._open_producer = partial(BatchingProducer, name_servers, group=group, **options)
+        self._busy = threading.local()
+        self._is_closed = False
+        self._forget()
+        _handlers.add(self)
+
+    def _forget(self) -> None:
+        """Start anew in a forked child, which has neither the thread nor the parent's queued records."""
+        self._shipper: Shipper | None = None
+        self._dropped = 0
+        self._busy = threading.local()
+
+    @property
+    def dropped(self) -> int:
+        """The number of records that this process dropped.
+
+        They did not fit ``max_buffered_bytes``, could not be formatted, were refused by the broker, were not
+        sent in time when the handler closed, or were logged after that.
+        """
+        return self._dropped + (0 if self._shipper is None else self._shipper.dropped)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue a record. It never waits for a broker and never raises.
+
+        A record that is logged while this thread formats another one, for example by the ``__str__`` of an
+        argument, is dropped.
+        """
+        if record.name.partition(".")[0] == "rocketmq_py":
+            return
+        if getattr(self._busy, "is_emitting", False):
+            self._dropped += 1
+            return
+        self._busy.is_emitting = True
+        try:
+            if not self._add(self._message(record)):
+                self._dropped += 1
+        except Exception:  # noqa: BLE001  # logging never raises into the program
+            self._dropped += 1
+            self.handleError(record)
+        finally:
+            self._busy.is_emitting = False
+
+    def _message(self, record: logging.LogRecord) -> Message:
+        body = self.format(record).encode(errors="backslashreplace") or EMPTY_TEXT
+        return Message(self.topic, body, _NOT_IN_TAGS.sub("_", record.levelname))
+
+    def _add(self, message: Message) -> bool:
+        """Queue a message. Return False if there is no space, or the handler is closed."""
+        if self._is_closed:
+            return False
+        if self._shipper is None:
+            shipper = Shipper(self.topic, self._open_producer, self._max_bytes, lambda: self.dropped)
+            shipper.start()
+            self._shipper = shipper
+            _finish_at_end_of_worker()
+        return self._shipper.add(message)
+
+    def flush(self) -> None:
+        """Wait until the records that were logged until now are acknowledged, for at most ``close_timeout``.
+
+        In a hook or selector of a producer, which its background thread calls, it does not wait.
+        """
+        if self._shipper is not None and not self._is_closed:
+            self._shipper.wait(self._shipper.mark(), self._close_timeout)
+
+    def close(self) -> None:
+        """Send the queued records, for at most ``close_timeout``. The rest is dropped. Repeatable."""
+        if self._shipper is not None and not self._is_closed:
+            self._is_closed = True
+            self._shipper.close(self._close_timeout)
+        self._is_closed = True
+        _handlers.discard(self)
+        super().close()
+
+
+# The end of a process, and forks
+
+_handlers: weakref.WeakSet[RocketMQHandler] = weakref.WeakSet()
+
+
+def _finish_all() -> None:
+    """Send the records that all handlers have queued. Drop those that are logged later."""
+    marks = [
+        (handler, shipper, shipper.mark())
+        for handler in list(_handlers)
+        if (shipper := handler._shipper) is not None
+    ]
+    began = time.monotonic()
+    for handler, shipper, event in marks:
+        shipper.wait(event, max(began + handler._close_timeout - time.monotonic(), 0.0))
+        shipper.stop()
+
+
+def _forget_all() -> None:
+    """Forget the parent's threads and records in a child that was just forked."""
+    for handler in list(_handlers):
+        handler._forget()
+
+
+_workers: set[int] = set()
+"""This process, once it finishes its handlers at the end of a multiprocessing worker."""
+
+
+def _finish_at_end_of_worker() -> None:
+    """Finish at the end of a multiprocessing worker, which does not run atexit functions."""
+    process: Any = sys.modules.get("multiprocessing.process")
+    util: Any = sys.modules.get("multiprocessing.util")
+    if process is None or util is None or process.parent_process() is None or os.getpid() in _workers:
+        return
+    _workers.add(os.getpid())
+    util.Finalize(None, _finish_all, exitpriority=20)  # before the producers are closed, with 10
+
+
+os.register_at_fork(after_in_child=_forget_all)
+atexit.register(_finish_all)  # atexit calls it before the producers are closed: that was registered earlier

@@ -1,0 +1,197 @@
+"""The thread that sends queued records."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Final, TypeAlias
+
+from rocketmq_py.blocking import BatchingProducer
+from rocketmq_py.errors import ClosedError, NameServerError, NoQueueError, RocketMQError, TopicNotFoundError
+from rocketmq_py.handoff.trio_thread import in_trio_thread
+from rocketmq_py.message import Message, SendResult
+
+OVERHEAD = 512
+"""Bytes that a record counts in addition to its text: the message object, and its properties when sent."""
+MAX_BATCH_RECORDS = 1000
+FIRST_RETRY_DELAY = 0.5
+"""Seconds before records are sent again. Each further delay is twice as long, up to MAX_RETRY_DELAY."""
+MAX_RETRY_DELAY = 15.0
+REPORT_SECONDS = 60.0
+"""The handler logs at most once in this time that it dropped records."""
+
+_TEMPORARY_ERRORS = (ClosedError, NameServerError, NoQueueError, TopicNotFoundError)
+"""Errors after which a record is sent again, in addition to retriable ones."""
+
+logger: Final = logging.getLogger("rocketmq_py.integrations")
+
+_SendOutcome: TypeAlias = SendResult | Exception
+
+
+class Shipper:
+    """Sends queued messages in a daemon thread.
+
+    Each counter has one writer: the handler, under its lock, or the thread. So no lock is shared with a
+    thread that formats a record, which may run any code of the user.
+
+    Args:
+        topic: the topic, for log lines.
+        open_producer: opens a producer.
+        max_bytes: the limit of the messages that wait or are in flight.
+        count_dropped: returns the number of records that the handler dropped, for log lines.
+
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        open_producer: Callable[[], BatchingProducer],
+        max_bytes: int,
+        count_dropped: Callable[[], int],
+    ) -> None:
+        self._topic = topic
+        self._open_producer = open_producer
+        self._max_bytes = max_bytes
+        self._count_dropped = count_dropped
+        self._reported_drops = 0
+        self._next_report = 0.0
+        # Totals. The handler writes the first two, the thread the others.
+        self._queued = self._queued_bytes = 0
+        self._sent = self._refused = self._settled_bytes = 0
+        # SimpleQueue is reentrant: signal handlers and finalizers may log at any time.
+        self._queue: SimpleQueue[Message | threading.Event | None] = SimpleQueue()
+        self._is_stopped = threading.Event()
+        self._producer: BatchingProducer | None = None
+        self._thread = threading.Thread(target=self._run, name="rocketmq-py log handler", daemon=True)
+
+    # In threads that log
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def add(self, message: Message) -> bool:
+        """Queue a message, and return whether there was space for it."""
+        size = _size(message)
+        if self._queued_bytes - self._settled_bytes + size > self._max_bytes:
+            return False
+        self._queued += 1
+        self._queued_bytes += size
+        self._queue.put(message)
+        return True
+
+    @property
+    def dropped(self) -> int:
+        """Messages that could not be sent. Once it is stopped, all that are not sent."""
+        return self._queued - self._sent if self._is_stopped.is_set() else self._refused
+
+    def mark(self) -> threading.Event:
+        """Return an event that is set when all messages queued until now are sent or dropped."""
+        event = threading.Event()
+        self._queue.put(event)
+        return event
+
+    def wait(self, event: threading.Event, timeout: float) -> bool:
+        """Wait for an event of :meth:`mark`, unless the calling thread is needed for it."""
+        if in_trio_thread() or self._thread is threading.current_thread():
+            return False
+        return not self._thread.is_alive() or event.wait(timeout)
+
+    def stop(self) -> None:
+        """Drop all messages that are not in flight, also those that are queued later."""
+        self._is_stopped.set()
+
+    def close(self, timeout: float) -> None:
+        """Send the queued messages for at most ``timeout`` seconds, drop the rest, and end the thread."""
+        sent = self.mark()
+        self._queue.put(None)
+        self.wait(sent, timeout)
+        self.stop()
+
+    # In the thread
+
+    def _run(self) -> None:
+        try:
+            while self._ship_next():
+                pass
+        finally:
+            if self._producer is not None:
+                self._producer.close()
+
+    def _ship_next(self) -> bool:
+        """Wait for messages and send them. Return False at the end of the queue."""
+        messages: list[Message] = []
+        item = self._queue.get()
+        while isinstance(item, Message):
+            messages.append(item)
+            if len(messages) == MAX_BATCH_RECORDS:
+                break
+            try:
+                item = self._queue.get_nowait()
+            except Empty:
+                break
+        self._send(messages)
+        self._report_drops()
+        if isinstance(item, threading.Event):
+            item.set()
+        return item is not None
+
+    def _send(self, messages: Sequence[Message]) -> None:
+        """Send messages. Retry after temporary errors until the handler is closed."""
+        delay = FIRST_RETRY_DELAY
+        while messages and not self._is_stopped.is_set():
+            failed: list[Message] = []
+            last_error: Exception | None = None
+            for message, outcome in zip(messages, self._attempt(messages), strict=True):
+                if isinstance(outcome, Exception):
+                    last_error = outcome
+                    if _is_temporary(outcome):
+                        failed.append(message)
+                        continue
+                self._settle(message, is_dropped=isinstance(outcome, Exception))
+            if last_error is not None and delay == FIRST_RETRY_DELAY:
+                logger.warning(
+                    "cannot send log records topic=%s records=%d retrying=%d: %s",
+                    self._topic, len(messages), len(failed), last_error,
+                )  # fmt: skip
+            messages = failed
+            if messages:
+                self._report_drops()
+                self._is_stopped.wait(delay)
+                delay = min(2 * delay, MAX_RETRY_DELAY)
+        for message in messages:
+            self._settle(message, is_dropped=True)
+
+    def _attempt(self, messages: Sequence[Message]) -> Sequence[_SendOutcome]:
+        """Send messages, and return the outcome of each. Open a producer if there is none."""
+        try:
+            if self._producer is None:
+                self._producer = self._open_producer()
+            outcomes: Sequence[_SendOutcome] = self._producer.send_all(messages)
+        except Exception as error:  # noqa: BLE001  # the thread must go on with the next messages
+            outcomes = [error] * len(messages)
+        if any(isinstance(outcome, ClosedError) for outcome in outcomes):
+            self._producer = None  # its background thread has ended; a new producer starts another one
+        return outcomes
+
+    def _settle(self, message: Message, *, is_dropped: bool) -> None:
+        self._refused += is_dropped
+        self._sent += not is_dropped
+        self._settled_bytes += _size(message)
+
+    def _report_drops(self) -> None:
+        dropped, now = self._count_dropped(), time.monotonic()
+        if dropped > self._reported_drops and now >= self._next_report:
+            logger.warning("dropped log records topic=%s dropped=%d", self._topic, dropped)
+            self._reported_drops, self._next_report = dropped, now + REPORT_SECONDS
+
+
+def _is_temporary(error: Exception) -> bool:
+    return isinstance(error, _TEMPORARY_ERRORS) or (isinstance(error, RocketMQError) and error.retriable)
+
+
+def _size(message: Message) -> int:
+    return len(message.body) + OVERHEAD

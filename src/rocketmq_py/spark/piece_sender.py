@@ -1,0 +1,319 @@
+"""Sending a piece of a partition: retries, the search for refused rows, and dead letters.
+
+:class:`PieceSender` sends the rows of a :class:`Piece` until each is acknowledged, has become a dead letter
+or has failed for good.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from rocketmq_py.errors import (
+    Delivery,
+    InvalidMessageError,
+    MessageRefusedError,
+    NoQueueError,
+    RocketMQError,
+    SendForbiddenError,
+    TopicNotFoundError,
+)
+from rocketmq_py.message import Message, SendResult
+from rocketmq_py.spark.batch_encoder import PreparedBatch
+from rocketmq_py.spark.buffers import byte_lengths
+from rocketmq_py.spark.dead_letters import DeadLetters
+from rocketmq_py.spark.rows import Destination, RowError, RowMessages, describe_row, with_spark_names
+
+SendOutcome: TypeAlias = SendResult | RocketMQError
+
+FIRST_RETRY_DELAY = 0.1
+"""Seconds before rows are sent again. Each further delay is twice as long, up to MAX_RETRY_DELAY."""
+MAX_RETRY_DELAY = 5.0
+_ERRORS_OF_ONE_ROW = (MessageRefusedError, InvalidMessageError, SendForbiddenError)
+"""Errors of a batch that a single one of its rows may have caused."""
+_REFUSALS = (MessageRefusedError, InvalidMessageError)
+"""Errors of a row that sending it again cannot change: it may become a dead letter."""
+_topics_written: set[str] = set()
+"""Topics that have stored a row of this process. If one is not found later, its broker is restarting."""
+
+
+class EarlierBatchFailedError(RocketMQError):
+    """The batch was not sent, because an earlier batch for the same queue failed.
+
+    Attributes:
+        cause: the error of the earlier batch.
+    """
+
+    retriable = True
+
+    def __init__(self, cause: RocketMQError) -> None:
+        super().__init__(f"not sent, because an earlier batch for its queue failed: {cause}")
+        self.cause = cause
+
+
+class RowSender(Protocol):
+    """The methods of a BatchSender that send rows."""
+
+    def send_batches(self, batches: Sequence[PreparedBatch]) -> Sequence[RocketMQError | None]:
+        """Send batches, and return the error of each, or None for one that is acknowledged."""
+
+    def send_messages(
+        self, messages: Sequence[Message], destinations: Sequence[Destination] | None
+    ) -> Sequence[SendOutcome]:
+        """Send messages, and return the outcome of each."""
+
+
+@attrs.frozen
+class WriteSummary:
+    """The counts of one or more tasks. Summaries can be added.
+
+    Attributes:
+        rows: rows, all acknowledged.
+        body_bytes: the total size of their bodies.
+        resent: rows that were sent again after retriable errors.
+        seconds: the time between sending rows and their acknowledgement.
+        slowest: the longest such time of rows that were sent together.
+        dead_letters: further rows, which are stored in the topic of dead letters.
+    """
+
+    rows: int = 0
+    body_bytes: int = 0
+    resent: int = 0
+    seconds: float = 0.0
+    slowest: float = 0.0
+    dead_letters: int = 0
+
+    def __add__(self, other: WriteSummary) -> WriteSummary:
+        return WriteSummary(
+            self.rows + other.rows,
+            self.body_bytes + other.body_bytes,
+            self.resent + other.resent,
+            self.seconds + other.seconds,
+            max(self.slowest, other.slowest),
+            self.dead_letters + other.dead_letters,
+        )
+
+
+@attrs.frozen(eq=False)
+class Piece:
+    """Rows that are sent together.
+
+    Attributes:
+        columns: the sink's columns, by name.
+        first_row: the number of the first row in its partition.
+        batches: the encoded rows.
+        messages: the other rows.
+        invalid: the rows that cannot be sent. Empty without dead letters.
+    """
+
+    columns: Mapping[str, pa.Array]
+    first_row: int
+    batches: Sequence[PreparedBatch]
+    messages: RowMessages
+    invalid: Sequence[RowError] = ()
+
+    @property
+    def end_row(self) -> int:
+        """The number of the row after the last one."""
+        return self.first_row + len(self.columns["body"])
+
+    def topics(self) -> set[str]:
+        """Return the topics of all rows that can be sent."""
+        return {batch.topic for batch in self.batches} | {each.topic for each in self.messages.messages}
+
+
+_Unit: TypeAlias = PreparedBatch | int
+"""A part of a piece that is sent by itself: a batch, or the index of a message."""
+_Failure: TypeAlias = tuple[_Unit, RocketMQError]
+
+
+@attrs.frozen
+class Report:
+    """The outcome of pieces. Reports can be added.
+
+    Attributes:
+        summary: the counts of the acknowledged rows.
+        failed: the numbers of the other rows, and why each one failed.
+    """
+
+    summary: WriteSummary = WriteSummary()
+    failed: Mapping[int, str] = attrs.field(factory=dict)
+
+    def __add__(self, other: Report) -> Report:
+        return Report(self.summary + other.summary, {**self.failed, **other.failed})
+
+
+@attrs.frozen
+class _Delivery:
+    """The outcome of the units of a piece.
+
+    Attributes:
+        failed: the units that failed for good, except refused ones.
+        refused: the rows that were refused, and why. Empty without dead letters.
+        resent: the number of rows that were sent again.
+    """
+
+    failed: Sequence[_Failure]
+    refused: Mapping[int, str]
+    resent: int
+
+
+@attrs.frozen
+class PieceSender:
+    """Sends pieces. Thread-safe.
+
+    Args:
+        sender: sends batches and messages.
+        topic: the topic of all rows, or None to take it from the column.
+        retry_timeout: seconds during which rows are sent again after retriable errors.
+        dead_letters: makes dead letters of rows that are refused. None lets them fail.
+        now, sleep: the clock. Replaced in tests.
+    """
+
+    sender: RowSender
+    topic: str | None
+    retry_timeout: float
+    dead_letters: DeadLetters | None = None
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def send(self, piece: Piece) -> Report:
+        """Send a piece, and return once all of its rows are acknowledged or have failed."""
+        began = self.now()
+        deadline = began + self.retry_timeout
+        delivery = self._deliver(piece, deadline, may_refuse=self.dead_letters is not None)
+        reasons = self._reasons(piece, delivery.failed)
+        resent = delivery.resent
+        refused = {**{error.row: str(error) for error in piece.invalid}, **delivery.refused}
+        if refused and reasons:
+            reasons |= refused  # the task fails, and its next attempt writes the dead letters
+        elif refused:
+            letters = self._dead_letters(piece, refused)
+            delivery = self._deliver(letters, deadline)
+            resent += delivery.resent
+            reasons = self._reasons(letters, delivery.failed)
+        return _report(piece, refused, reasons, resent, self.now() - began)
+
+    def _deliver(self, piece: Piece, deadline: float, *, may_refuse: bool = False) -> _Delivery:
+        """Send a piece, again after retriable errors, until the deadline.
+
+        Args:
+            piece: the rows.
+            deadline: when sending again ends.
+            may_refuse: collect refused rows instead of counting them as failed.
+        """
+        delay = FIRST_RETRY_DELAY
+        units: Sequence[_Unit] = [*piece.batches, *range(len(piece.messages.messages))]
+        refused: dict[int, str] = {}
+        resent = 0
+        while failed := self._attempt(piece, units):
+            if may_refuse:
+                refused |= self._reasons(piece, [each for each in failed if _is_refused_row(*each)])
+                failed = [each for each in failed if not _is_refused_row(*each)]
+                if not failed:
+                    break
+            if self.now() >= deadline or not all(_is_retriable(piece, *each) for each in failed):
+                return _Delivery(failed, refused, resent)
+            units = [unit for unit, _ in failed]
+            self.sleep(delay)
+            delay = min(2 * delay, MAX_RETRY_DELAY)
+            resent += sum(
+                [
+                    len(_rows_of(piece, unit))
+                    for unit, error in failed
+                    if not isinstance(error, EarlierBatchFailedError)
+                ]
+            )
+        _topics_written.update(piece.topics())
+        return _Delivery((), refused, resent)
+
+    def _attempt(self, piece: Piece, units: Sequence[_Unit]) -> list[_Failure]:
+        """Send units, and return those that failed, with their errors.
+
+        A batch that was refused because of one of its rows is split until that row is found. Later batches
+        for its queue follow in order.
+        """
+        failed: list[_Failure] = []
+        batches = [unit for unit in units if isinstance(unit, PreparedBatch)]
+        while batches:
+            unsent: list[PreparedBatch] = []
+            for batch, error in zip(batches, self.sender.send_batches(batches), strict=True):
+                if error is None:
+                    continue
+                if isinstance(error, EarlierBatchFailedError) and _is_due_to_one_row(error.cause):
+                    unsent.append(batch)
+                elif len(batch.rows) > 1 and _is_due_to_one_row(error):
+                    unsent += batch.split()
+                else:
+                    failed.append((batch, error))
+            batches = unsent
+        indexes = [unit for unit in units if not isinstance(unit, PreparedBatch)]
+        if indexes:
+            messages, destinations = piece.messages.messages, piece.messages.destinations
+            outcomes = self.sender.send_messages(
+                [messages[index] for index in indexes],
+                destinations and [destinations[index] for index in indexes],
+            )
+            for index, outcome in zip(indexes, outcomes, strict=True):
+                if isinstance(outcome, RocketMQError):
+                    failed.append((index, outcome))
+        return failed
+
+    def _dead_letters(self, piece: Piece, refused: Mapping[int, str]) -> Piece:
+        """Return the dead letters of refused rows as a piece."""
+        assert self.dead_letters is not None
+        rows = sorted(refused)
+        messages = [
+            self.dead_letters.message(piece.columns, row - piece.first_row, row, refused[row]) for row in rows
+        ]
+        return attrs.evolve(piece, batches=(), messages=RowMessages(rows, messages, None), invalid=())
+
+    def _reasons(self, piece: Piece, failed: Sequence[_Failure]) -> dict[int, str]:
+        """Return the numbers of the rows of failed units, and why each one failed."""
+        return {
+            row: f"{describe_row(piece.columns, row, row - piece.first_row, self.topic)}: "
+            f"{with_spark_names(str(error))} ({error.delivery.value})"
+            for unit, error in failed
+            for row in _rows_of(piece, unit)
+        }
+
+
+def _report(
+    piece: Piece, refused: Mapping[int, str], reasons: Mapping[int, str], resent: int, seconds: float
+) -> Report:
+    body_sizes = byte_lengths(piece.columns["body"])
+    elsewhere = refused.keys() | reasons.keys()
+    body_sizes[[row - piece.first_row for row in elsewhere]] = 0
+    acknowledged = len(body_sizes) - len(elsewhere)
+    dead_letters = len(refused.keys() - reasons.keys())
+    summary = WriteSummary(acknowledged, int(body_sizes.sum()), resent, seconds, seconds, dead_letters)
+    return Report(summary, reasons)
+
+
+def _rows_of(piece: Piece, unit: _Unit) -> Sequence[int]:
+    if isinstance(unit, PreparedBatch):
+        rows: list[int] = unit.rows.tolist()
+        return rows
+    return [piece.messages.rows[unit]]
+
+
+def _is_due_to_one_row(error: RocketMQError) -> bool:
+    return isinstance(error, _ERRORS_OF_ONE_ROW) and error.delivery is not Delivery.UNKNOWN
+
+
+def _is_refused_row(unit: _Unit, error: RocketMQError) -> bool:
+    """Return whether a single row was refused, so that sending it again would be in vain."""
+    is_single = not isinstance(unit, PreparedBatch) or len(unit.rows) == 1
+    return is_single and isinstance(error, _REFUSALS) and error.delivery is not Delivery.UNKNOWN
+
+
+def _is_retriable(piece: Piece, unit: _Unit, error: RocketMQError) -> bool:
+    """Return whether sending the same rows again may succeed."""
+    if isinstance(error, NoQueueError | TopicNotFoundError):
+        topic = unit.topic if isinstance(unit, PreparedBatch) else piece.messages.messages[unit].topic
+        return topic in _topics_written
+    return error.retriable

@@ -1,0 +1,355 @@
+"""Tables of messages: bounded reads, and writes of what pandas and Arrow hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra data-frames is not installed")
+pytest.importorskip("numpy")
+
+import pyarrow as pa
+
+from rocketmq_py import Message, MessageQueue
+from rocketmq_py.blocking import Client
+from rocketmq_py.errors import ConfigurationError, SqlFilterRefusedError, TopicNotFoundError
+from rocketmq_py.integrations.data_frames import WriteError, commit_messages, read_messages, write_messages
+from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA
+from rocketmq_py.testing import TestBroker, run_broker
+from tests.blocking.conftest import run_program
+
+TOPIC = "Orders"
+QUEUES = [MessageQueue(TOPIC, "broker-a", number) for number in range(2)]
+
+
+@pytest.fixture
+def broker() -> Iterator[TestBroker]:
+    with run_broker(topics={TOPIC: 2, "Other": 1}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker: TestBroker) -> Iterator[Client]:
+    with Client(broker.name_server_address) as client:
+        yield client
+
+
+def fill(client: Client, count: int = 10) -> None:
+    """Send messages to the two queues in turn, with the tags A and B in each."""
+    with client.producer("g") as producer:
+        for number in range(count):
+            tag = "AB"[number // 2 % 2]
+            message = Message(TOPIC, b"%d" % number, tag, f"key-{number}", {"size": str(number)})
+            producer.send(message, queue=QUEUES[number % 2])
+
+
+def bodies(table: Any) -> list[int]:
+    return [int(body) for body in table.column("body").to_pylist()]
+
+
+# Reading
+
+
+def test_a_topic_as_a_table(client: Client, broker: TestBroker) -> None:
+    fill(client)
+    table = read_messages(TOPIC, client)
+    assert table.schema.equals(SOURCE_ARROW_SCHEMA)
+    assert bodies(table) == [0, 2, 4, 6, 8, 1, 3, 5, 7, 9]
+    row = table.to_pylist()[1]
+    assert (row["topic"], row["brokerName"], row["queueId"], row["queueOffset"]) == (TOPIC, "broker-a", 0, 1)
+    assert (row["tags"], row["keys"], dict(row["properties"])["size"]) == ("B", "key-2", "2")
+    assert {row["msgId"] for row in table.to_pylist()} == {one.message_id for one in broker.messages(TOPIC)}
+
+
+def test_an_address_opens_a_client_of_its_own(client: Client, broker: TestBroker) -> None:
+    fill(client, 2)
+    assert bodies(read_messages(TOPIC, broker.name_server_address, instance_name="frames")) == [0, 1]
+    assert bodies(read_messages("Other", broker.name_server_address)) == []
+
+
+def test_offsets_bound_a_read(client: Client) -> None:
+    fill(client)
+    assert bodies(read_messages(TOPIC, client, start={QUEUES[0]: 3})) == [6, 8, 1, 3, 5, 7, 9]
+    assert bodies(read_messages(TOPIC, client, end={QUEUES[0]: 0, QUEUES[1]: 2})) == [1, 3]
+    assert bodies(read_messages(TOPIC, client, start={QUEUES[1]: 4}, end={QUEUES[0]: 1})) == [0, 9]
+    assert bodies(read_messages(TOPIC, client, start=dict.fromkeys(QUEUES, 100))) == []
+    assert bodies(read_messages(TOPIC, client, start={QUEUES[0]: 4}, end={QUEUES[0]: 2, QUEUES[1]: 0})) == []
+
+
+def test_times_bound_a_read(client: Client, broker: TestBroker) -> None:
+    fill(client, 4)
+    broker.advance("1m")
+    middle = datetime.fromtimestamp(max(one.store_time_ms for one in broker.messages(TOPIC)) / 1000 + 30, UTC)
+    with client.producer("g") as producer:
+        producer.send(Message(TOPIC, b"100"), queue=QUEUES[0])
+    assert bodies(read_messages(TOPIC, client, start=middle)) == [100]
+    assert bodies(read_messages(TOPIC, client, end=middle)) == [0, 2, 1, 3]
+    assert bodies(read_messages(TOPIC, client, start=middle, end=middle)) == []
+
+
+def test_times_between_two_milliseconds_count_as_the_later_one(client: Client, broker: TestBroker) -> None:
+    fill(client, 1)
+    [message] = broker.messages(TOPIC)
+    stored = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=message.store_time_ms)
+    instants = [stored - timedelta(microseconds=1), stored, stored + timedelta(microseconds=1)]
+    assert [bodies(read_messages(TOPIC, client, start=instant)) for instant in instants] == [[0], [0], []]
+    assert [bodies(read_messages(TOPIC, client, end=instant)) for instant in instants] == [[], [], [0]]
+
+
+def test_a_group_continues_where_it_committed(client: Client) -> None:
+    fill(client, 4)
+    first = read_messages(TOPIC, client, group="reports")
+    assert bodies(first) == [0, 2, 1, 3]
+    assert commit_messages(first, "reports", client) == dict.fromkeys(QUEUES, 2)
+    fill(client, 3)
+    second = read_messages(TOPIC, client, group="reports", limit=1)
+    assert bodies(second) == [0]
+    assert commit_messages(second, "reports", client) == {QUEUES[0]: 3}
+    assert bodies(read_messages(TOPIC, client, group="reports")) == [2, 1]
+    assert commit_messages(second.slice(0, 0), "reports", client) == {}
+    assert bodies(read_messages(TOPIC, client, group="another")) == [0, 2, 0, 2, 1, 3, 1]
+
+
+def test_a_limit(client: Client) -> None:
+    fill(client)
+    assert bodies(read_messages(TOPIC, client, limit=3)) == [0, 2, 4]
+    assert bodies(read_messages(TOPIC, client, limit=7)) == [0, 2, 4, 6, 8, 1, 3]
+    assert len(bodies(read_messages(TOPIC, client, limit=100))) == 10
+
+
+def test_filters(client: Client) -> None:
+    fill(client)
+    assert bodies(read_messages(TOPIC, client, tags="B")) == [2, 6, 3, 7]
+    assert bodies(read_messages(TOPIC, client, tags="A || B", limit=2)) == [0, 2]
+    assert bodies(read_messages(TOPIC, client, sql="size > 7")) == [8, 9]
+    with pytest.raises(SqlFilterRefusedError, match="size >"):
+        read_messages(TOPIC, client, sql="size >")
+
+
+@pytest.mark.parametrize(
+    ("options", "mistake"),
+    [
+        ({"topic": "no topic!"}, "topic"),
+        ({"client": 5}, "client"),
+        ({"start": "earliest"}, "start must be a datetime, or a mapping of MessageQueue to offsets, not str"),
+        ({"end": {5: 5}}, "a queue of end must be a MessageQueue, not int"),
+        ({"start": {QUEUES[0]: -1}}, r"start\[.*\] is -1; it must be 0 or more"),
+        ({"start": {QUEUES[0]: "1"}}, r"start\[.*\] is '1'; it must be a whole number"),
+        ({"end": datetime(2026, 1, 1)}, "end is 2026-01-01 00:00:00, without a time zone"),
+        ({"start": {QUEUES[0]: 0}, "group": "g"}, "start and group exclude each other"),
+        (
+            {"end": {MessageQueue(TOPIC, "broker-b", 9): 0}},
+            "end names queues that topic 'Orders' does",
+        ),
+        ({"group": ""}, "group"),
+        ({"limit": 0}, "limit is 0; it must be 1 or more"),
+        ({"tags": 5}, "tags is 5"),
+        ({"tags": "A", "sql": "a = 1"}, "SQL filter"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_wrong_arguments_of_reads(broker: TestBroker, options: dict[str, Any], mistake: str) -> None:
+    arguments = {"topic": TOPIC, "client": broker.name_server_address, **options}
+    with pytest.raises(ConfigurationError, match=mistake):
+        read_messages(**arguments)
+
+
+def test_options_belong_to_the_shared_client(client: Client) -> None:
+    with pytest.raises(ConfigurationError, match="instance_name: options of the client, which is shared"):
+        read_messages(TOPIC, client, instance_name="x")
+
+
+def test_a_missing_topic(client: Client) -> None:
+    with pytest.raises(TopicNotFoundError, match="NoSuchTopic"):
+        read_messages("NoSuchTopic", client)
+
+
+def test_committing_needs_the_columns_of_offsets(client: Client) -> None:
+    with pytest.raises(ConfigurationError, match="messages has no column brokerName, queueOffset"):
+        commit_messages(pa.table({"topic": [TOPIC], "queueId": [1]}), "g", client)
+    with pytest.raises(ConfigurationError, match=r"messages must be a pyarrow Table, .*, not list"):
+        commit_messages([], "g", client)  # type: ignore[arg-type]
+
+
+# Writing
+
+
+def rows(broker: TestBroker, topic: str = TOPIC) -> list[tuple[bytes, str, tuple[str, ...], dict[str, str]]]:
+    """Return the body, tag, keys and own properties of each message, sorted."""
+    return sorted(
+        [
+            (
+                one.body,
+                one.tags,
+                tuple(one.keys),
+                {name: value for name, value in one.properties.items() if name.islower()},
+            )
+            for one in broker.messages(topic)
+        ],
+        key=lambda row: row[0],
+    )
+
+
+COLUMNS: Mapping[str, Sequence[Any]] = {
+    "body": ["a", "b", "c"],
+    "tags": ["x", None, "y"],
+    "keys": [["k1"], ["k2", "k3"], None],
+    "properties": [[("p", "1")], [("q", "2"), ("r", "3")], None],
+}
+ROWS = [
+    (b"a", "x", ("k1",), {"p": "1"}),
+    (b"b", "", ("k2", "k3"), {"q": "2", "r": "3"}),
+    (b"c", "y", (), {}),
+]
+MAP = pa.map_(pa.string(), pa.string())
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        {"body": pa.string(), "tags": pa.string(), "keys": pa.list_(pa.string()), "properties": MAP},
+        {
+            "body": pa.large_binary(),
+            "tags": pa.large_string(),
+            "keys": pa.large_list(pa.large_string()),
+            "properties": pa.map_(pa.large_string(), pa.large_string()),
+        },
+        {
+            "body": pa.binary_view(),
+            "tags": pa.string_view(),
+            "keys": pa.list_(pa.string()),
+            "properties": pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])),
+        },
+        {
+            "body": pa.dictionary(pa.int32(), pa.string()),
+            "tags": pa.dictionary(pa.int8(), pa.string()),
+            "keys": pa.list_(pa.string()),
+            "properties": pa.struct([("p", pa.string()), ("q", pa.string()), ("r", pa.string())]),
+        },
+    ],
+    ids=["plain", "large", "views", "encoded"],
+)
+def test_columns_of_all_types(broker: TestBroker, client: Client, types: Mapping[str, Any]) -> None:
+    columns = dict(COLUMNS)
+    if pa.types.is_struct(types["properties"]):
+        columns["properties"] = [value and dict(value) for value in columns["properties"]]
+    elif pa.types.is_list(types["properties"]):
+        columns["properties"] = [
+            value and [{"key": key, "value": item} for key, item in value] for value in columns["properties"]
+        ]
+    table = pa.table({name: pa.array(values, types[name]) for name, values in columns.items()})
+    assert write_messages(table, TOPIC, client) == 3
+    assert write_messages(table.slice(1, 2), "Other", client) == 2
+    assert rows(broker) == ROWS
+    assert rows(broker, "Other") == ROWS[1:]
+
+
+def test_pandas_data_frames(broker: TestBroker, client: Client) -> None:
+    pandas = pytest.importorskip("pandas")
+    columns = {**COLUMNS, "properties": [value and dict(value) for value in COLUMNS["properties"]]}
+    frame = pandas.DataFrame(columns, index=["row-1", "row-2", "row-3"])
+    assert write_messages(frame, TOPIC, client) == 3
+    assert rows(broker) == ROWS
+    read = read_messages(TOPIC, client).to_pandas(maps_as_pydicts="strict")
+    assert write_messages(read, "Other", client) == 3
+    assert rows(broker, "Other") == ROWS
+    assert {one.message_id for one in broker.messages("Other")}.isdisjoint(read["msgId"])
+
+
+def test_a_table_is_written_as_it_was_read(broker: TestBroker, client: Client) -> None:
+    fill(client)
+    table = read_messages(TOPIC, client)
+    assert write_messages(table, None, client) == 10
+    assert bodies(read_messages(TOPIC, client, start=dict.fromkeys(QUEUES, 5))) != []
+    assert sorted(bodies(read_messages(TOPIC, client))) == sorted([*range(10), *range(10)])
+    assert write_messages(table, "Other", client) == 10
+    assert len(broker.messages("Other")) == 10
+
+
+def test_destinations_and_delays(broker: TestBroker, client: Client) -> None:
+    queue = {"brokerName": "broker-a", "queueId": 1}
+    table = pa.table(
+        {
+            "body": ["to a queue", "anywhere"],
+            "flag": pa.array([7, None], pa.uint8()),
+            "queue": [queue, None],
+            "deliverAt": [datetime(2020, 1, 1, tzinfo=UTC), None],
+        }
+    )
+    assert write_messages(table, TOPIC, client) == 2
+    flags = {one.body: one.flag for one in broker.messages(TOPIC)}
+    assert flags == {b"to a queue": 7, b"anywhere": 0}
+    keyed = pa.table({"body": [str(number) for number in range(20)], "shardingKey": ["a", "b"] * 10})
+    assert write_messages(keyed, TOPIC, client) == 20
+    found = [one for one in broker.messages(TOPIC) if one.body.isdigit()]
+    places = sorted([(one.queue_id, one.queue_offset, int(one.body)) for one in found])
+    for key in (0, 1):
+        own = [(queue_id, number) for queue_id, _, number in places if number % 2 == key]
+        assert len({queue_id for queue_id, _ in own}) == 1
+        assert [number for _, number in own] == sorted([number for _, number in own])
+
+
+def test_many_rows_and_none(broker: TestBroker, client: Client) -> None:
+    table = pa.table({"body": [b"%06d" % number for number in range(20_000)]})
+    assert write_messages(table, TOPIC, client, compression=None) == 20_000
+    assert sorted(bodies(read_messages(TOPIC, client))) == list(range(20_000))
+    assert write_messages(table.slice(0, 0), TOPIC, client) == 0
+
+
+def test_all_mistakes_in_columns_are_listed(client: Client) -> None:
+    table = pa.table({"value": ["x"], "tags": [5], "shardingKey": ["a"], "queue": ["b"], "flag": [0.5]})
+    with pytest.raises(ConfigurationError) as caught:
+        write_messages(table, None, client)
+    assert str(caught.value) == (
+        "write_messages: value: unknown column; tags: unsupported type int64; allowed: string; "
+        "queue: unsupported type string; allowed: struct of brokerName and queueId; "
+        "flag: unsupported type double; allowed: integer; body: the column is missing; it holds the payload; "
+        "topic: missing; add a column topic or set the argument topic; "
+        "shardingKey and queue exclude each other; drop one of them. "
+        "Columns: body, topic, tags, keys, properties, flag, shardingKey, queue, delayLevel, deliverAt"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "mistake"),
+    [
+        ({"frame": [1]}, "frame must be a pyarrow Table, .*, not list"),
+        ({"topic": "no topic!"}, "topic"),
+        ({"client": 5}, "client must be an address"),
+        ({"retry_timeout": "1"}, "retry_timeout is '1'"),
+        ({"group": ""}, "group"),
+        ({"max_batch_size": 0}, "max_batch_size"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_wrong_arguments_of_writes(broker: TestBroker, options: dict[str, Any], mistake: str) -> None:
+    frame = pa.table({"body": ["x"]})
+    arguments = {"frame": frame, "topic": TOPIC, "client": broker.name_server_address, **options}
+    with pytest.raises(ConfigurationError, match=mistake):
+        write_messages(**arguments)
+    assert broker.messages(TOPIC) == []
+
+
+def test_a_row_that_cannot_be_sent_is_named(broker: TestBroker, client: Client) -> None:
+    with pytest.raises(WriteError, match=r"^write_messages: row 1 \(topic 'Orders'\): its body is null"):
+        write_messages(pa.table({"body": ["x", None]}), TOPIC, client)
+    frame = pa.table({"body": ["x" * 2000, "y"]})
+    with pytest.raises(WriteError, match=r"row 0 .*max_message_size") as caught:
+        write_messages(frame, TOPIC, client, max_message_size=1000, max_batch_size=1000, compression=None)
+    assert caught.value.rows == (0,)
+
+
+def test_the_extra_is_named_where_it_is_missing() -> None:
+    program = """
+        import sys
+        sys.modules["pyarrow"] = None
+        from rocketmq_py.errors import ConfigurationError
+        try:
+            import rocketmq_py.integrations.data_frames
+        except ConfigurationError as error:
+            print(error)
+    """
+    assert "install rocketmq-py[data-frames]" in run_program(program)

@@ -1,0 +1,87 @@
+"""The transport on brokers that cannot pop, as those of 4.x: the embedded one, which is said to be one."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import pytest
+
+from rocketmq_py.errors import UnsupportedByBrokerError
+from rocketmq_py.integrations.kombu.deliveries import PoppingConsumer
+from tests.integrations.kombu_programs import Receiver, connect, job_queue, keep, publish
+from tests.integrations.test_kombu import (
+    test_a_cancelled_consumer_consumes_again,
+    test_a_cancelled_consumer_leaves_messages_to_others,
+    test_a_rejected_message_is_dropped,
+    test_a_requeued_message_comes_again,
+    test_basic_get,
+    test_closing_a_channel_requeues_its_messages,
+    test_prefetch_count_limits_unacknowledged_messages,
+    test_size_purge_and_delete,
+)
+
+__all__ = [
+    "test_a_cancelled_consumer_consumes_again",
+    "test_a_cancelled_consumer_leaves_messages_to_others",
+    "test_a_rejected_message_is_dropped",
+    "test_a_requeued_message_comes_again",
+    "test_basic_get",
+    "test_closing_a_channel_requeues_its_messages",
+    "test_prefetch_count_limits_unacknowledged_messages",
+    "test_size_purge_and_delete",
+]
+"""Behaviours that must not depend on pop."""
+
+pytestmark = pytest.mark.sockets
+
+
+def unsupported(*_: Any, **__: Any) -> NoReturn:
+    raise UnsupportedByBrokerError("the broker is older than 5.0 and knows no pop")
+
+
+@pytest.fixture(autouse=True)
+def no_pop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PoppingConsumer, "receive", unsupported)
+    monkeypatch.setattr(PoppingConsumer, "purge", unsupported)
+
+
+@pytest.mark.long
+def test_a_message_that_is_not_acknowledged_in_time_comes_again(address: str, unique: str) -> None:
+    queue = job_queue(unique)
+    with connect(address, visibility_timeout=1.0) as connection:
+        publish(connection, queue, "task")
+        receiver = Receiver(connection, queue, act=keep)
+        receiver.wait_for(2)
+        receiver.messages[0].ack()  # too late, and harmless
+        receiver.messages[1].ack()
+        assert receiver.messages[1].delivery_info["redelivered"]
+        assert receiver.drain(2.5) == ["task", "task"]
+
+
+@pytest.mark.long
+def test_messages_that_waited_too_long_for_a_busy_worker_are_not_handed_out_late(
+    address: str, unique: str
+) -> None:
+    queue = job_queue(unique)
+    with connect(address, visibility_timeout=1.0) as connection:
+        publish(connection, queue, *range(3))
+        receiver = Receiver(connection, queue, act=keep, prefetch=1)
+        receiver.wait_for(1)
+        assert len(receiver.drain(2.5)) == 1
+        receiver.act = lambda message: message.ack()
+        receiver.messages[0].ack()
+        assert set(receiver.drain(4.0)) == {0, 1, 2}
+
+
+def test_purging_leaves_the_messages_of_running_consumers_alone(address: str, unique: str) -> None:
+    queue = job_queue(unique)
+    with connect(address) as connection, connect(address) as other:
+        publish(connection, queue, *range(5))
+        receiver = Receiver(connection, queue, act=keep, prefetch=1)
+        receiver.wait_for(1)
+        queue(other.default_channel).purge()
+        queue(connection.default_channel).purge()
+        receiver.act = lambda message: message.ack()
+        receiver.messages[0].ack()
+        publish(connection, queue, "later")
+        assert receiver.drain(3.0)[-1] == "later"

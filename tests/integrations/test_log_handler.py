@@ -1,0 +1,338 @@
+"""Log records as messages: batched in the background, bounded, and never in the way of the program."""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.config
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rocketmq_py import Message, ProducerHook, SendContext
+from rocketmq_py.blocking import Producer
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.integrations.log_handler import JsonFormatter, RocketMQHandler
+from rocketmq_py.integrations.log_handler.shipper import OVERHEAD
+from rocketmq_py.testing import TestBroker, run_broker
+from tests.blocking.conftest import run_program
+
+TOPIC = "AppLogs"
+
+
+@pytest.fixture
+def broker() -> Iterator[TestBroker]:
+    with run_broker(topics=[TOPIC]) as broker:
+        yield broker
+
+
+@pytest.fixture
+def log() -> Iterator[logging.Logger]:
+    """A logger of the program, without other handlers."""
+    log = logging.Logger("shop")
+    yield log
+    for handler in log.handlers:
+        handler.close()
+
+
+def texts(broker: TestBroker) -> list[str]:
+    return sorted([message.body.decode() for message in broker.messages(TOPIC)])
+
+
+def test_records_are_json_with_their_level_as_tag(broker: TestBroker, log: logging.Logger) -> None:
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
+    log.addHandler(handler)
+    try:
+        raise KeyError("missing")
+    except KeyError:
+        log.exception("order %d failed", 7, extra={"order": 7, "at": os})
+    handler.flush()
+    [message] = broker.messages(TOPIC)
+    record = json.loads(message.body)
+    assert (message.tags, record["level"]) == ("ERROR", "ERROR")
+    assert (record["logger"], record["message"], record["order"]) == ("shop", "order 7 failed", 7)
+    assert (record["file"], record["function"]) == (
+        __file__,
+        test_records_are_json_with_their_level_as_tag.__name__,
+    )
+    assert record["at"] == str(os)
+    assert record["exception"].endswith("KeyError: 'missing'")
+    assert record["time"].endswith("+00:00")
+    assert handler.dropped == 0
+
+
+def test_a_formatter_of_the_user_and_any_text(broker: TestBroker, log: logging.Logger) -> None:
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    log.addHandler(handler)
+    log.log(15, "a lone surrogate \udc80 and \x01")
+    log.warning("grün")
+    handler.flush()
+    assert texts(broker) == ["Level 15: a lone surrogate \\udc80 and \x01", "WARNING: grün"]
+    assert {message.tags for message in broker.messages(TOPIC)} == {"Level_15", "WARNING"}
+
+
+def test_a_configuration_by_dictionary(broker: TestBroker) -> None:
+    logging.config.dictConfig(
+        {
+            "version": 1,
+            "disable_existing_loggers": False,
+            "handlers": {
+                "topic": {
+                    "class": "rocketmq_py.integrations.log_handler.RocketMQHandler",
+                    "topic": TOPIC,
+                    "name_servers": broker.name_server_address,
+                    "level": "WARNING",
+                }
+            },
+            "loggers": {"configured": {"handlers": ["topic"], "level": "DEBUG"}},
+        }
+    )
+    log = logging.getLogger("configured")
+    log.info("below the level")
+    log.warning("sent")
+    log.handlers[0].close()
+    log.handlers.clear()
+    assert [json.loads(text)["message"] for text in texts(broker)] == ["sent"]
+
+
+def test_many_threads_log_and_nothing_is_lost(broker: TestBroker, log: logging.Logger) -> None:
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
+    handler.setFormatter(logging.Formatter())
+    log.addHandler(handler)
+
+    def work() -> None:
+        for number in range(500):
+            log.info("%d", number)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    handler.close()
+    assert handler.dropped == 0
+    assert texts(broker) == sorted([str(number) for number in range(500)] * 4)
+
+
+def test_its_own_library_does_not_log_to_it(broker: TestBroker) -> None:
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
+    library = logging.getLogger("rocketmq_py")
+    library.addHandler(handler)
+    library.setLevel(logging.DEBUG)
+    try:
+        logging.getLogger("rocketmq_py.producer").error("would log again")
+        handler.handle(logging.makeLogRecord({"name": "rocketmq_python", "msg": "another library"}))
+        handler.close()
+    finally:
+        library.removeHandler(handler)
+        library.setLevel(logging.NOTSET)
+    assert [json.loads(text)["message"] for text in texts(broker)] == ["another library"]
+
+
+def test_an_argument_that_logs_does_not_recurse(broker: TestBroker, log: logging.Logger) -> None:
+    class Argument:
+        def __str__(self) -> str:
+            log.info("formatting %s", self)
+            return "argument"
+
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
+    handler.setFormatter(logging.Formatter())
+    log.addHandler(handler)
+    log.info("%s", Argument())
+    handler.close()
+    assert texts(broker) == ["argument"]
+    assert handler.dropped == 1
+
+
+def test_a_record_that_cannot_be_formatted_is_dropped(
+    broker: TestBroker, log: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
+    log.addHandler(handler)
+    log.info("%d", "no number")
+    log.info("sent")
+    handler.close()
+    assert handler.dropped == 1
+    assert len(broker.messages(TOPIC)) == 1
+    assert "--- Logging error ---" in capsys.readouterr().err
+
+
+def test_records_of_a_closed_handler_are_dropped(broker: TestBroker, log: logging.Logger) -> None:
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
+    log.addHandler(handler)
+    handler.close()
+    log.info("late")
+    handler.flush()
+    handler.close()
+    assert (handler.dropped, broker.messages(TOPIC)) == (1, [])
+
+
+def test_records_wait_for_brokers_that_are_away_up_to_the_bound(
+    broker: TestBroker, log: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    bound = 100 * (OVERHEAD + 1)
+    handler = RocketMQHandler(
+        TOPIC, broker.name_server_address, max_buffered_bytes=bound, send_timeout=0.2, close_timeout=30
+    )
+    handler.setFormatter(logging.Formatter())
+    log.addHandler(handler)
+    broker.crash()
+    for _ in range(150):
+        log.info("x")
+    assert handler.dropped == 50
+    broker.restart()
+    handler.flush()
+    log.info("y")
+    handler.close()
+    assert len(broker.messages(TOPIC)) >= 101  # a send whose answer was lost is sent again
+    assert handler.dropped == 50
+    assert f"dropped log records topic={TOPIC} dropped=50" in caplog.text
+
+
+def test_closing_is_bounded_while_brokers_are_away(unused_address: str, log: logging.Logger) -> None:
+    handler = RocketMQHandler(TOPIC, unused_address, close_timeout=0.05, send_timeout=0.1)
+    log.addHandler(handler)
+    log.info("lost")
+    handler.close()
+    assert handler.dropped == 1
+
+
+def test_a_record_that_is_too_large_is_dropped(
+    broker: TestBroker, log: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = RocketMQHandler(TOPIC, broker.name_server_address, max_message_size=1000, max_batch_size=1000)
+    handler.setFormatter(logging.Formatter())
+    log.addHandler(handler)
+    log.info("x" * 1001)
+    log.info("fits")
+    handler.close()
+    assert (texts(broker), handler.dropped) == (["fits"], 1)
+    assert f"cannot send log records topic={TOPIC} records=2 retrying=0" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "named"),
+    [
+        (["no topic!"], {}, "topic"),
+        ([TOPIC, 5], {}, "client"),
+        ([TOPIC], {"max_buffered_bytes": 0}, "max_buffered_bytes"),
+        ([TOPIC], {"group": ""}, "group"),
+        ([TOPIC], {"colour": "red"}, "colour"),
+    ],
+)
+def test_wrong_options_are_refused(arguments: list[Any], options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        RocketMQHandler(*arguments, **options)
+
+
+def test_a_formatter_is_independent_of_the_handler() -> None:
+    record = logging.makeLogRecord({"msg": "hello", "stack_info": "Stack"})
+    fields = json.loads(JsonFormatter().format(record))
+    assert (fields["message"], fields["stack"]) == ("hello", "Stack")
+
+
+@pytest.mark.parametrize("value", [float("nan"), {(1, 2): 3}, {"inner": [float("inf")]}])
+def test_a_formatter_writes_values_that_json_does_not_have_as_text(value: object) -> None:
+    record = logging.makeLogRecord({"msg": "hello", "value": value})
+    fields = json.loads(JsonFormatter().format(record))
+    assert (fields["message"], fields["value"]) == ("hello", str(value))
+
+
+def test_a_hook_of_a_producer_may_log_and_flush(broker: TestBroker, log: logging.Logger) -> None:
+    """Hooks run in the thread that the handler's own producer needs."""
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
+    handler.setFormatter(logging.Formatter())
+    log.addHandler(handler)
+
+    class LoggingHook(ProducerHook):
+        def before_send(self, context: SendContext) -> None:
+            log.info("sending")
+            handler.flush()
+
+    with Producer(broker.name_server_address) as producer:
+        producer.add_hook(LoggingHook())
+        producer.send(Message("Other", b"x"))
+    handler.close()
+    assert texts(broker) == ["sending"]
+
+
+LOGGING_PROGRAM = """
+    import atexit, logging, multiprocessing, os, sys
+    from rocketmq_py.integrations.log_handler import RocketMQHandler
+
+    address, way = sys.argv[1:]
+    handler = RocketMQHandler("AppLogs", address)
+    handler.setFormatter(logging.Formatter())
+    log = logging.getLogger("shop")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+
+    def work():
+        for _ in range(10):
+            log.info("child")
+
+    for _ in range(10):
+        log.info("parent")
+    if way == "fork":
+        child = os.fork()
+        if not child:
+            work()
+            assert handler.dropped == 0
+            sys.exit()
+        os.waitpid(child, 0)
+    elif way == "multiprocessing":
+        process = multiprocessing.get_context("fork").Process(target=work)
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+    for _ in range(10):
+        log.info("parent")
+"""
+
+
+@pytest.mark.parametrize(("way", "children"), [("alone", 0), ("fork", 10), ("multiprocessing", 10)])
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_the_end_of_a_process_sends_its_own_records(broker: TestBroker, way: str, children: int) -> None:
+    assert run_program(LOGGING_PROGRAM, broker.name_server_address, way) == ""
+    assert texts(broker) == ["child"] * children + ["parent"] * 20
+
+
+def test_closing_does_not_need_the_lock_of_the_logging_module(broker: TestBroker) -> None:
+    """``dictConfig`` holds it while it closes the handlers of an earlier configuration."""
+    program = """
+        import logging, sys
+        from rocketmq_py.integrations.log_handler import RocketMQHandler
+
+        handler = RocketMQHandler("AppLogs", sys.argv[1])
+        logging.getLogger("shop").addHandler(handler)
+        with logging._lock:
+            logging.getLogger("shop").warning("sent")
+            handler.close()
+            print(handler.dropped)
+    """
+    assert run_program(program, broker.name_server_address) == "0\n"
+    assert len(broker.messages(TOPIC)) == 1
+
+
+def test_an_empty_text(broker: TestBroker, log: logging.Logger) -> None:
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
+    handler.setFormatter(logging.Formatter())
+    log.addHandler(handler)
+    log.info("")
+    handler.close()
+    assert (texts(broker), handler.dropped) == (["\n"], 0)
+
+
+def test_a_process_ends_in_time_while_brokers_are_away(unused_address: str) -> None:
+    program = """
+        import logging, sys
+        from rocketmq_py.integrations.log_handler import RocketMQHandler
+
+        logging.basicConfig(handlers=[RocketMQHandler("AppLogs", sys.argv[1], close_timeout=0.1)])
+        logging.error("lost")
+    """
+    assert run_program(program, unused_address) == ""
