@@ -1,4 +1,7 @@
-"""The code and the links of README.md, of the pages in docs/, and of the README files in src/."""
+"""The code and the links of README.md, of the pages in docs/ and of the connector's page.
+
+``tests/integrations/test_readme.py`` runs the code of the page of the integrations.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from tests.programs import run
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [README, *DOCS, *sorted((ROOT / "src").rglob("README.md"))]
+PAGES = [README, *DOCS, ROOT / "src/rocketmq_py/spark/README.md"]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"^```python\n((?:(?!```).*\n)*)```\n\n```text\n((?:(?!```).*\n)*)```$", re.MULTILINE)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)]+)\)")
@@ -86,7 +89,9 @@ def test_python_blocks_use_existing_attributes(code: str) -> None:
                 assert any(hasattr(each, node.attr) for each in CLASSES[variable]), f"{variable}.{node.attr}"
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "src/rocketmq_py/integrations/README.md", ROOT / "CONTRIBUTING.md"], ids=name
+)
 def test_relative_links_lead_to_files_and_headings(page: Path) -> None:
     for link in LINK.findall(text_outside_code(page)):
         if link.startswith(("https://", "http://")):
