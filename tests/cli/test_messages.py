@@ -75,7 +75,7 @@ def test_missing_messages_and_clients_are_one_line(invoke: Invoke, threaded_brok
     for arguments, error in (
         (["message", "get", "0000", "-t", "Orders"], "message 0000 does not exist in topic 'Orders'"),
         (["message", "get", "0000"], "has 32 or 56 hex digits"),
-        (["message", "get", sent.message_id], "no broker of this cluster is"),
+        (["message", "get", sent.message_id], "which is not a broker of this cluster"),
         (["message", "get", *place], "queue Orders/broker-a/0 has no message at offset 9"),
         (["message", "find", "Nothing", "k"], "topic 'Nothing' does not exist"),
         (["message", "tracks", "0000", "-t", "Orders"], "message 0000 does not exist"),
