@@ -13,7 +13,7 @@ import pytest
 
 import rocketmq_py
 
-SOURCE = Path(rocketmq_py.__file__).parent
+FOLDERS = (Path(rocketmq_py.__file__).parent, Path(__file__).parent)
 
 LIMITS = {
     r"\b(what|who|whoever|whom|whatever)\b": 3.0,
@@ -25,8 +25,8 @@ LIMITS = {
 """Patterns with the allowed number of matches per 1,000 words."""
 
 
-def texts() -> Iterator[str]:
-    for path in SOURCE.rglob("*.py"):
+def texts(folder: Path) -> Iterator[str]:
+    for path in folder.rglob("*.py"):
         source = path.read_text()
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -36,9 +36,9 @@ def texts() -> Iterator[str]:
                 yield token.string
 
 
-@pytest.fixture(scope="module")
-def prose() -> str:
-    return "\n".join(texts())
+@pytest.fixture(scope="module", params=FOLDERS, ids=lambda folder: folder.name)
+def prose(request: pytest.FixtureRequest) -> str:
+    return "\n".join(texts(request.param))
 
 
 @pytest.mark.parametrize(("pattern", "limit"), LIMITS.items())

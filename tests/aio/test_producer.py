@@ -32,6 +32,7 @@ from rocketmq_py.errors import (
     RocketMQError,
     SendForbiddenError,
 )
+from rocketmq_py.handoff.log_records import log_records
 from rocketmq_py.handoff.process import trio_thread
 from rocketmq_py.producer import ProducerHook, SendContext
 from tests.aio.conftest import run
@@ -280,6 +281,7 @@ def test_errors_of_rpc_hooks_are_logged_with_the_name_of_the_method(
             await producer.send(Message("T", b"x"))
 
     run(main())
+    log_records.flush()
     logged = [record for record in caplog.records if "hook failed method=" in record.message]
     assert logged
     assert all("Fails.after_answer; " in record.message for record in logged)

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
+from rocketmq_py.handoff.log_records import log_records
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.send_request import send_fields
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
@@ -87,5 +88,6 @@ async def test_corrupt_message_is_logged_and_becomes_a_dead_letter(
     assert handled == [b"first", b"last"]
     assert (letter.body, letter.properties["KEYS"]) == (b"poison", "poison")
     assert letter.corruption is not None
+    log_records.flush()
     assert caplog.text.count("its body cannot be read") == 2, "once for each of its two deliveries"
     assert await client.brokers.committed_offset(f"group-{unique}", queue) == 3

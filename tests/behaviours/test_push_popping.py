@@ -21,6 +21,7 @@ from rocketmq_py import (
     ReceivedMessage,
 )
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.handoff.log_records import log_records
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import dead_letter_topic
 from rocketmq_py.protocol.bodies import ConsumerRunningInfo, RequestMode, RequestModeSetting
@@ -276,6 +277,7 @@ async def test_message_processed_after_its_invisible_time_is_redelivered(
         await scenario.until(b"a", times=2)
         await scenario.send(b"b")
         await scenario.until(b"b", times=2)
+    log_records.flush()
     assert "not processed within the invisible time" in caplog.text
 
 

@@ -29,6 +29,7 @@ from taskiq.schedule_sources import LabelScheduleSource
 from rocketmq_py import Message
 from rocketmq_py.blocking import Producer
 from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.handoff.log_records import log_records
 from rocketmq_py.integrations.taskiq import RocketMQBroker
 from rocketmq_py.testing import TestBroker, run_broker
 from tests.blocking.conftest import ENVIRONMENT, run_program
@@ -331,6 +332,7 @@ async def test_tasks_wait_for_topics(server: TestBroker, caplog: pytest.LogCaptu
         await server.held(lambda: server.requests("GET_ROUTEINFO_BY_TOPIC", topic="NewTopic"))
         await finish.kiq()  # the broker creates the topic
         await done.wait()
+    log_records.flush()
     assert "cannot receive tasks, retrying topic=NewTopic" in caplog.text
 
 
