@@ -1,4 +1,4 @@
-"""Brokers of 5.x that check access (ACL 2.0), and who may do everything there."""
+"""Settings for 5.x brokers that check access (ACL 2.0), and the credentials of their administrator."""
 
 from __future__ import annotations
 
