@@ -41,7 +41,7 @@ _SETTINGS = {
 
 @attrs.frozen
 class Header:
-    """What of a frame's header decides whether it is kept."""
+    """The fields of a frame's header that decide whether the frame is recorded."""
 
     code: int
     opaque: int
@@ -85,7 +85,9 @@ class Recorder:
         self._seen: Counter[object] = Counter()
 
     def record(self, sender: str, peer: str, request: Header, header: Header, frame: bytes) -> None:
-        """Take a frame without its first length; ``request`` is what it answers, or itself."""
+        """Record a frame, given without its leading length. ``request`` is the header of the
+        request that the frame answers, or the frame's own header.
+        """
         kind = (sender, peer, request.code, header.code, header.flag, _shape(request), _shape(header))
         self._seen[kind] += 1
         if self._seen[kind] > KEEP_OF_A_KIND or len(frame) > MAX_FRAME_SIZE:
@@ -96,7 +98,9 @@ class Recorder:
 
 
 def _shape(header: Header) -> tuple[object, ...]:
-    """Return what makes two frames of one code different in kind: their fields and message properties."""
+    """Return the field and property names of a frame. Frames of one code with different names
+    differ in kind.
+    """
     properties = header.fields.get("i", header.fields.get("properties", ""))
     names = frozenset(text.partition("\x01")[0] for text in properties.split("\x02"))
     return (frozenset(header.fields), names, header.fields.get("f", header.fields.get("sysFlag")))
