@@ -31,14 +31,14 @@ tls.server.need.client.auth=require
 
 @attrs.frozen
 class Certificates:
-    """What servers and clients need.
+    """The certificates of a test: those of its servers and those of its clients.
 
     Attributes:
-        files: the servers', for ``start_own_cluster``.
-        ca_file: the authority of all.
-        own: a client's, of that authority.
-        foreign: a client's, of another one.
-        jvm: the options of the servers' Java machines.
+        files: the servers' files, for ``start_own_cluster``.
+        ca_file: the authority that signed the certificates of the servers and of ``own``.
+        own: a client certificate signed by that authority.
+        foreign: a client certificate signed by another authority.
+        jvm: JVM options for the servers.
     """
 
     files: Mapping[str, str]
