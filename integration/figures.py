@@ -1,4 +1,6 @@
-"""Figures that ``mqadmin`` prints of the scene, how they are read, and what says the same in ``Admin``."""
+"""The figures that ``mqadmin`` prints for the scene: how to parse them, and how to get the same
+from ``Admin``.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def rows(output: str) -> list[list[str]]:
 
 
 def pairs(output: str, separator: str = ":") -> dict[str, str]:
-    """Return what stands in lines such as ``Queue ID:   0``."""
+    """Parse lines such as ``Queue ID:   0`` into names and values."""
     parted = [line.partition(separator) for line in output.splitlines()]
     return {name.strip(): value.strip() for name, found, value in parted if found}
 
@@ -41,7 +43,7 @@ def java_version(version: str) -> str:
 
 
 def of_message(output: str) -> list[str]:
-    """Return what is shown of one message."""
+    """Return the figures shown for one message."""
     said = pairs(output)
     names = ("Topic", "Tags", "Keys", "Queue ID", "Queue Offset", "CommitLog Offset", "Reconsume Times",
              "Born Timestamp", "Store Timestamp", "Born Host", "Store Host")  # fmt: skip
