@@ -2,7 +2,8 @@
 
     python -m integration.java_home
 
-makes sure that there is one, and prints its JAVA_HOME; or it says what to install, and ends with 1.
+finds or installs a Java and prints its JAVA_HOME. Without one it prints installation instructions
+and exits with status 1.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ exec "{java}" "$@"
 
 
 class NoJavaError(Exception):
-    """No Java can be had; the text says what is there instead, and what to install."""
+    """No suitable Java is available. The message names the Java found and the one to install."""
 
     def __init__(self, seen: str) -> None:
         super().__init__(
@@ -46,7 +47,7 @@ class Java:
 
     Attributes:
         home: its JAVA_HOME.
-        choice: which one it is and why, for who reads it.
+        choice: a description of the Java and of the reason for choosing it.
     """
 
     home: Path
@@ -59,9 +60,9 @@ def java_home(*, install: bool = False) -> Path:
 
 
 def choose_java() -> None:
-    """Put the home of a Java into this program's JAVA_HOME, which is the one that Spark starts.
+    """Set this program's JAVA_HOME, from which Spark starts Java.
 
-    Where there is none the program ends, with 1 and the words what to install.
+    If there is no suitable Java, print installation instructions and exit with status 1.
     """
     try:
         os.environ["JAVA_HOME"] = str(java_home())
@@ -100,7 +101,9 @@ def find_java(*, install: bool = False) -> Java:
 
 
 def _ask(java: Path | str) -> tuple[Path, int]:
-    """Return the home and version that a Java names: what is on PATH may only start it. 0 is no Java."""
+    """Return the home and version that a ``java`` command reports, since the one on PATH may be a
+    launcher. Version 0 means that there is no Java.
+    """
     found = shutil.which(java)
     if found is None:
         return Path(), 0
