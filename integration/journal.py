@@ -1,16 +1,17 @@
-"""What the members of a group write down together, and what RocketMQ promises about it.
+"""A journal written by all members of a group, checked against RocketMQ's delivery guarantees.
 
-A member holds a queue for a stint, from its taking up on. It begins where the group's offset is; each pull
-carries the offset that is safe by then. So when a queue is acquired, the offset that its broker has is behind
-what was ever handed out of the queue by no more than a member may hold of one: that is :data:`BEHIND`.
-Everything before is never handed out again. What its last owner hands out still, until it hears that the
-queue is another's, may come again; within one stint nothing does.
+A member owns a queue for a stint, which starts when it acquires the queue. The stint begins at the
+group's committed offset. Each pull commits the offset that is safe by then. When a queue is
+acquired, its committed offset is therefore behind the highest delivered offset by at most the
+number of messages that a member may buffer per queue: :data:`BEHIND`. Messages before the committed
+offset are never delivered again. Messages that the previous owner still delivers before it learns
+of the rebalance may be delivered twice. Within one stint no message is delivered twice.
 
-A broker that is killed forgets the offsets that it has not written to its disk. Until the members have
-committed again what they had handled, stints begin where its disk says.
+A killed broker loses the offsets that it has not flushed to disk. Until the members have committed
+their progress again, stints begin at the offset on its disk.
 
-In order, moreover: one message of a queue at a time in the whole group, each stint without a gap, and no
-message before all those before it were handled at least once.
+Orderly groups guarantee more: the whole group handles one message of a queue at a time, each stint
+has no gap, and a message is handled only after all earlier ones were handled at least once.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ class Stint:
 
 @attrs.define
 class History:
-    """What became of one queue.
+    """The history of one queue.
 
     Attributes:
-        stints: of each member the latest.
-        owner: who took it up last.
-        handed_out: the offset after the highest that was ever handed out.
-        handled: the offset after the highest that was ever handled.
-        under_way: who is handling which messages.
+        stints: the latest stint of each member.
+        owner: the member that acquired the queue last.
+        handed_out: the offset after the highest one delivered so far.
+        handled: the offset after the highest one handled so far.
+        under_way: the messages being handled, and the member that handles each.
         times: how often each message was handled.
     """
 
@@ -75,14 +76,14 @@ class Journal:
     """Reads the file that members append to, and checks each line.
 
     Args:
-        path: the file, which is made.
+        path: the file, which is created.
         orderly: whether the group consumes in order.
 
     Attributes:
         path: see above.
         bodies: the numbers in the bodies of all messages that were handled.
-        queues: what became of each queue.
-        allowed: how many messages may have been handled again so far.
+        queues: the history of each queue.
+        allowed: how many repeated deliveries the guarantees have permitted so far.
     """
 
     def __init__(self, path: Path, *, orderly: bool) -> None:
@@ -106,11 +107,11 @@ class Journal:
             file.write(f"{sign} {name} - 0 0 0\n")
 
     def remember(self, broker: str, offsets: Mapping[int, int]) -> None:
-        """Take note of what the disk of a broker says that was killed: offsets by the numbers of queues."""
+        """Record the offsets found on the disk of a killed broker, by queue number."""
         self._forgotten[broker] = offsets
 
     def read(self) -> None:
-        """Read, and check, what was written since the last time."""
+        """Read and check the lines written since the last call."""
         *lines, self._rest = (self._rest + self._file.read()).split("\n")
         for line in lines:
             sign, name, broker, queue_id, offset, body = line.split(" ")
