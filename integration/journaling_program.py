@@ -1,10 +1,11 @@
-"""A member of a group in a process of its own, which writes down what it does. It leaves when its input ends.
+"""A group member in its own process that journals its actions. It leaves the group when its
+standard input ends.
 
-python -m integration.journaling_program ADDRESS GROUP TOPIC JOURNAL NAME MODE
+    python -m integration.journaling_program ADDRESS GROUP TOPIC JOURNAL NAME MODE
 
-MODE is ``concurrent`` or ``orderly``. All members append to the file JOURNAL, each line at once, so the lines
-stand in the order in which things happened: ``+`` a queue was acquired, ``-`` it was revoked, ``(`` the
-handling of a message began, ``)`` it ended.
+MODE is ``concurrent`` or ``orderly``. All members append whole lines to the file JOURNAL, so the
+lines are in the order of the events: ``+`` a queue was acquired, ``-`` a queue was revoked, ``(``
+the handling of a message began, ``)`` it ended.
 
     SIGN NAME BROKER QUEUE_ID OFFSET BODY
 """
@@ -53,7 +54,7 @@ class Watch(logging.Handler):
         self._had: set[MessageQueue] = set()
 
     def emit(self, _: logging.LogRecord) -> None:
-        """Write down what has changed since the last time."""
+        """Write the changes since the last call to the journal."""
         have = {queue for queue in self._queues() if queue.topic == self._topic}
         for queue in self._had - have:
             self._writer.write("-", queue)
