@@ -1,7 +1,8 @@
-"""RocketMQ's own tools beside a consumer of this client: ``python -m integration.mqadmin [VERSION ...]``.
+"""Run RocketMQ's ``mqadmin`` against a consumer of this client: ``python -m integration.mqadmin
+[VERSION ...]``.
 
-Starts a real broker of each version (all that are tested, if none is named) and a consumer, and prints what
-mqadmin's consumerConnection, consumerStatus, consumerProgress and resetOffsetByTime say.
+Starts a real broker of each version (by default all tested versions) and a consumer, and prints the
+output of mqadmin's consumerConnection, consumerStatus, consumerProgress and resetOffsetByTime.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ PATIENCE = 90
 
 
 async def mqadmin(cluster: Cluster, command: str) -> str:
-    """Run a command of mqadmin, and return what it wrote."""
+    """Run an mqadmin command and return its output."""
     (output,) = await mqadmin_all(cluster.version, cluster.name_servers, [command])
     return output
 
 
 async def mqadmin_all(version: str, name_servers: str, commands: Sequence[str]) -> list[str]:
-    """Run commands of mqadmin one after the other in one JVM; return what each wrote.
+    """Run mqadmin commands one after the other in one JVM. Return the output of each.
 
     Args:
-        version: the brokers'.
-        name_servers: their addresses.
-        commands: none of them may end the JVM, as some do that fail.
+        version: the version of the brokers.
+        name_servers: the addresses of the name servers.
+        commands: the commands. None may end the JVM, as some commands do on failure.
     """
     arguments = ("--namesrv", name_servers, "--command", "\n".join(commands))
     lines = await run_java_async(client_for(version), "Admin", *arguments)
@@ -98,10 +99,10 @@ async def until_committed(consumer: PushConsumer) -> None:
 
 
 async def show_all(cluster: Cluster, topic: str, group: str, show: Callable[[str, str], object]) -> None:
-    """Run a consumer, and show each command of mqadmin and what it wrote.
+    """Run a consumer, and show each mqadmin command with its output.
 
     Raises:
-        trio.TooSlowError: after the group was set back, not everything came again.
+        trio.TooSlowError: some messages were not redelivered after the group's offsets were reset.
     """
     kept = Kept()
 
