@@ -1,4 +1,6 @@
-"""What operators do to a cluster that is read from: topics made, changed and deleted, messages expired."""
+"""Operations on a cluster while clients read from it: create, change and delete topics, and expire
+messages.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ _POLLS = 1200
 
 
 class DeleteExpiredCommitLogRequest(Request, frozen=True, kw_only=True):
-    """Delete what is older than ``fileReservedTime``, now. Java: ``DELETE_EXPIRED_COMMITLOG``."""
+    """Delete files older than ``fileReservedTime`` now. Java: ``DELETE_EXPIRED_COMMITLOG``."""
 
     code: ClassVar[int] = 329
 
@@ -50,7 +52,7 @@ def until(done: Callable[[], bool], what: str) -> None:
 
 @attrs.frozen
 class Operator:
-    """Who changes a cluster.
+    """Changes a cluster as an operator does.
 
     Args:
         cluster: the cluster.
@@ -101,7 +103,9 @@ class Operator:
             until(lambda: reader.offsets(queue.topic).get(queue, (0, end))[1] >= end, f"messages in {queue}")
 
     def fill(self, broker: str) -> None:
-        """Have a broker with the settings ``EXPIRING`` begin a new file: what it has may expire then."""
+        """Make a broker with the settings ``EXPIRING`` start a new file, so that the messages
+        stored so far can expire.
+        """
         self.create(_FILLING, [broker], queues=1)
         with blocking.Producer(self.cluster.name_servers, group="operators") as producer:
             for _ in range(12):
