@@ -1,10 +1,10 @@
-"""The tests, and the types, on every Python that this package supports.
+"""Run the tests and the type checks on every Python that this package supports.
 
     python -m integration.pythons [--tests-only] [--others] PYTEST_ARGUMENT ...
 
-Each version has an environment of its own under build/pythons. A version is looked for as ``python3.12`` on
-the PATH, then among pyenv's. Where there is none the reason is told, loudly, and nothing fails: which Pythons
-a machine has is not this project's affair.
+Each version has its own environment under build/pythons. A version is looked up as ``python3.12``
+on the PATH, then among pyenv's. A missing version is reported prominently but is no failure, since
+the project does not control which Pythons a machine has.
 """
 
 from __future__ import annotations
