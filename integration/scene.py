@@ -1,4 +1,6 @@
-"""What operators look at: two brokers, groups that lag, members in two languages, dead letters, traces."""
+"""A cluster to inspect: two brokers, groups with lag, members in two languages, dead letters,
+traces.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,14 @@ PATIENCE = 90
 
 @attrs.frozen
 class Scene:
-    """What there is; nothing moves any more.
+    """The state of the cluster, which no longer changes.
 
     Attributes:
-        admin: asks the cluster.
+        admin: an admin client of the cluster.
         sent: the messages of TOPIC, five in each queue; the first one was traced.
-        java: the client id of the member of MIXED that is Java's.
-        python: that of the other one, whose client has the member of FAILING and the producer, too.
+        java: the client id of the Java member of MIXED.
+        python: the client id of its Python member, whose client also has the member of FAILING and the
+            producer.
     """
 
     admin: Admin
