@@ -11,9 +11,9 @@ PATIENT: Mapping[str, str] = {"waitTimeMillsInSendQueue": "30000"}
 
 
 async def send_once(client: Client, topic: str, numbers: Iterable[int]) -> None:
-    """Send messages with numbers for bodies. Raises what a send raises.
+    """Send messages whose bodies are numbers. Raises the errors of a send.
 
-    In one try, however long it takes: a second one could store a message twice.
+    Each message gets one attempt with a long timeout, because a second attempt could store it twice.
     """
     async with client.producer("senders", send_timeout=120) as producer:
         for pending in [await producer.submit(Message(topic, b"%d" % number)) for number in numbers]:
