@@ -1,9 +1,9 @@
-"""The tests of Spark with every version of pyspark that works.
+"""Run the tests of Spark with every supported version of pyspark.
 
     python -m integration.spark_matrix [version ...]
 
-Each version has an environment of its own under build/spark, with nothing but what the extra ``spark`` asks
-for and what the tests need.
+Each version has its own environment under build/spark, with only the requirements of the extra
+``spark`` and of the tests.
 """
 
 from __future__ import annotations
