@@ -182,7 +182,7 @@ NOT_LET_IN = {
 
 
 @pytest.mark.parametrize(("credentials", "words"), NOT_LET_IN.values(), ids=list(NOT_LET_IN))
-async def test_who_is_not_let_in_gets_one_clear_error(
+async def test_denied_access_raises_one_clear_error(
     guarded: Cluster,
     topic: str,
     credentials: Credentials | None,
@@ -213,7 +213,7 @@ async def test_who_is_not_let_in_gets_one_clear_error(
     assert ADMIN.secret_key not in shown
 
 
-async def test_what_credentials_do_not_allow_is_the_same_error(guarded: Cluster, topic: str) -> None:
+async def test_insufficient_permissions_raise_the_same_error(guarded: Cluster, topic: str) -> None:
     async with (
         Client(guarded.name_servers, credentials=USER) as client,
         client.producer("senders") as producer,
@@ -330,7 +330,7 @@ async def test_commands_have_access(guarded: Cluster, topic: str, unique: str, t
             assert "wrong-secret" not in ended.err
 
 
-async def test_users_and_what_they_may_do_by_command(guarded: Cluster, topic: str, tmp_path: Path) -> None:
+async def test_commands_manage_users_and_permissions(guarded: Cluster, topic: str, tmp_path: Path) -> None:
     if guarded.version.startswith("4."):
         for arguments in (("user", "list"), ("list",)):
             ended = await run(guarded, "acl", *arguments)
@@ -386,7 +386,7 @@ async def test_users_and_what_they_may_do_by_command(guarded: Cluster, topic: st
 
 
 def denials(caplog: pytest.LogCaptureFixture, topic: str) -> list[str]:
-    """Return what was logged of a topic that may not be read."""
+    """Return the log lines about a topic that may not be read."""
     return [message for message in caplog.messages if "denies access" in message and topic in message]
 
 
@@ -396,9 +396,7 @@ def assert_is_clear(text: str) -> None:
     assert USER.secret_key not in text
 
 
-async def test_java_reads_what_is_sent_here_and_the_other_way_round(
-    guarded: Cluster, admin: Client, topic: str
-) -> None:
+async def test_java_and_python_read_each_others_messages(guarded: Cluster, admin: Client, topic: str) -> None:
     java = client_for(guarded.version)
     access = [
         "--namesrv", guarded.name_servers, "--topic", topic,
@@ -412,7 +410,7 @@ async def test_java_reads_what_is_sent_here_and_the_other_way_round(
     assert {base64.b64decode(one["body"]) for one in received} == {b"from Java", b"from here"}
 
 
-async def test_javas_group_consumes_what_is_sent_here(
+async def test_java_group_consumes_messages_sent_by_python(
     guarded: Cluster, admin: Client, topic: str, unique: str
 ) -> None:
     async with java_peer(
