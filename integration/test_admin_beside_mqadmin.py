@@ -1,4 +1,4 @@
-"""What ``Admin`` says of a cluster is what RocketMQ's own ``mqadmin`` says."""
+"""``Admin`` reports the same about a cluster as RocketMQ's own ``mqadmin``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_the_figures_are_those_of_mqadmin(real: Cluster, client: Client, t
         assert {one.topic for one in (await admin.topics.list(system=True)).topics} <= known
 
 
-async def test_a_message_is_what_mqadmin_says(real: Cluster, client: Client, topic: str) -> None:
+async def test_a_message_matches_mqadmin(real: Cluster, client: Client, topic: str) -> None:
     group = f"group-{topic}"
     async with client.producer("senders") as producer:
         sent = await producer.send(Message(topic, b"x", "A", "order-7", {"colour": "green"}))
