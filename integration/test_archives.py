@@ -1,4 +1,6 @@
-"""Archives of Java classes: what is in one is used, and one that does not fit is not."""
+"""Archives of Java classes: classes are loaded from an archive that fits, and other archives are
+ignored.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ FROM_ARCHIVE = "source: shared objects file (top)"
 
 
 class Maker:
-    """Makes archives that nobody can use."""
+    """Makes archives that cannot be used."""
 
     def __init__(self) -> None:
         self.made: list[Path] = []
@@ -49,7 +51,7 @@ def used(options: list[str]) -> Path:
     return Path(path)
 
 
-def test_it_is_made_once_whoever_asks(jar: Path) -> None:
+def test_concurrent_requests_make_an_archive_once(jar: Path) -> None:
     make, together = Maker(), threading.Barrier(8)
 
     def use(_: int) -> list[str]:
