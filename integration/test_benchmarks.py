@@ -42,9 +42,9 @@ def test_ratios_are_medians_of_those_within_the_rounds() -> None:
     runs = [a_run(name, number, rate=rate) for name in rates for number, rate in enumerate(rates[name])]
     plan = parse(["--workloads", "pipelined", "--sizes", "128"]).plan
     table = report.table(plan, Results(runs=runs))
-    # Beside Java 2, 1 and 4; beside the better of both 2, 0.25 and 1.
+    # Relative to Java: 2, 1 and 4. Relative to the better of both: 2, 0.25 and 1.
     assert cells(table, "rocketmq-py, JSON headers")[3:6] == ["200", "2.00", "1.00"]
-    # Go beside Java is 0.5, 4 and 4.
+    # Go relative to Java is 0.5, 4 and 4.
     assert cells(table, "Go")[3:6] == ["50", "4.00", "1.00"]
 
 
@@ -64,7 +64,7 @@ def test_a_round_in_which_a_rival_failed_has_no_ratio_to_it() -> None:
     assert "Failed: Java" in table
 
 
-def test_doors_stand_beside_trio_in_the_same_round_with_what_none_can_be_below() -> None:
+def test_apis_are_compared_with_trio_and_the_lower_bound_in_the_same_round() -> None:
     rates = {"ours-json": (100.0, 200.0), "ours-aio": (50.0, 200.0), "floor-aio": (200.0, 400.0)}
     runs = [a_run(name, number, rate=rate) for name in rates for number, rate in enumerate(rates[name])]
     words = ["--workloads", "pipelined", "--sizes", "128", "--clients", "ours-json,ours-aio,ours-uvloop"]
@@ -73,7 +73,7 @@ def test_doors_stand_beside_trio_in_the_same_round_with_what_none_can_be_below()
     assert line == "| pipelined, 256 in flight, 128 bytes | 1.00 / 0.75 (1.00 / 2.00) | - |"
 
 
-def test_without_a_door_or_without_trio_there_is_no_table_of_doors() -> None:
+def test_the_table_of_apis_needs_trio_and_another_api() -> None:
     for clients in ("java,ours-json", "ours-aio,ours-blocking"):
         assert not report.doors_table(parse(["--clients", clients]).plan, Results())
 
@@ -88,7 +88,7 @@ def test_without_a_door_or_without_trio_there_is_no_table_of_doors() -> None:
         ("--plot", "a.x"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(words)
     assert "error: " in capsys.readouterr().err
@@ -128,7 +128,7 @@ def test_it_measures_java_and_this_project(
 
 
 @pytest.mark.parametrize("client", ["ours-blocking", "ours-thread", "ours-aio"])
-def test_it_measures_the_doors(cluster: Cluster, client: str) -> None:
+def test_it_measures_the_apis(cluster: Cluster, client: str) -> None:
     results = run(cluster, parse([*QUICK, "--clients", client]))
     assert not results.failures
     assert {each.workload for each in results.runs} == all_peers()[client].workloads
@@ -141,7 +141,7 @@ def test_the_floors_are_rows(cluster: Cluster, client: str) -> None:
     assert {each.workload for each in results.runs} == all_peers()[client].workloads
 
 
-def test_the_embedded_broker_is_measured_beside_a_real_one(cluster: Cluster) -> None:
+def test_the_embedded_broker_is_measured_and_compared_with_a_real_one(cluster: Cluster) -> None:
     with embedded_cluster() as embedded:
         # Of fewer messages a broker may be done before the kernel counts a tick, a hundredth of a second.
         pairs = brokers.measure(embedded, cluster, brokers.planned(rounds=1, scale=0.1))
