@@ -63,7 +63,7 @@ def scene(cluster_name: str, request: pytest.FixtureRequest, tmp_path: Path) -> 
 
 
 class Scene:
-    """A Celery application, its workers, and what its tasks have written."""
+    """A Celery application, its workers, and the output of its tasks."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.folder = folder
