@@ -136,7 +136,7 @@ def test_the_folder_of_a_running_cluster_is_not_removed(own_cluster: Callable[..
     cluster.restart("broker-a")
 
 
-def test_nobody_else_is_given_the_ports_of_a_cluster_that_is_down() -> None:
+def test_the_ports_of_a_stopped_cluster_stay_reserved() -> None:
     ours = set(free_ports(3))
     # Not all that there are: others start clusters meanwhile.
     near = sorted({str(port + 4 * step) for port in ours for step in range(-20, 20)})
@@ -153,7 +153,7 @@ def test_nobody_else_is_given_the_ports_of_a_cluster_that_is_down() -> None:
 
 
 @pytest.mark.usefixtures("java_and_maven")
-def test_a_broker_whose_port_is_taken_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_gets_another_port_if_its_port_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
