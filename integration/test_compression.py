@@ -31,7 +31,7 @@ def body_of(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("kind", list(CompressionType))
-async def test_java_reads_what_is_compressed_here(
+async def test_java_reads_messages_compressed_by_python(
     real: Cluster, client: Client, topic: str, kind: CompressionType
 ) -> None:
     bodies = [body_of(size) for size in SIZES]
@@ -49,7 +49,7 @@ async def test_java_reads_what_is_compressed_here(
 
 
 @pytest.mark.parametrize("kind", list(CompressionType))
-async def test_what_java_compresses_is_read_here(
+async def test_python_reads_messages_compressed_by_java(
     real: Cluster, client: Client, topic: str, kind: CompressionType
 ) -> None:
     bodies = [body_of(size) for size in SIZES]
