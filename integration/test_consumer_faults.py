@@ -43,7 +43,7 @@ async def prepare(cluster: Cluster, topic: str, count: int) -> None:
 
 
 class Journal:
-    """What was handled, in the order in which it was."""
+    """The handled messages, in the order in which they were handled."""
 
     def __init__(self) -> None:
         self.messages: list[ReceivedMessage] = []
@@ -69,7 +69,7 @@ class Journal:
         return {int(message.body) for message in self.messages}
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for what comes with a message."""
+        """Wait for the message that makes the condition true."""
         with trio.fail_after(PATIENCE):
             while not condition():
                 await self._more.park()
@@ -78,7 +78,9 @@ class Journal:
         await self.until(lambda: self.numbers == set(range(count)))
 
     def check_order(self) -> None:
-        """Whatever comes again goes on in order from where it comes again, and no message is passed over."""
+        """Check that each queue is handled in order, also after a redelivery, and that no message is
+        skipped.
+        """
         expected: defaultdict[MessageQueue, int] = defaultdict(int)
         for message in self.messages:
             assert message.queue_offset <= expected[message.queue], "a message was passed over"
@@ -105,7 +107,7 @@ async def until_shared(one: PushConsumer, two: PushConsumer) -> None:
             await trio.sleep(0.05)
 
 
-async def test_what_fails_while_its_broker_is_dead_comes_again_from_another(
+async def test_messages_that_fail_while_their_broker_is_dead_are_redelivered_by_another(
     start: Callable[..., Cluster], unique: str
 ) -> None:
     cluster = start(2)
@@ -125,8 +127,9 @@ async def test_what_fails_while_its_broker_is_dead_comes_again_from_another(
         journal.note(message)
         return None
 
-    # A route that is looked at meanwhile has lost the dead broker: its queues would be revoked, and what
-    # handlers return for them would count no more. They come again with their broker, which stays dead here.
+    # A route update during the outage would drop the dead broker. Its queues would be revoked, and results
+    # of their handlers would be ignored. The messages would be redelivered only when the broker returns,
+    # which it does not do here.
     seldom = PATIENCE * 10.0
     async with running(
         cluster, f"group-{unique}", unique, handle, concurrency=40, route_refresh_interval=seldom
@@ -158,7 +161,9 @@ async def test_order_survives_the_death_of_a_broker(
 async def test_order_survives_a_broker_that_freezes_and_a_change_of_owner(
     start: Callable[..., Cluster], unique: str
 ) -> None:
-    """Longer than a lock is trusted: nothing is handed out then, and nobody else gets the queues."""
+    """The outage exceeds the time for which a lock is trusted: delivery stops, and no other member acquires
+    the queues.
+    """
     cluster = start(1, jvm=SHORT_LOCKS)
     await prepare(cluster, unique, 2000)
     journal = Journal()
