@@ -46,7 +46,7 @@ def cluster(
 
 
 class Run:
-    """One topic, one group, and what happens to them."""
+    """A topic, a group, and the faults injected into them."""
 
     def __init__(
         self, cluster: Cluster, client: Client, keeper: ThreadPoolExecutor, name: str, journal: Journal
@@ -61,7 +61,7 @@ class Run:
         self._sent = 0
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Read the journal until it shows what is waited for."""
+        """Read the journal until it satisfies the condition."""
         with trio.fail_after(PATIENCE):
             while not condition():
                 await trio.sleep(0.05)
@@ -71,7 +71,7 @@ class Run:
     async def until_handled(self, count: int) -> None:
         await self.until(lambda: len(self.journal.bodies) >= count)
 
-    # What sends
+    # Producers
 
     async def send(self, count: int) -> None:
         """Send until there are so many, each until a broker has stored it."""
@@ -87,7 +87,7 @@ class Run:
                 numbers = [number for number, send in pending if not await _is_stored(send)]
         self._sent = count
 
-    # Who comes and goes
+    # Members and brokers that start and stop
 
     async def start(self, name: str) -> None:
         """Start a member, and wait until it has a part of the queues."""
@@ -137,7 +137,9 @@ class Run:
         self.journal.mark("R", VICTIM)
 
     async def until_offsets_on_disk(self) -> None:
-        """Wait until who will be killed has written down the group, ten seconds after its start at first."""
+        """Wait until the broker about to be killed has flushed the group's offsets, first ten seconds after
+        its start.
+        """
         with trio.fail_after(PATIENCE):
             while not self._offsets_on_disk():
                 await trio.sleep(0.2)
@@ -191,7 +193,7 @@ async def run_of(
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
-async def test_a_group_goes_on_whoever_dies(
+async def test_a_group_survives_the_death_of_members_and_brokers(
     cluster: Cluster,
     keeper: ThreadPoolExecutor,
     unique: str,
@@ -236,7 +238,7 @@ async def test_a_group_goes_on_whoever_dies(
     assert journal.repeats <= journal.allowed
 
 
-# What the journal finds
+# Errors that the journal detects
 
 
 def journal_of(path: Path, *lines: str, orderly: bool = True) -> Journal:
@@ -267,7 +269,7 @@ def handled(name: str, *offsets: int) -> list[str]:
         (["+ a", *handled("a", *range(BEHIND + 2)), "+ b", "( b 1"], "nothing before 2"),
     ],
 )
-def test_a_journal_finds_what_is_repeated_without_need(tmp_path: Path, lines: list[str], found: str) -> None:
+def test_a_journal_detects_unjustified_redeliveries(tmp_path: Path, lines: list[str], found: str) -> None:
     for orderly in (False, True):
         with pytest.raises(AssertionError, match=found):
             journal_of(tmp_path / f"{orderly}", *lines, orderly=orderly)
@@ -282,13 +284,13 @@ def test_a_journal_finds_what_is_repeated_without_need(tmp_path: Path, lines: li
         (["+ a", "( a 0", "+ b", "( b 1"], "0 was not handled yet"),
     ],
 )
-def test_a_journal_finds_what_is_out_of_order(tmp_path: Path, lines: list[str], found: str) -> None:
+def test_a_journal_detects_messages_out_of_order(tmp_path: Path, lines: list[str], found: str) -> None:
     with pytest.raises(AssertionError, match=found):
         journal_of(tmp_path / "orderly", *lines)
     journal_of(tmp_path / "concurrent", *lines, orderly=False)
 
 
-def test_a_journal_counts_what_is_repeated(tmp_path: Path) -> None:
+def test_a_journal_counts_redeliveries(tmp_path: Path) -> None:
     first = ["+ a", *handled("a", 0, 1, 2), "( a 3", "x a"]
     journal = journal_of(tmp_path / "journal", *first, "+ b", *handled("b", 1, 2, 3))
     assert (journal.repeats, journal.allowed) == (2, 4)
