@@ -1,4 +1,4 @@
-"""Go's client on the embedded broker, and beside that on real ones: it cannot tell them apart."""
+"""Go's client on the embedded broker and on real ones. It cannot tell them apart."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def client(address: str) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def to(address: str, topic: str, unique: str) -> tuple[str, ...]:
-    """What each mode is told."""
+    """Return the arguments common to all modes of the Go program."""
     return ("--namesrv", address, "--topic", topic, "--group", f"go-{unique}")
 
 
@@ -108,7 +108,7 @@ async def test_each_kind_of_message_is_sent(to: tuple[str, ...], client: Client,
 
 
 async def test_each_kind_of_message_is_consumed(to: tuple[str, ...], client: Client, topic: str) -> None:
-    """By a member of a group, which is given again what it failed on."""
+    """A group member consumes each kind, and failed messages are redelivered to it."""
     # Go's client looks for routes that were not there, that of the retry topic, after 30 s only.
     await create_topic(client, f"%RETRY%{to[-1]}", queues=1)
     async with member(*to, "--fail-first") as peer:
@@ -138,7 +138,7 @@ async def test_consumers_filter(to: tuple[str, ...], client: Client, topic: str)
 
 
 async def test_consumers_consume_in_order(to: tuple[str, ...], client: Client, topic: str) -> None:
-    """What fails is tried again in its place."""
+    """Failed messages are retried in place."""
     bodies = [b"%02d" % number for number in range(12)]
     broker_name = (await client.routes.get(topic)).read_queues[0].broker_name
     async with client.producer("senders") as producer:
@@ -220,7 +220,7 @@ async def test_requests_are_replied_to(to: tuple[str, ...]) -> None:
     assert {line["status"] for line in replied} == {0}
 
 
-async def test_what_is_sent_and_consumed_is_traced(
+async def test_sends_and_consumption_are_traced(
     address: str, to: tuple[str, ...], client: Client, unique: str
 ) -> None:
     trace = f"trace-{unique}"
