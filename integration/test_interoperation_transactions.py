@@ -1,4 +1,6 @@
-"""Transactions cross between this client and Java's: each receives, and answers for, what the other sent."""
+"""Transactions between this client and Java's: each consumes the other's messages and answers the other's
+checks.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ async def never_known(_: ReceivedMessage) -> TransactionState:
     return UNKNOWN
 
 
-async def test_java_receives_what_is_committed_here(
+async def test_java_receives_messages_committed_by_python(
     real: Cluster, client: Client, java: str, topic: str
 ) -> None:
     async with client.transaction_producer(f"senders-{topic}", never_known) as producer:
@@ -41,7 +43,7 @@ async def test_java_receives_what_is_committed_here(
 
 
 @pytest.mark.parametrize("size", [20, 100_000])
-async def test_java_answers_for_what_was_sent_here(
+async def test_java_answers_checks_for_transactions_of_python(
     real: Cluster, client: Client, java: str, topic: str, size: int
 ) -> None:
     group, body = f"senders-{topic}", b"x" * size
@@ -68,7 +70,7 @@ async def test_java_answers_for_what_was_sent_here(
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-async def test_what_java_sent_is_answered_for_here(
+async def test_python_answers_checks_for_transactions_of_java(
     real: Cluster, client: Client, java: str, topic: str, is_killed: bool
 ) -> None:
     group = f"senders-{topic}"
@@ -100,7 +102,7 @@ async def test_what_java_sent_is_answered_for_here(
     assert (received.body, received.message_id) == (b"from Java", sent["msgId"])
 
 
-async def test_what_java_sent_is_rolled_back_here(
+async def test_python_rolls_back_transactions_of_java(
     real: Cluster, client: Client, java: str, topic: str
 ) -> None:
     group = f"senders-{topic}"
@@ -121,7 +123,8 @@ async def test_what_java_sent_is_rolled_back_here(
         with trio.fail_after(PATIENCE):
             while sent["msgId"] not in states:
                 await trio.sleep(0.05)
-        # What is asked about after it is delivered after it would have been.
+        # The broker would deliver the first message before the marker, so a marker that arrives alone
+        # proves the rollback.
         await producer.send_in_transaction(Message(topic, b"a marker"), lambda *_: UNKNOWN)
         assert {message.body for message in await read_all(client, topic, count=1)} == {b"a marker"}
 
