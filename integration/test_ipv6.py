@@ -1,6 +1,6 @@
-"""Real brokers whose servers listen on ``::1`` and announce it, and the command ``server`` beside them.
+"""Real brokers whose servers listen on ``::1`` and announce it, and the command ``server`` next to them.
 
-A machine without IPv6 skips all of this with that reason, or fails with it where real brokers are required.
+A machine without IPv6 skips these tests with that reason, or fails them where real brokers are required.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def connected(server: Cluster) -> AsyncIterator[Client]:
         yield client
 
 
-async def told(server: Cluster, *arguments: str) -> Any:
+async def json_output(server: Cluster, *arguments: str) -> Any:
     """Run a command that prints JSON."""
     ended = await run_cli(*arguments, "-o", "json", "-n", server.name_servers)
     assert (ended.code, ended.err) == (0, ""), arguments
@@ -87,10 +87,10 @@ async def test_commands(server: Cluster, connected: Client, unique: str, form: s
     (announced,) = broker.announced.values()
     assert is_local(broker.broker_addrs[0])
     for name in (announced, broker.broker_addrs[0]):
-        assert (await told(server, "broker", "describe", name))["address"] == broker.broker_addrs[0]
-    found = await told(server, "message", "get", message.offset_message_id)
+        assert (await json_output(server, "broker", "describe", name))["address"] == broker.broker_addrs[0]
+    found = await json_output(server, "message", "get", message.offset_message_id)
     assert (found["message_id"], found["store_host"]) == (message.message_id, broker.broker_addrs[0])
-    (in_topic,) = (await told(server, "topic", "describe", unique))["brokers"]
+    (in_topic,) = (await json_output(server, "topic", "describe", unique))["brokers"]
     assert in_topic["address"] == broker.broker_addrs[0]
 
 
