@@ -85,7 +85,7 @@ async def test_a_condition_that_is_wrong_ends_a_consumer(java: str, address: str
 
 
 async def test_consumers_consume_in_order(java: str, address: str, client: Client, topic: str) -> None:
-    """Two members share the queues; what fails is tried again in its place."""
+    """Two members share the queues. Failed messages are retried in place."""
     everything = [b"%02d" % number for number in range(12)]
     broker_name = (await client.routes.get(topic)).read_queues[0].broker_name
     async with client.producer("senders") as producer:
@@ -116,7 +116,7 @@ async def test_consumers_consume_in_order(java: str, address: str, client: Clien
         assert list(dict.fromkeys(bodies)) == everything[queue_id::4]
 
 
-async def test_what_failed_comes_again(java: str, address: str, client: Client, topic: str) -> None:
+async def test_failed_messages_are_redelivered(java: str, address: str, client: Client, topic: str) -> None:
     async with java_peer(java, "Consume", *options(address, topic, "--fail-first")) as peer:
         await peer.ready()
         await send(client, topic, b"a", b"b")
@@ -129,7 +129,7 @@ async def test_what_failed_comes_again(java: str, address: str, client: Client, 
 
 
 async def test_consumers_pop(address: str, client: Client, topic: str) -> None:
-    """What fails comes again with another invisible time; a second member shares what is left."""
+    """Failed messages are redelivered with another invisible time. A second member shares the rest."""
     arguments = options(address, topic, "--fail-first")
     async with java_peer("5.5.0", "ConsumeByPop", *arguments) as peer:
         await peer.ready()
@@ -199,7 +199,7 @@ async def test_tools_set_groups_back(java: str, address: str, client: Client, to
         await peer.leave()
 
 
-async def test_members_set_themselves_back_when_they_are_told(java: str, unique: str) -> None:
+async def test_members_reset_their_offsets_on_request(java: str, unique: str) -> None:
     async with (
         EmbeddedBroker(use_server_side_reset_offset=False) as broker,
         Client(broker.name_server_address) as client,
