@@ -1,4 +1,4 @@
-"""Java's producers on the embedded broker: what they send comes out as it does of a real one."""
+"""Java's producers on the embedded broker: consumers receive their messages as from a real broker."""
 
 from __future__ import annotations
 
