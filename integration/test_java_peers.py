@@ -1,4 +1,4 @@
-"""The Java programs do what the tests that use them expect."""
+"""The Java programs behave as the tests that use them expect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ trio.run(main)
 """
 
 
-def test_what_one_program_sends_another_receives(real_cluster: StartCluster, real_name: str) -> None:
+def test_one_program_receives_messages_of_another(real_cluster: StartCluster, real_name: str) -> None:
     cluster = real_cluster(real_name)
     client, topic = client_for(cluster.version), f"java-{uuid.uuid4().hex}"
     address = ("--namesrv", cluster.name_servers, "--topic", topic)
