@@ -25,7 +25,7 @@ def rows(table: str, topic: str) -> list[list[str]]:
     return [line.split() for line in table.splitlines() if line.startswith(topic)]
 
 
-async def test_who_is_in_a_group_and_how_far_it_is(
+async def test_mqadmin_shows_the_members_and_progress_of_a_group(
     real: Cluster, client: Client, topic: str, group: str
 ) -> None:
     kept = Kept()
@@ -140,7 +140,7 @@ async def test_one_message_is_handled_at_an_operators_wish(
         assert "ValueError: not now" in output
 
 
-async def test_the_script_shows_the_tools_beside_a_consumer(real: Cluster, topic: str, group: str) -> None:
+async def test_the_script_runs_the_tools_against_a_consumer(real: Cluster, topic: str, group: str) -> None:
     shown: dict[str, str] = {}
     await show_all(real, topic, group, lambda command, output: shown.update({command.split()[0]: output}))
     assert list(shown) == ["consumerConnection", "consumerStatus", "consumerProgress", "resetOffsetByTime"]
