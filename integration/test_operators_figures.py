@@ -1,4 +1,6 @@
-"""What ``Admin`` says of a cluster of two brokers is what ``mqadmin`` prints, the embedded broker's too."""
+"""``Admin`` reports the same figures for a cluster of two brokers as ``mqadmin``, on the embedded broker
+too.
+"""
 
 from __future__ import annotations
 
@@ -52,12 +54,12 @@ def two_brokers(name: str) -> Iterator[tuple[str, str]]:
 
 @attrs.frozen
 class Compared:
-    """What was printed and what was answered.
+    """The figures printed by mqadmin and those returned by ``Admin``.
 
     Attributes:
-        outputs: what mqadmin printed, by test.
-        values: what Admin said at the same time.
-        changes: the same after each did something that the other one looks at.
+        outputs: the output of mqadmin, by test.
+        values: the values returned by Admin at the same time.
+        changes: both views after one of the two tools changed the cluster.
     """
 
     outputs: Mapping[str, str]
@@ -78,7 +80,7 @@ async def compare(version: str, address: str) -> Compared:
             "queue_id": first.queue.queue_id,
         }
         figures = FIGURES if version.startswith("4.") else {**FIGURES, **OF_5}
-        # What brokers have handed out is printed first, and so it is asked for last.
+        # Delivered counts come first in the output, so Admin reads them last.
         values = {name: await ask(there) for name, (_, _, ask) in reversed([*figures.items()])}
         commands = [command.format(**names) for command, _, _ in figures.values()]
         outputs = dict(zip(figures, await mqadmin_all(version, address, commands), strict=True))
@@ -171,7 +173,7 @@ def test_the_figures_are_those_of_mqadmin(both: Compared, name: str) -> None:
     assert read(both.outputs[name]) == both.values[name], both.outputs[name]
 
 
-def test_what_one_of_them_changes_the_other_one_sees(both: Compared) -> None:
+def test_admin_and_mqadmin_see_each_others_changes(both: Compared) -> None:
     assert {name: got for name, (got, _) in both.changes.items()} == {
         name: expected for name, (_, expected) in both.changes.items()
     }
@@ -202,13 +204,13 @@ ALIKE = (
 
 
 def shape(output: str) -> list[str]:
-    """Return the lines of an output in their order by text, with stand-ins for what is of one cluster."""
+    """Return the sorted lines of an output, with placeholders for values specific to one cluster."""
     for pattern, stand_in in SHAPES:
         output = re.sub(pattern, stand_in, output)
     return sorted(" ".join(line.split()) for line in output.splitlines())
 
 
 @pytest.mark.parametrize("name", ALIKE)
-def test_of_the_embedded_broker_mqadmin_prints_what_it_prints_of_a_real_one(name: str) -> None:
+def test_mqadmin_output_is_the_same_for_embedded_and_real_brokers(name: str) -> None:
     embedded, real = (compared_on(cluster).outputs[name] for cluster in (EMBEDDED, "5.5.0"))
     assert shape(embedded) == shape(real)
