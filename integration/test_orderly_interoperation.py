@@ -18,7 +18,7 @@ PATIENCE = 120
 
 
 class Steps:
-    """The offsets of each queue that were handled, and by whom, in the order in which it was heard of."""
+    """The handled offsets of each queue and the member that handled each, in the order of the reports."""
 
     def __init__(self) -> None:
         self.of_queue: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
