@@ -57,13 +57,13 @@ def two_brokers(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @attrs.frozen
 class Event:
-    """What a producer did or learned: a broker was ``chosen``, it ``answered``,
-    ``failed`` or was ``lost``, or a probe ``reached`` it.
+    """A producer's event: a broker was ``chosen``, ``answered``, ``failed`` or was ``lost``, or a probe
+    ``reached`` it.
 
     Attributes:
         time: on trio's clock.
-        latency: what the answer or the failure counts as, in seconds.
-        among: the brokers of the route, without the one that the try before failed on.
+        latency: the latency recorded for the answer or the failure, in seconds.
+        among: the brokers of the route, without the one on which the previous attempt failed.
     """
 
     time: float
@@ -75,11 +75,11 @@ class Event:
 
 @attrs.define(eq=False)
 class Learning:
-    """What a producer chose and learned.
+    """The decisions of a producer and the faults that it recorded.
 
     Attributes:
         events: in the order in which they happened.
-        failures: what each message's failed tries came to, by its body.
+        failures: the errors of each message's failed attempts, by message body.
     """
 
     events: list[Event] = attrs.field(factory=list)
@@ -163,7 +163,7 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> Learning:
 
 
 class Traffic:
-    """Pipelined sends, each of a body of its own, and what became of them."""
+    """Pipelined sends, each with a unique body, and their outcomes."""
 
     def __init__(self, producer: Producer, topic: str) -> None:
         self.producer = producer
@@ -214,8 +214,10 @@ async def bodies_of(address: str, topic: str, wanted: set[bytes]) -> Counter[byt
     return bodies
 
 
-async def check_what_is_stored(traffic: Traffic, learning: Learning, address: str) -> None:
-    """Each send resolved once; what was acknowledged is there; errors and repeats are what they may be."""
+async def check_stored_messages(traffic: Traffic, learning: Learning, address: str) -> None:
+    """Check that each send resolved once, that acknowledged messages are stored, and that only permitted
+    errors and duplicates occurred.
+    """
     assert traffic.resolved == Counter(traffic.sent.keys())
     results, errors = traffic.results, traffic.errors
     stored = await bodies_of(address, traffic.topic, set(results))
@@ -280,7 +282,7 @@ async def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(
         with trio.fail_after(PATIENCE):
             while await traffic.stored_by(some) != VICTIM or await traffic.stored_by() != VICTIM:
                 await trio.sleep(0.05)
-    await check_what_is_stored(traffic, learning, cluster.name_servers)
+    await check_stored_messages(traffic, learning, cluster.name_servers)
 
 
 async def test_sends_to_a_frozen_broker_time_out(
@@ -303,7 +305,7 @@ async def test_sends_to_a_frozen_broker_time_out(
     hung = learning.failed_at(cluster.brokers[VICTIM])
     timed_out = {body for body, error in traffic.errors.items() if isinstance(error, RequestTimeoutError)}
     assert hung & timed_out & learning.unknown()
-    await check_what_is_stored(traffic, learning, cluster.name_servers)
+    await check_stored_messages(traffic, learning, cluster.name_servers)
 
 
 @pytest.mark.parametrize("latency_faults", ["4.x", "5.x"])
@@ -338,4 +340,4 @@ async def test_a_frozen_broker_is_gone_round(
     given_up = set(traffic.errors) - refused
     assert not [(body, learning.failures[body]) for body in given_up], "without a try on the other broker"
     assert not learning.wrong_choices(policy)
-    await check_what_is_stored(traffic, learning, cluster.name_servers)
+    await check_stored_messages(traffic, learning, cluster.name_servers)
