@@ -1,6 +1,6 @@
-"""The doors inside of real programs: web servers, forked workers, task queues, tests of asyncio.
+"""The asyncio and threads APIs in real programs: web servers, forked workers, task queues, asyncio tests.
 
-Each is started as its users start it, in a process of its own.
+Each program runs as its users start it, in its own process.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def bodies(broker: TestBroker) -> set[str]:
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_fastapi_under_uvicorn(broker: TestBroker, loop: str) -> None:
-    """A producer in a route, a consumer beside the routes, both opened and closed with the application."""
+    """A route uses a producer, and a consumer runs next to the routes. The application opens and closes
+    both.
+    """
     arguments = ("uvicorn", "--loop", loop, "--port", "0", "--no-access-log", "examples.fastapi_app:app")
     with running(*arguments, env=environment(broker), until=r"running on (http://\S+)") as found:
         url = found[1]
