@@ -43,7 +43,7 @@ async def relay_of(client: Client, store: Path) -> AsyncIterator[Relay]:
 
 
 async def when_back(client: Client, topic: str, count: int) -> list[ReceivedMessage]:
-    """Return what a topic has, when its broker can be reached again and has so much."""
+    """Return the messages of a topic once its broker is reachable again and has at least ``count`` of them."""
     with trio.fail_after(PATIENCE):
         while True:
             try:
@@ -86,7 +86,9 @@ async def test_the_broker_of_a_target_is_away(
         else:
             cluster.resume(AWAY)
         there = await when_back(client, "There", count)
-        while len({message.body for message in there}) < count:  # what was frozen may have come twice
+        while (
+            len({message.body for message in there}) < count
+        ):  # the freeze may cause duplicates
             there = await when_back(client, "There", len(there) + 1)
     assert [int(message.body) for message in here] == due
     assert all(message.store_time_ms >= int(message.body) for message in [*here, *there])
@@ -95,7 +97,7 @@ async def test_the_broker_of_a_target_is_away(
     assert len(there) == count or how == "frozen"
 
 
-async def test_what_expired_before_it_was_read_is_told_and_the_rest_is_delivered(
+async def test_messages_expired_before_reading_are_reported_and_the_rest_is_delivered(
     own_cluster: Callable[..., Cluster], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = own_cluster(VERSION, settings=EXPIRING)
