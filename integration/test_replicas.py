@@ -1,4 +1,6 @@
-"""Consuming where each broker has a replica: who is pulled from, and where offsets are committed."""
+"""Consumption where each broker has a replica: the broker pulled from, and the broker that gets the
+offsets.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ COUNT = 2000
 SETTINGS = {
     "flushDiskType": "SYNC_FLUSH",
     "slaveReadEnable": "true",
-    # Whoever is behind the newest message is sent to the replica.
+    # Consumers behind the newest message are redirected to the replica.
     "accessMessageInMemoryMaxRatio": "0",
     **PATIENT,
 }
@@ -45,14 +47,14 @@ def cluster(request: pytest.FixtureRequest, keeper: ThreadPoolExecutor) -> Itera
 
 
 class Pulls:
-    """Whom the queues of a topic were pulled from."""
+    """The addresses from which the queues of a topic were pulled."""
 
     def __init__(self) -> None:
         self.latest: dict[tuple[str, int], str] = {}
         self.addresses: set[str] = set()
 
     def of(self, topic: str) -> list[str]:
-        """Return whom each queue of a topic was pulled from the last time."""
+        """Return the address of the latest pull of each queue of a topic."""
         return [address for (of, _), address in self.latest.items() if of == topic]
 
 
@@ -82,7 +84,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 class Topic:
-    """A topic, its four queues, and what the master and the replica say of them."""
+    """A topic, its four queues, and their offsets on the master and the replica."""
 
     def __init__(self, cluster: Cluster, client: Client, name: str) -> None:
         self.cluster = cluster
@@ -186,7 +188,7 @@ async def consuming(topic: Topic, handle: Kept) -> AsyncIterator[None]:
         consumer.stop()
 
 
-async def test_who_is_far_behind_reads_from_the_replica_and_comes_back(
+async def test_consumers_far_behind_read_from_the_replica_and_return_to_the_master(
     cluster: Cluster, pulls: Pulls, unique: str
 ) -> None:
     handle = Kept()
@@ -223,7 +225,8 @@ async def test_a_replica_stands_in_for_a_master_that_is_killed(
             with trio.fail_after(PATIENCE):
                 while pulls.of(unique) != [topic.master] * 4:
                     await trio.sleep(0.1)
-            # Nothing new has come: what was committed elsewhere is committed here all the same.
+            # No message has arrived since. Offsets committed on the replica are committed on the master all
+            # the same.
             await topic.until_done(topic.master)
             await topic.send(100)
             await handle.until(COUNT + 100)
