@@ -120,7 +120,7 @@ async def test_commands_are_encrypted(certified: Certified, unique: str) -> None
 
 
 @pytest.mark.parametrize("certificate", ["none", "foreign"])
-async def test_a_client_without_a_certificate_that_is_trusted_there_is_told(
+async def test_a_client_without_a_trusted_certificate_gets_a_clear_error(
     certified: Certified, certificate: str
 ) -> None:
     file = None if certificate == "none" else certified.foreign
