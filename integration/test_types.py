@@ -19,7 +19,9 @@ FETCH_SECONDS = 300.0
 
 
 def test_pyright_finds_every_symbol_complete(tmp_path: Path) -> None:
-    """It looks at the package as an installed one, beside what is installed for these tests."""
+    """Pyright checks the package as an installed one, together with the other packages installed for these
+    tests.
+    """
     try:
         python = environment("pyright", sys.executable, ["pyright"])
         # It fetches Node and itself when it is first called.
