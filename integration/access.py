@@ -13,7 +13,7 @@ SETTINGS_OF_5 = {
     "authenticationEnabled": "true",
     "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
     "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
-    # The properties file is read as Latin-1.
+    # Brokers read the properties file as Latin-1.
     "initAuthenticationUser": json.dumps(
         {"username": ADMIN.access_key, "password": ADMIN.secret_key}
     ).replace("\\", "\\\\"),
