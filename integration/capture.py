@@ -50,12 +50,12 @@ class Header:
 
     @property
     def is_answer(self) -> bool:
-        """Whether it answers a request."""
+        """Whether the frame answers a request."""
         return bool(self.flag & 1)
 
 
 def parse_header(frame: bytes) -> Header:
-    """Parse a frame without its first length; no code is shared with the library under test."""
+    """Parse the header of a frame without its leading length. Shares no code with the library under test."""
     kind, length = frame[0], int.from_bytes(frame[1:4], "big")
     data = frame[4 : 4 + length]
     if kind == 0:
@@ -78,7 +78,7 @@ def parse_header(frame: bytes) -> Header:
 
 
 class Recorder:
-    """Keeps frames, few of each kind."""
+    """Records frames, a few of each kind."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -116,7 +116,7 @@ class Link:
         self._asked: dict[tuple[str, int], Header] = {}
 
     async def carry(self, source: trio.SocketStream, sink: trio.SocketStream, sender: str) -> None:
-        """Pass frames on until ``source`` ends."""
+        """Forward frames until ``source`` ends."""
         data = b""
         try:
             async for chunk in source:
