@@ -1,4 +1,4 @@
-"""Certificates for clusters whose servers have one, and want one of clients."""
+"""Certificates for clusters whose servers present one and require one from clients."""
 
 from __future__ import annotations
 
@@ -52,10 +52,12 @@ class Certificates:
 
 
 def make_certificates(folder: Path) -> Certificates:
-    """Make certificates, those of clients and the authority's in a folder; servers' name where they are."""
+    """Make certificates. Those of clients and of the authority go to a folder; those of the servers carry
+    their address.
+    """
     authority = trustme.CA(key_type=trustme.KeyType.RSA)
     server = authority.issue_cert(*provider.server_addresses(), key_type=trustme.KeyType.RSA)
-    # The form that Java's servers read keys in.
+    # The key format that Java's servers read.
     key = load_pem_private_key(server.private_key_pem.bytes(), None)
     pkcs8 = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     ca_file, own, foreign = folder / "ca.pem", folder / "own.pem", folder / "foreign.pem"
