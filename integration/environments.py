@@ -1,4 +1,4 @@
-"""Environments of their own under ``build``, with this package installed for editing."""
+"""Virtual environments under ``build``, with this package installed in editable mode."""
 
 from __future__ import annotations
 
