@@ -19,7 +19,7 @@ BROKER, OTHER_BROKER = "broker-a", "broker-b"
 
 
 def rows(output: str) -> list[list[str]]:
-    """Return the words of the lines of a table."""
+    """Split the lines of a table into words."""
     return [line.split() for line in output.splitlines() if line.strip() and not line.startswith("#")]
 
 
@@ -30,7 +30,7 @@ def pairs(output: str, separator: str = ":") -> dict[str, str]:
 
 
 def moment(time_ms: int | None, *, millis: bool = False) -> str:
-    """Return a time as mqadmin writes it."""
+    """Format a time as mqadmin does."""
     if time_ms is None:
         return "N/A"
     shown = datetime.fromtimestamp(time_ms // 1000).strftime("%Y-%m-%d %H:%M:%S")
@@ -38,7 +38,7 @@ def moment(time_ms: int | None, *, millis: bool = False) -> str:
 
 
 def java_version(version: str) -> str:
-    """Return a version as mqadmin writes it."""
+    """Format a version as mqadmin does."""
     return f"V{version.replace('.', '_')}"
 
 
@@ -52,7 +52,7 @@ def of_message(output: str) -> list[str]:
 
 
 async def message_figures(admin: Admin, message: ReceivedMessage | None) -> list[str]:
-    """Return the same of a message that Admin found."""
+    """Return the same figures for a message that Admin found."""
     assert message is not None
     tracks = (await admin.messages.tracks(message)).tracks
     return [
@@ -65,14 +65,14 @@ async def message_figures(admin: Admin, message: ReceivedMessage | None) -> list
 
 
 def of_progress(output: str) -> list[list[str]]:
-    """Return topic, broker, queue, offsets, lag and time of the lines of consumerProgress, sorted."""
+    """Return topic, broker, queue, offsets, lag and time of each line of consumerProgress, sorted."""
     lines = [line for line in rows(output) if len(line) > 6 and line[2].isdigit()]
     times = [" ".join(line[-2:]) if line[-1] != "N/A" else "N/A" for line in lines]
     return sorted([*line[:6], time] for line, time in zip(lines, times, strict=True))
 
 
 def progress_figures(group: GroupDescription) -> list[list[str]]:
-    """Return the same of a group that Admin described."""
+    """Return the same figures for a group that Admin described."""
     return sorted(
         [of.topic, one.queue.broker_name, str(one.queue.queue_id), str(one.broker_offset),
          str(one.consumer_offset), str(one.lag), moment(one.last_consumed_ms)]
@@ -230,7 +230,9 @@ async def producers(scene: Scene) -> list[list[str]]:
 
 
 def of_producers(output: str) -> list[tuple[str, str]]:
-    """Return groups and their producers, without mqadmin's own clients: each is named for when it began."""
+    """Return groups and their producers, without mqadmin's own clients, whose names contain their start
+    time.
+    """
     found = re.findall(r"group \((\S+)\) instance : clientId=([^,]+),", output)
     return sorted(one for one in found if not re.search(r"@\d{13}\b", one[1]))
 
