@@ -33,15 +33,15 @@ BEHIND = HELD + 1 + PULLED
 
 @attrs.define
 class Stint:
-    """A member's time with a queue.
+    """A period in which a member owns a queue.
 
     Attributes:
-        member: its name.
-        floor: the first message that may be handed out.
-        begun: the messages that were.
+        member: the name of the member.
+        floor: the first message that may be delivered.
+        begun: the messages delivered so far.
         last: the latest of them; None before the first.
-        may_begin_again: whether its broker was killed since: it may have lost the queue's lock then, and
-            got it again.
+        may_begin_again: whether the queue's broker was killed since. It may have lost the queue's lock then,
+            and the member may have acquired the lock again.
     """
 
     member: str
@@ -98,11 +98,13 @@ class Journal:
         self._rest = ""
 
     def close(self) -> None:
-        """Read no more."""
+        """Close the file."""
         self._file.close()
 
     def mark(self, sign: str, name: str) -> None:
-        """Write down that a member (``x``) or a broker (``X``) was killed, or has recovered (``R``)."""
+        """Record that a member (``x``) or a broker (``X``) was killed, or that a broker has recovered
+        (``R``).
+        """
         with self.path.open("a") as file:
             file.write(f"{sign} {name} - 0 0 0\n")
 
@@ -128,12 +130,12 @@ class Journal:
 
     @property
     def repeats(self) -> int:
-        """How many messages were handled again, each time counted."""
+        """The number of repeated deliveries."""
         return sum(sum(history.times.values()) - len(history.times) for history in self.queues.values())
 
     @property
     def owners(self) -> Counter[str]:
-        """How many queues each member took up last."""
+        """The number of queues that each member acquired last."""
         return Counter(history.owner for history in self.queues.values())
 
     def _note_mark(self, sign: str, name: str) -> None:
@@ -148,7 +150,7 @@ class Journal:
             del self._forgotten[name]
 
     def _lower(self, stint: Stint, queue: Queue) -> None:
-        """Let a stint begin where the disk of its broker says."""
+        """Lower the floor of a stint to the offset on the disk of its broker."""
         floor = min(stint.floor, self._forgotten[queue[0]].get(queue[1], 0))
         self.allowed += self.queues[queue].handed_out - floor
         stint.floor = floor
