@@ -44,7 +44,7 @@ class Writer:
 
 
 class Watch(logging.Handler):
-    """Writes down how the member's queues change, which its log tells at once."""
+    """Journals changes of the member's assignment as soon as its log reports them."""
 
     def __init__(self, queues: Callable[[], list[MessageQueue]], writer: Writer, topic: str) -> None:
         super().__init__(logging.INFO)
