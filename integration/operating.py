@@ -25,7 +25,8 @@ from rocketmq_py.protocol.headers.base import Request
 EXPIRING: Mapping[str, str] = {
     "mappedFileSizeCommitLog": str(1 << 20),
     "fileReservedTime": "0",
-    "deleteWhen": "24",  # there is no such hour: in the default's, from 4 to 5, all would expire untold
+    # Hour 24 never comes. At the default hour, from 4 to 5, brokers would expire all messages unasked.
+    "deleteWhen": "24",
     "cleanResourceInterval": "100",
     "deleteCommitLogFilesInterval": "1",
     "deleteConsumeQueueFilesInterval": "1",
@@ -42,7 +43,7 @@ class DeleteExpiredCommitLogRequest(Request, frozen=True, kw_only=True):
 
 
 def until(done: Callable[[], bool], what: str) -> None:
-    """Ask again and again, 1200 times, which takes two minutes. Raises AssertionError after the last."""
+    """Poll a condition up to 1200 times within two minutes. Raises AssertionError if it stays false."""
     for _ in range(_POLLS):
         if done():
             return
@@ -63,13 +64,13 @@ class Operator:
     def create(
         self, topic: str, brokers: Iterable[str] | None = None, *, queues: int, writable: int = 0
     ) -> None:
-        """Create a topic, or change it, on some brokers, or all.
+        """Create or change a topic on some brokers or on all.
 
         Args:
-            topic: its name.
-            brokers: where; None for everywhere.
-            queues: how many may be read.
-            writable: how many may be written to; as many, if it is 0.
+            topic: the name of the topic.
+            brokers: the names of the brokers; None for all.
+            queues: the number of read queues.
+            writable: the number of write queues; 0 for as many as read queues.
         """
         header = CreateTopicRequest(
             topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=writable or queues,
@@ -83,7 +84,7 @@ class Operator:
         self._do(create)
 
     def delete(self, topic: str) -> None:
-        """Delete a topic everywhere, as mqadmin's deleteTopic does."""
+        """Delete a topic on all brokers, as mqadmin's deleteTopic does."""
 
         async def delete(client: Client) -> None:
             for address in self.cluster.brokers.values():
@@ -94,7 +95,7 @@ class Operator:
         self._do(delete)
 
     def send(self, queue: MessageQueue, numbers: Iterable[int]) -> None:
-        """Send numbers to a queue, and return when they can be read."""
+        """Send numbers to a queue, and return once they are readable."""
         with blocking.Client(self.cluster.name_servers) as client:
             with client.producer("operators") as producer:
                 for number in numbers:
@@ -112,7 +113,9 @@ class Operator:
                 producer.send(Message(_FILLING, os.urandom(200_000)), queue=MessageQueue(_FILLING, broker, 0))
 
     def expire(self, queue: MessageQueue, first: int) -> None:
-        """Have all expire that a broker got before it was filled; return when a queue begins at ``first``."""
+        """Expire all messages stored before the broker was filled. Return once the queue begins at
+        ``first``.
+        """
 
         async def expire(client: Client) -> None:
             await client.brokers.call(
