@@ -44,10 +44,10 @@ class Peer:
         return str(line["ready"])
 
     async def next_line(self) -> dict[str, Any]:
-        """Wait for its next line; cancelling loses nothing.
+        """Wait for the program's next line. Cancelling loses no line.
 
         Raises:
-            PeerError: it has ended.
+            PeerError: the program has ended.
         """
         return self._early.popleft() if self._early else await self._read_line()
 
@@ -67,7 +67,7 @@ class Peer:
         self.process.kill()
 
     async def leave(self) -> None:
-        """Let it say goodbye to the cluster, and wait for its end; cancelling leaves it ending."""
+        """Let the program leave the cluster and wait for its end. Cancelling stops the wait, not the exit."""
         self.process.terminate()
         await self.process.wait()
 
