@@ -1,4 +1,4 @@
-"""Messages that tests count, each sent once."""
+"""Numbered messages for tests, each sent once."""
 
 from __future__ import annotations
 
