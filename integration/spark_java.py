@@ -40,7 +40,7 @@ def hurry(home: Path) -> None:
     spark_home = _spark_home()
     os.environ["SPARK_HOME"] = str(spark_home)
     java = shutil.which("java")
-    # Archives are of the Java on the PATH.
+    # Archives fit only the Java on the PATH.
     has_archive = java is not None and os.path.samefile(java, home / "bin" / "java")
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*QUICK, *(_archive(spark_home) if has_archive else ())])
 
