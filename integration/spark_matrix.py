@@ -19,7 +19,9 @@ VERSIONS = ("4.1.4", "4.2.1")
 
 
 def python_with(version: str) -> Path:
-    """Return the Python of an environment that has a version of pyspark, made if there is none yet."""
+    """Return the Python of an environment with a version of pyspark. Create the environment if it is
+    missing.
+    """
     return environment(
         f"spark/{version}",
         sys.executable,
@@ -29,7 +31,7 @@ def python_with(version: str) -> Path:
 
 
 def main(versions: list[str]) -> int:
-    """Test with each version; return how many failed."""
+    """Run the tests with each version. Return the number of failures."""
     failed = []
     for version in versions or VERSIONS:
         python = python_with(version)
