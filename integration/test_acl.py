@@ -1,4 +1,4 @@
-"""Brokers that check access: 4.x by a file of accounts (ACL 1.0), 5.x by users and policies (ACL 2.0)."""
+"""Brokers that check access: 4.x with an account file (ACL 1.0), 5.x with users and policies (ACL 2.0)."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_a_group_consumes_retries_and_commits(guarded: Cluster, admin: Cli
 
     async def fail_first(message: ReceivedMessage) -> None:
         if message.body != body:
-            return  # another test's
+            return  # belongs to another test
         handled.append(message)
         if not message.reconsume_times:
             raise ValueError("the first time fails")
@@ -224,7 +224,7 @@ async def test_insufficient_permissions_raise_the_same_error(guarded: Cluster, t
         assert caught.value.delivery is Delivery.REFUSED
 
 
-async def test_a_group_that_is_not_let_in_says_so_and_goes_on_trying(
+async def test_a_denied_group_logs_the_error_and_keeps_trying(
     guarded: Cluster, topic: str, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -243,7 +243,7 @@ async def test_a_group_that_is_not_let_in_says_so_and_goes_on_trying(
     assert "wrong-secret" not in caplog.text
 
 
-async def test_a_push_consumer_that_may_not_read_a_topic_says_so(
+async def test_a_push_consumer_logs_a_topic_that_it_may_not_read(
     guarded: Cluster, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -261,7 +261,7 @@ async def test_a_push_consumer_that_may_not_read_a_topic_says_so(
     assert_is_clear(denials(caplog, topic)[0])
 
 
-async def test_a_lite_pull_consumer_that_may_not_read_a_topic_says_so(
+async def test_a_lite_pull_consumer_logs_a_topic_that_it_may_not_read(
     guarded: Cluster, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -427,7 +427,7 @@ async def test_java_group_consumes_messages_sent_by_python(
 
 @pytest.mark.usefixtures("java_and_maven")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_java_signs_as_is_done_here(version: str) -> None:
+async def test_java_and_python_sign_requests_alike(version: str) -> None:
     fields = {
         "b": "TopicTest",
         "i": "TAGS\x01A\x02colour\x01grün 😀\x02",
