@@ -1,4 +1,4 @@
-"""Compressed bodies cross between this client and Java's, both ways, in each kind."""
+"""Bodies of each compression type between this client and Java's, in both directions."""
 
 from __future__ import annotations
 
