@@ -1,4 +1,4 @@
-"""Consumers while brokers are killed, or frozen, and come back."""
+"""Consumers while brokers are killed or frozen and return."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SHORT_LOCKS = [f"-Drocketmq.broker.rebalance.lockMaxLiveTime={round(2 * LOCK_LIF
 def start(
     request: pytest.FixtureRequest, keeper: ThreadPoolExecutor, own_cluster: Callable[..., Cluster]
 ) -> Callable[..., Cluster]:
-    """Start a cluster of so many brokers."""
+    """Start a cluster with ``brokers`` brokers."""
     return lambda brokers, **options: own_cluster(
         request.param, brokers=brokers, settings=SETTINGS, **options
     )
 
 
 async def prepare(cluster: Cluster, topic: str, count: int) -> None:
-    """Make a topic of four queues on each broker, with so many messages."""
+    """Create a topic with four queues on each broker, and send ``count`` messages."""
     async with Client(cluster.name_servers) as client:
         await create_topic(client, topic, queues=4)
         await send_once(client, topic, range(count))
@@ -55,7 +55,7 @@ class Journal:
         self._more.unpark_all()
 
     async def in_order(self, message: ReceivedMessage) -> None:
-        """A handler for consumers in order."""
+        """A handler for orderly consumers."""
         assert message.queue not in self.running, "one message of a queue at a time"
         self.running.add(message.queue)
         try:
@@ -101,7 +101,7 @@ async def running(
 
 
 async def until_shared(one: PushConsumer, two: PushConsumer) -> None:
-    """Wait until each of two members has its share of four queues and the retry topic's one."""
+    """Wait until each of two members has its share of the topic's four queues and the retry topic's queue."""
     with trio.fail_after(PATIENCE):
         while {len(one.queues), len(two.queues)} != {2, 3}:
             await trio.sleep(0.05)
@@ -169,7 +169,7 @@ async def test_order_survives_a_broker_that_freezes_and_a_change_of_owner(
     journal = Journal()
 
     def member() -> AbstractAsyncContextManager[PushConsumer]:
-        # Most messages are still with the broker when it freezes.
+        # Most messages are still on the broker when it freezes.
         return running(
             cluster,
             f"group-{unique}",
@@ -197,9 +197,7 @@ async def test_order_survives_a_broker_that_freezes_and_a_change_of_owner(
     journal.check_order()
 
 
-async def test_a_broker_that_freezes_holds_up_only_its_own_queues(
-    start: Callable[..., Cluster], unique: str
-) -> None:
+async def test_a_frozen_broker_delays_only_its_own_queues(start: Callable[..., Cluster], unique: str) -> None:
     cluster = start(2)
     await prepare(cluster, unique, 80)
     journal = Journal()
@@ -223,7 +221,7 @@ async def test_a_broker_that_freezes_holds_up_only_its_own_queues(
     assert len(journal.messages) == 160, "each once"
 
 
-async def test_leaving_while_a_broker_is_frozen_frees_the_queues_of_the_others(
+async def test_leaving_during_a_freeze_unlocks_the_queues_of_other_brokers(
     start: Callable[..., Cluster], unique: str
 ) -> None:
     cluster = start(2)
