@@ -1,4 +1,4 @@
-"""A group of three processes while its members are killed and started, and a broker too."""
+"""A group of three processes while its members and a broker are killed and restarted."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Run:
     # Producers
 
     async def send(self, count: int) -> None:
-        """Send until there are so many, each until a broker has stored it."""
+        """Send until ``count`` messages are stored. Repeat each send until a broker stores the message."""
         async with self.client.producer("senders", send_timeout=10) as producer:
             numbers = list(range(self._sent, count))
             while numbers:
@@ -90,7 +90,7 @@ class Run:
     # Members and brokers that start and stop
 
     async def start(self, name: str) -> None:
-        """Start a member, and wait until it has a part of the queues."""
+        """Start a member, and wait until queues are assigned to it."""
         mode = "orderly" if self.journal.orderly else "concurrent"
         path = str(self.journal.path)
         self.members[name] = await trio.lowlevel.open_process(
@@ -109,7 +109,7 @@ class Run:
         self.journal.mark("x", name)
 
     async def leave(self) -> None:
-        """Have all members leave in good order."""
+        """Let all members leave the group."""
         members, self.members = self.members, {}
         for process in members.values():
             assert process.stdin is not None
@@ -118,7 +118,9 @@ class Run:
             assert await process.wait() == 0
 
     async def kill_and_start_broker(self) -> None:
-        """Kill a broker; start it again when others have gone on; wait until its offsets are made good."""
+        """Kill a broker, restart it once the others make progress, and wait until its offsets have
+        recovered.
+        """
         await trio.to_thread.run_sync(self.cluster.kill, VICTIM)
         self.journal.remember(VICTIM, self._offsets_on_disk())
         self.journal.mark("X", VICTIM)
@@ -149,7 +151,7 @@ class Run:
             try:
                 text = self.cluster.stored(VICTIM, f"config/{name}")
             except FileNotFoundError:
-                continue  # it is put in place of its predecessor, which is kept under the other name
+                continue  # the broker is replacing the file; the previous one has the other name
             offsets = fastjson.loads(text.encode())["offsetTable"].get(f"{self.topic}@{self.group}", {})
             return {int(queue): offset for queue, offset in offsets.items()}
         return {}
@@ -158,10 +160,10 @@ class Run:
         try:
             return await self.client.brokers.committed_offset(self.group, queue) or 0
         except RocketMQError:
-            return 0  # it has only just been started
+            return 0  # the broker has just started
 
     async def lag(self) -> int:
-        """Return how many messages the group has still to handle, as the brokers see it."""
+        """Return the lag of the group, as the brokers report it."""
         queues = (await self.client.routes.get(self.topic)).read_queues
         assert len(queues) == 2 * QUEUES
         return sum([await self.client.brokers.max_offset(of) - await self._committed(of) for of in queues])
@@ -201,7 +203,7 @@ async def test_a_group_survives_the_death_of_members_and_brokers(
     record_property: Callable[[str, object], None],
     orderly: bool,
 ) -> None:
-    """Nothing is lost, and no more is repeated than RocketMQ's contract allows: see integration.journal."""
+    """No message is lost, and none is repeated beyond RocketMQ's guarantees: see integration.journal."""
     async with run_of(cluster, keeper, unique, tmp_path / "journal", orderly=orderly) as run:
         journal = run.journal
         await run.send(BEFORE)
@@ -242,7 +244,7 @@ async def test_a_group_survives_the_death_of_members_and_brokers(
 
 
 def journal_of(path: Path, *lines: str, orderly: bool = True) -> Journal:
-    """Return a journal that has read these lines, all of one queue."""
+    """Return a journal that has read these lines, all about one queue."""
     journal = Journal(path, orderly=orderly)
     for line in lines:
         sign, name, *offset = line.split(" ")
