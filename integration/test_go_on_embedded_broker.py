@@ -73,7 +73,7 @@ def decoded(line: dict[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def member(*arguments: str) -> AsyncIterator[Peer]:
-    """A member of a group that has joined; it leaves at the end."""
+    """A member that has joined a group. It leaves at the end of the block."""
     async with go_peer("push", *arguments) as peer:
         with trio.fail_after(PATIENCE):
             await peer.ready()
@@ -109,7 +109,7 @@ async def test_each_kind_of_message_is_sent(to: tuple[str, ...], client: Client,
 
 async def test_each_kind_of_message_is_consumed(to: tuple[str, ...], client: Client, topic: str) -> None:
     """A group member consumes each kind, and failed messages are redelivered to it."""
-    # Go's client looks for routes that were not there, that of the retry topic, after 30 s only.
+    # Go's client retries a missing route, such as that of the retry topic, only after 30 s.
     await create_topic(client, f"%RETRY%{to[-1]}", queues=1)
     async with member(*to, "--fail-first") as peer:
         async with client.producer("senders") as producer:
@@ -160,8 +160,8 @@ async def test_each_member_gets_all_of_a_broadcast(to: tuple[str, ...], client: 
             assert {line["body"] for line in await received(peer, 2)} == {b"1", b"2"}
 
 
-async def test_groups_go_on_where_they_were(to: tuple[str, ...], client: Client, topic: str) -> None:
-    """A pull consumer's, and then a push consumer's."""
+async def test_groups_resume_at_their_offsets(to: tuple[str, ...], client: Client, topic: str) -> None:
+    """The group of a pull consumer, then that of a push consumer."""
     await send(client, topic, *[b"%d" % number for number in range(8)])
     polled = {decoded(line)["body"] for line in await run_go("poll", *to, "--count", "8")}
     assert polled == {b"%d" % number for number in range(8)}
@@ -188,7 +188,7 @@ async def test_queues_are_pulled_from(address: str, client: Client, unique: str)
     ("outcome", "check", "comes"),
     [("commit", "unknown", True), ("rollback", "unknown", False), ("unknown", "commit", True)],
 )
-async def test_a_transaction_ends_or_is_asked_about(
+async def test_transactions_are_ended_or_checked(
     to: tuple[str, ...], client: Client, topic: str, outcome: str, check: str, comes: bool
 ) -> None:
     arguments = (*to, "--body", "of Go", "--outcome", outcome, "--check", check)
