@@ -1,4 +1,4 @@
-"""Messages cross between this client and Java's, both ways, and groups have members of both languages."""
+"""Messages between this client and Java's in both directions, and groups with members in both languages."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ async def test_java_reads_messages_sent_by_python(
     assert (received["queueId"], received["queueOffset"]) == (result.queue.queue_id, result.queue_offset)
 
 
-async def test_python_reads_messages_of_java(
-    real: Cluster, client: Client, java: str, topic: str
-) -> None:
+async def test_python_reads_messages_of_java(real: Cluster, client: Client, java: str, topic: str) -> None:
     arguments = [word for name, value in PROPERTIES.items() for word in (f"--property.{name}", value)]
     (sent,) = await run_java_async(
         java, "Send", "--namesrv", real.name_servers, "--topic", topic,
