@@ -1,4 +1,4 @@
-"""Batches cross between this client and Java's, both ways."""
+"""Batches between this client and Java's, in both directions."""
 
 from __future__ import annotations
 
