@@ -1,4 +1,4 @@
-"""Members in both languages of groups that pop, or whose queues the broker shares out (5.x)."""
+"""Groups with members in both languages that pop, or whose queues the broker assigns (5.x)."""
 
 from __future__ import annotations
 
