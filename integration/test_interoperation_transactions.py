@@ -51,7 +51,7 @@ async def test_java_answers_checks_for_transactions_of_python(
         client.transaction_producer(group, never_known) as producer,
         java_peer(
             java, "Transact", "--namesrv", real.name_servers, "--group", group, "--check", "COMMIT_MESSAGE",
-            # Java 5 makes itself known to those brokers only that it sends something to.
+            # Java 5 registers only with the brokers to which it sends.
             "--topic", f"{topic}-java", "--body", "a greeting", "--outcome", "COMMIT_MESSAGE",
         ) as peer,
     ):  # fmt: skip
@@ -61,7 +61,7 @@ async def test_java_answers_checks_for_transactions_of_python(
         sent = await producer.send_in_transaction(Message(topic, body, tags="TagA"), lambda *_: UNKNOWN)
         with trio.fail_after(PATIENCE):
             while (asked := await peer.next_line())["asked"] != sent.result.message_id:
-                pass  # it may be asked about its own, which had ended: 5.x writes that down a moment later
+                pass  # a check of Java's own transaction, whose end 5.x records slightly later
         received, *_ = await read_all(client, topic, count=1)
     assert (asked["topic"], asked["tags"]) == (topic, "TagA")
     assert base64.b64decode(asked["body"]) == body
@@ -130,7 +130,7 @@ async def test_python_rolls_back_transactions_of_java(
 
 
 async def test_over_the_vip_channel(real: Cluster, topic: str) -> None:
-    """A broker asks over this connection, too, which has another port than routes say."""
+    """The broker sends its checks over the VIP connection, too, whose port differs from the one in routes."""
     asked: list[ReceivedMessage] = []
 
     async def check(message: ReceivedMessage) -> TransactionState:
