@@ -50,7 +50,7 @@ class TestRealBrokersOverIPv6(OverIPv6):
 
 @pytest.fixture(scope="module", params=[EMBEDDED, *VERSIONS])
 def server(request: pytest.FixtureRequest, real_cluster: StartCluster) -> Iterator[Cluster]:
-    """A real cluster, or the embedded broker as a process, which the command ``server`` runs."""
+    """A real cluster, or the embedded broker in its own process, run by the command ``server``."""
     with ExitStack() as stack:
         if request.param == EMBEDDED:
             try:
@@ -68,7 +68,7 @@ async def connected(server: Cluster) -> AsyncIterator[Client]:
 
 
 async def json_output(server: Cluster, *arguments: str) -> Any:
-    """Run a command that prints JSON."""
+    """Run a command and parse its JSON output."""
     ended = await run_cli(*arguments, "-o", "json", "-n", server.name_servers)
     assert (ended.code, ended.err) == (0, ""), arguments
     return json.loads(ended.out)
@@ -96,7 +96,7 @@ async def test_commands(server: Cluster, connected: Client, unique: str, form: s
 
 @pytest.mark.parametrize("java", sorted({client_for(version) for version in VERSIONS}))
 async def test_java_clients(server: Cluster, connected: Client, unique: str, java: str) -> None:
-    """The embedded broker serves them as real ones do."""
+    """The embedded broker serves Java clients as real brokers do."""
     await create_topic(connected, unique, queues=1)
     there = ["--namesrv", server.name_servers, "--topic", unique]
     (sent,) = await run_java_async(java, "Send", *there, "--body", "from Java", jvm=WITH_IPV6)
