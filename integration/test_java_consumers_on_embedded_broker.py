@@ -1,4 +1,4 @@
-"""Java's consumers and tools on the embedded broker: they cannot tell it from a real one."""
+"""Java's consumers and tools on the embedded broker, which they cannot tell from a real one."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_consumers_filter_by_sql(java: str, address: str, client: Client, 
         await peer.leave()
 
 
-async def test_a_condition_that_is_wrong_ends_a_consumer(java: str, address: str, topic: str) -> None:
+async def test_an_invalid_filter_ends_a_consumer(java: str, address: str, topic: str) -> None:
     with pytest.raises(Exception, match='ParseException: Encountered "<EOF>" at line 1, column 6'):
         await run_java_async(java, "Consume", *options(address, topic, "--sql", "size >"))
 
@@ -165,7 +165,7 @@ async def mqadmin(java: str, address: str, command: str) -> str:
     return str(line["output"])
 
 
-async def test_tools_look_at_consumers(java: str, address: str, client: Client, topic: str) -> None:
+async def test_tools_describe_consumers(java: str, address: str, client: Client, topic: str) -> None:
     await send(client, topic, *[b"%d" % number for number in range(8)])
     async with java_peer(java, "Consume", *options(address, topic)) as peer:
         client_id = await peer.ready()
@@ -187,7 +187,7 @@ async def test_tools_look_at_consumers(java: str, address: str, client: Client, 
         await peer.leave()
 
 
-async def test_tools_set_groups_back(java: str, address: str, client: Client, topic: str) -> None:
+async def test_tools_reset_offsets_of_groups(java: str, address: str, client: Client, topic: str) -> None:
     await send(client, topic, *[b"%d" % number for number in range(8)])
     async with java_peer(java, "Consume", *options(address, topic)) as peer:
         await peer.ready()
@@ -212,7 +212,8 @@ async def test_members_reset_their_offsets_on_request(java: str, unique: str) ->
             await received(peer, 8)
             command = f"resetOffsetByTime -g {GROUP} -t {unique} -s 0"
             with trio.fail_after(PATIENCE):
-                # Refused until the member has committed offsets, which it does every few seconds.
+                # The command is refused until the member has committed offsets, which it does every few
+                # seconds.
                 while "broker-a" not in await mqadmin(java, address, command):
                     await trio.sleep(0.1)
             again = await received(peer, 8)
