@@ -58,7 +58,7 @@ async def test_a_group_member_fails_each_message_once(real_cluster: StartCluster
 
 
 @pytest.mark.usefixtures("java_and_maven")
-def test_a_program_that_fails_says_why() -> None:
+def test_a_failed_program_reports_the_cause() -> None:
     with pytest.raises(PeerError, match="no mode nonsense"):
         run_java("4.9.8", "Benchmark", "--mode", "nonsense")
 
@@ -72,5 +72,5 @@ def test_a_program_ends_with_the_process_that_started_it(real_cluster: StartClus
         assert run.stdout is not None
         assert run.stdout.readline() == "ready\n"
         run.kill()
-        # The program has its standard error from us: it is at its end once both have ended.
+        # The program inherits this standard error, which reaches its end once both have ended.
         run.communicate(timeout=30)
