@@ -24,7 +24,9 @@ async def client(real: Cluster) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_messages_cross_within_a_namespace(real: Cluster, client: Client, topic: str) -> None:
+async def test_java_and_python_share_messages_within_a_namespace(
+    real: Cluster, client: Client, topic: str
+) -> None:
     java = client_for(real.version)
     there = ["--namesrv", real.name_servers, "--topic", topic, "--namespace", NAMESPACE]
     (sent,) = await run_java_async(java, "Send", *there, "--body", "from Java")
@@ -122,7 +124,7 @@ async def test_the_vip_channel_carries_sends_and_calls(real: Cluster, unique: st
 
 
 async def test_unit_mode_marks_topics_created_by_a_broker(real: Cluster, unique: str) -> None:
-    """Java: ``TopicSysFlag``: of a retry topic, that its group is one of a unit."""
+    """Java: ``TopicSysFlag``. A retry topic is marked as that of a unit's group."""
     async with (
         Client(real.name_servers, unit_mode=True, unit_name="blue") as client,
         client.push_consumer(unique, rebalance_interval=1) as consumer,
