@@ -41,7 +41,7 @@ MADE, LATER = "Made", "Later"
 
 @contextmanager
 def two_brokers(name: str) -> Iterator[tuple[str, str]]:
-    """Start a cluster; give the version of its brokers, and its name server's address."""
+    """Start a cluster. Return the version of its brokers and the address of its name server."""
     if name == EMBEDDED:
         delays = SETTINGS["messageDelayLevel"]
         with run_cluster(2, topics={TRACE_TOPIC: 1}, message_delay_level=delays) as cluster:
@@ -68,7 +68,7 @@ class Compared:
 
 
 async def compare(version: str, address: str) -> Compared:
-    """Set the scene, and have both look."""
+    """Set up the scene, and read its figures with both tools."""
     async with scene(version, address) as there:
         first = there.sent[0]
         names = {
@@ -88,7 +88,7 @@ async def compare(version: str, address: str) -> Compared:
 
 
 async def change(version: str, address: str, there: Scene) -> dict[str, tuple[Any, Any]]:
-    """Have mqadmin change things and Admin look, and the other way round."""
+    """Change the cluster with one tool and read the change with the other, in both directions."""
     admin, broker = there.admin, await broker_address(there)
     found: dict[str, tuple[Any, Any]] = {}
     await mqadmin_all(
@@ -155,7 +155,7 @@ async def error_of(call: Awaitable[Any]) -> type[Exception] | None:
 
 @functools.cache
 def compared_on(name: str) -> Compared:
-    """Compare on a cluster, once a run."""
+    """Compare both tools on a cluster, once per test run."""
     with two_brokers(name) as (version, address):
         return trio.run(compare, version, address)
 
@@ -166,7 +166,7 @@ def both(request: pytest.FixtureRequest) -> Compared:
 
 
 @pytest.mark.parametrize("name", [*FIGURES, *OF_5])
-def test_the_figures_are_those_of_mqadmin(both: Compared, name: str) -> None:
+def test_the_figures_match_mqadmin(both: Compared, name: str) -> None:
     if name not in both.outputs:
         pytest.skip("mqadmin 4.9.7 has no such command")
     _, read, _ = {**FIGURES, **OF_5}[name]
@@ -180,7 +180,7 @@ def test_admin_and_mqadmin_see_each_others_changes(both: Compared) -> None:
 
 
 def test_the_scene_has_something_to_show(both: Compared) -> None:
-    """Two languages, dead letters, a lag on each broker, a trace of a message that was sent and consumed."""
+    """Two languages, dead letters, a lag on each broker, the trace of a sent and consumed message."""
     (clients, *_) = both.values["consumerConnection"]
     assert {language for _, language, _ in clients} == {"JAVA", "PYTHON"}
     assert len(both.values["printMsg"]) == 2
