@@ -1,4 +1,4 @@
-"""Groups that consume in order, with members of this client and of Java's."""
+"""Orderly groups with members of this client and of Java's."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Steps:
         return set(range(count)) <= {offset for _, offset in self.of_queue[queue_id]}
 
 
-async def test_queues_go_from_the_one_to_the_other_and_back_in_order(
+async def test_queues_move_between_members_and_back_in_order(
     real: Cluster, client: Client, topic: str, unique: str
 ) -> None:
     group, java = f"group-{unique}", CLIENT_OF_SERVER[real.version]
