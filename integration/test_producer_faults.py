@@ -1,4 +1,4 @@
-"""Pipelined sends while one of two brokers is killed, or frozen, and comes back."""
+"""Pipelined sends while one of two brokers is killed or frozen and returns."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ POLICIES: dict[str | None, LatencyFaultPolicy | None] = {
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def two_brokers(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A test leaves both of them serving."""
+    """Each test leaves both brokers serving."""
     settings = {"flushDiskType": "SYNC_FLUSH", **PATIENT}
     with start_own_cluster(request.param, brokers=2, settings=settings) as cluster:
         yield cluster
@@ -91,7 +91,7 @@ class Learning:
         self.events.append(Event(trio.current_time(), what, broker, latency, among))
 
     def unknown(self) -> set[bytes]:
-        """Return the bodies of the messages of which at least one try had an unknown outcome."""
+        """Return the bodies of messages with at least one attempt of unknown outcome."""
         return {
             body
             for body, failures in self.failures.items()
@@ -99,7 +99,7 @@ class Learning:
         }
 
     def failed_at(self, address: str) -> set[bytes]:
-        """Return the bodies of the messages of which a try failed on the broker at ``address``."""
+        """Return the bodies of messages with an attempt that failed on the broker at ``address``."""
         return {
             body
             for body, failures in self.failures.items()
@@ -107,7 +107,7 @@ class Learning:
         }
 
     def wrong_choices(self, policy: LatencyFaultPolicy) -> list[Event]:
-        """Return the choices of a broker that was out although another one was not."""
+        """Return the choices of an isolated broker although another one was available."""
         until: defaultdict[str, float] = defaultdict(float)
         lost: set[str] = set()
         wrong = []
@@ -172,7 +172,7 @@ class Traffic:
         self.resolved: Counter[bytes] = Counter()
 
     async def send_until(self, count: int) -> None:
-        """Send until so many have been sent since the beginning."""
+        """Send until ``count`` messages have been sent since the start."""
         while len(self.sent) < count:
             await self.send()
 
@@ -184,7 +184,7 @@ class Traffic:
         return pending
 
     async def stored_by(self, queue: MessageQueue | None = None) -> str | None:
-        """Send one more; return the broker that has stored it, or None if that failed."""
+        """Send one more message. Return the broker that stored it, or None if the send failed."""
         with suppress(RocketMQError):
             return (await (await self.send(queue))).queue.broker_name
         return None
@@ -202,7 +202,7 @@ class Traffic:
 
 
 async def bodies_of(address: str, topic: str, wanted: set[bytes]) -> Counter[bytes]:
-    """Return the bodies that the topic holds, when all that are wanted are among them or time is up."""
+    """Return the bodies in the topic once all ``wanted`` ones are there or the time is up."""
     async with Client(address) as client, client.reader() as reader:
         bodies: Counter[bytes] = Counter()
         with trio.move_on_after(PATIENCE):
@@ -239,7 +239,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def in_good_order(traffic: Traffic) -> None:
-    """Send to the victim until nothing is held against it: on a busy machine its answers may be slow."""
+    """Send to the victim until it is no longer isolated. On a busy machine its answers may be slow."""
     producer, some = traffic.producer, MessageQueue(traffic.topic, VICTIM, 0)
     await until(lambda: not producer.in_flight)
     with trio.fail_after(PATIENCE):
@@ -268,7 +268,7 @@ async def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(
         traffic = Traffic(producer, unique)
         await traffic.send_until(COUNT // 3)
         cluster.kill(VICTIM)
-        await traffic.send(MessageQueue(unique, VICTIM, 0))  # it may be out, for it was slow
+        await traffic.send(MessageQueue(unique, VICTIM, 0))  # it may be isolated because it was slow
         async with trio.open_nursery() as nursery:
             nursery.start_soon(traffic.send_until, 2 * COUNT // 3)
             await trio.to_thread.run_sync(keeper.submit(cluster.restart, VICTIM).result)
@@ -277,7 +277,7 @@ async def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(
         if policy is not None:
             assert learning.failed_at(cluster.brokers[VICTIM])
             assert not learning.wrong_choices(policy)
-        # Ten minutes are long; an answer in time ends them.
+        # An isolation of ten minutes is long. An answer in time ends it.
         some = MessageQueue(unique, VICTIM, 0) if policy is LatencyFaultPolicy.JAVA_4 else None
         with trio.fail_after(PATIENCE):
             while await traffic.stored_by(some) != VICTIM or await traffic.stored_by() != VICTIM:
@@ -309,7 +309,7 @@ async def test_sends_to_a_frozen_broker_time_out(
 
 
 @pytest.mark.parametrize("latency_faults", ["4.x", "5.x"])
-async def test_a_frozen_broker_is_gone_round(
+async def test_a_frozen_broker_is_skipped(
     two_brokers: Cluster, learning: Learning, unique: str, latency_faults: str
 ) -> None:
     cluster, policy = two_brokers, POLICIES[latency_faults]
@@ -335,7 +335,7 @@ async def test_a_frozen_broker_is_gone_round(
         await traffic.send_until(COUNT)
     moved = {body for body, result in traffic.results.items() if result.queue.broker_name == SURVIVOR}
     assert learning.failed_at(cluster.brokers[VICTIM]) & moved
-    # A broker that comes under pressure may refuse a message ever so often.
+    # A broker under pressure may occasionally reject a message.
     refused = learning.failed_at(cluster.brokers[SURVIVOR])
     given_up = set(traffic.errors) - refused
     assert not [(body, learning.failures[body]) for body in given_up], "without a try on the other broker"
