@@ -23,7 +23,7 @@ PROGRAM = [sys.executable, "-m", "rocketmq_py"]
 
 @asynccontextmanager
 async def relay_process(name_servers: str, buffer: str, store: Path) -> AsyncIterator[trio.Process]:
-    """Run ``rocketmq-py relay`` while the block does, and end it with SIGTERM."""
+    """Run ``rocketmq-py relay`` for the duration of the block, and end it with SIGTERM."""
     words = [*PROGRAM, "relay", "-n", name_servers, "--topic", buffer, "--store", str(store)]
     process = await trio.lowlevel.open_process(words, stdin=DEVNULL)
     try:
