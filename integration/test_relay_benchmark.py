@@ -10,7 +10,7 @@ import pytest
 from integration.benchmarks.relay import Figures, Load, parse, run, table
 
 
-def test_figures_are_those_of_the_messages() -> None:
+def test_figures_match_the_messages() -> None:
     figures = Figures(way="w", late_ms=[-1, *range(199)], burst=1234.4, broker_bytes=400)
     assert (figures.p50_ms, figures.p99_ms, figures.early) == (99, 197, 1)
     line = table(Load(100, 2, 1, 200), [figures]).splitlines()[-1]
