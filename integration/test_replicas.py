@@ -100,7 +100,7 @@ class Topic:
         self.sent += count
 
     async def ends(self, address: str) -> list[int]:
-        """Return the queues' ends, as one broker sees them."""
+        """Return the maximum offsets of the queues on one broker."""
         answers = [
             await self.client.brokers.call(
                 address, GetMaxOffsetRequest(topic=of.topic, queue_id=of.queue_id, broker_name=BROKER)
@@ -110,7 +110,7 @@ class Topic:
         return [OffsetAnswer.from_fields(answer.fields).offset for answer in answers]
 
     async def committed(self, address: str) -> list[int]:
-        """Return how far the group has come, as one broker sees it."""
+        """Return the committed offsets of the group on one broker."""
         answers = [
             await self.client.brokers.call(
                 address,
@@ -123,7 +123,7 @@ class Topic:
         return [OffsetAnswer.from_fields(answer.fields).offset for answer in answers]
 
     async def until_done(self, address: str) -> None:
-        """Wait until a broker says that the group has come to the end."""
+        """Wait until the group's committed offsets on a broker reach the end."""
 
         async def is_done() -> bool:
             ends = await self.ends(address)
@@ -132,7 +132,7 @@ class Topic:
         await until(is_done)
 
     async def until_replicated(self) -> None:
-        """Wait until the replica has all messages, and knows that there is such a topic."""
+        """Wait until the replica has the topic and all messages."""
 
         async def is_replicated() -> bool:
             topics = self.cluster.stored(replica_of(BROKER), "config/topics.json")
@@ -148,8 +148,8 @@ async def topic_on(cluster: Cluster, name: str) -> AsyncIterator[Topic]:
         yield Topic(cluster, client, name)
 
 
-class Kept:
-    """A handler that keeps the bodies; after some of them it waits to be let on."""
+class RecordingHandler:
+    """A handler that records the bodies, and blocks after some of them until it is released."""
 
     def __init__(self, *, stop_at: int | None = None) -> None:
         self.bodies: list[int] = []
@@ -171,7 +171,7 @@ class Kept:
 
 
 @asynccontextmanager
-async def consuming(topic: Topic, handle: Kept) -> AsyncIterator[None]:
+async def consuming(topic: Topic, handle: RecordingHandler) -> AsyncIterator[None]:
     consumer = PushConsumer(
         topic.cluster.name_servers,
         group=topic.group,
@@ -191,7 +191,7 @@ async def consuming(topic: Topic, handle: Kept) -> AsyncIterator[None]:
 async def test_consumers_far_behind_read_from_the_replica_and_return_to_the_master(
     cluster: Cluster, pulls: Pulls, unique: str
 ) -> None:
-    handle = Kept()
+    handle = RecordingHandler()
     async with topic_on(cluster, unique) as topic:
         await topic.send(COUNT)
         await topic.until_replicated()
@@ -208,8 +208,8 @@ async def test_consumers_far_behind_read_from_the_replica_and_return_to_the_mast
 async def test_a_replica_stands_in_for_a_master_that_is_killed(
     cluster: Cluster, pulls: Pulls, unique: str, keeper: ThreadPoolExecutor
 ) -> None:
-    """As in Java, the offsets go to the replica meanwhile, and to the master when it is back."""
-    handle = Kept(stop_at=COUNT // 10)
+    """As in Java, offsets are committed to the replica during the outage, and to the master afterwards."""
+    handle = RecordingHandler(stop_at=COUNT // 10)
     async with topic_on(cluster, unique) as topic:
         await topic.send(COUNT)
         await topic.until_replicated()
