@@ -1,4 +1,4 @@
-"""The types that users see: pyright knows each of them."""
+"""Pyright knows the type of every public symbol."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_pyright_finds_every_symbol_complete(tmp_path: Path) -> None:
     """
     try:
         python = environment("pyright", sys.executable, ["pyright"])
-        # It fetches Node and itself when it is first called.
+        # The first call fetches Node and pyright.
         subprocess.run([python, "-m", "pyright", "--version"], check=True, timeout=FETCH_SECONDS)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         pytest.skip(f"pyright cannot be had here: {error}")
@@ -36,7 +36,7 @@ def test_pyright_finds_every_symbol_complete(tmp_path: Path) -> None:
     told = subprocess.run(
         [python, "-m", "pyright", "--verifytypes", "rocketmq_py", "--ignoreexternal", "--outputjson"],
         cwd=tmp_path,
-        # It asks the first Python on the PATH where packages are.
+        # Pyright asks the first Python on the PATH where packages are.
         env={**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": ""},
         capture_output=True,
         text=True,
