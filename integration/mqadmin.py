@@ -44,7 +44,9 @@ async def mqadmin_all(version: str, name_servers: str, commands: Sequence[str]) 
 async def send(
     client: Client, topic: str, numbers: range, *, queues: list[MessageQueue] | None = None
 ) -> list[str]:
-    """Send numbers, each to its queue if they are given; return the ids that the brokers gave them."""
+    """Send messages whose bodies are numbers, each to its queue if queues are given. Return their offset
+    message ids.
+    """
     ids = []
     async with client.producer("senders") as producer:
         for place, number in enumerate(numbers):
@@ -54,8 +56,8 @@ async def send(
     return ids
 
 
-class Kept:
-    """A handler that counts the numbers that it gets."""
+class CountingHandler:
+    """A handler that counts how often each number is delivered."""
 
     def __init__(self) -> None:
         self.got: Counter[int] = Counter()
@@ -69,7 +71,7 @@ class Kept:
             raise ValueError("not now")
 
     async def until(self, *expected: range) -> None:
-        """Wait until everything in ``expected`` has been got as often as it is in there."""
+        """Wait until each number has been delivered as often as it occurs in ``expected``."""
         wanted = Counter(number for numbers in expected for number in numbers)
         with trio.fail_after(PATIENCE):
             while not wanted <= self.got:
@@ -78,9 +80,9 @@ class Kept:
 
 @asynccontextmanager
 async def running(
-    cluster: Cluster, group: str, topic: str, kept: Kept, *, orderly: bool = False
+    cluster: Cluster, group: str, topic: str, kept: CountingHandler, *, orderly: bool = False
 ) -> AsyncIterator[PushConsumer]:
-    """Run a consumer as long as the block does."""
+    """Run a consumer for the duration of the block."""
     consumer = PushConsumer(
         cluster.name_servers, group=group, consume_from=ConsumeFrom.FIRST, orderly=orderly, commit_interval=1
     )
@@ -92,7 +94,7 @@ async def running(
 
 
 async def until_committed(consumer: PushConsumer) -> None:
-    """Wait until the brokers know that everything was handled."""
+    """Wait until the brokers have the offsets of all handled messages."""
     with trio.fail_after(PATIENCE):
         while sum((await consumer.lag()).values()):
             await trio.sleep(0.05)
@@ -104,7 +106,7 @@ async def show_all(cluster: Cluster, topic: str, group: str, show: Callable[[str
     Raises:
         trio.TooSlowError: some messages were not redelivered after the group's offsets were reset.
     """
-    kept = Kept()
+    kept = CountingHandler()
 
     async def run(command: str) -> None:
         show(command, await mqadmin(cluster, command))
@@ -125,7 +127,7 @@ async def show_all(cluster: Cluster, topic: str, group: str, show: Callable[[str
 
 
 def main() -> None:
-    """Show it on each version."""
+    """Show the tools on each version."""
     for version in sys.argv[1:] or VERSIONS:
         with start_cluster(version) as cluster:
             print(f"==== RocketMQ {version} ====")

@@ -14,17 +14,17 @@ pytestmark = pytest.mark.usefixtures("java_and_maven")
 
 
 def rows(table: str, first: str) -> list[list[str]]:
-    """Return the words of the lines that begin with a word, which mqadmin may have cut."""
+    """Return the words of the lines that begin with ``first``, which mqadmin may have truncated."""
     return [words for line in table.splitlines() if (words := line.split()) and first.startswith(words[0])]
 
 
-async def test_the_figures_are_those_of_mqadmin(real: Cluster, client: Client, topic: str) -> None:
+async def test_the_figures_match_mqadmin(real: Cluster, client: Client, topic: str) -> None:
     group = f"group-{topic}"
     await send(client, topic, range(30))
     await until_readable(client, topic, count=30)
     async with client.admin() as admin:
         await admin.groups.create(group)
-        # By it mqadmin looks for a group's brokers; members bring it along.
+        # mqadmin finds a group's brokers through its retry topic, which members would create.
         await admin.topics.create(f"%RETRY%{group}", queues=1)
         await admin.offsets.reset(group, topic, ResetTo.offset(2))
 
@@ -61,7 +61,7 @@ async def test_a_message_matches_mqadmin(real: Cluster, client: Client, topic: s
     async with client.reader() as reader:
         await reader.commit(group, {sent.queue: sent.queue_offset + 1})
     async with client.admin() as admin:
-        # By it mqadmin looks for a group's brokers; members bring it along.
+        # mqadmin finds a group's brokers through its retry topic, which members would create.
         await admin.topics.create(f"%RETRY%{group}", queues=1)
         found = await admin.messages.get(sent.offset_message_id)
         assert found is not None
