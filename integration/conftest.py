@@ -17,12 +17,12 @@ __all__ = ["unique"]
 
 
 @pytest.fixture(scope="session")
-def keeper() -> Iterator[ThreadPoolExecutor]:
+def restart_thread() -> Iterator[ThreadPoolExecutor]:
     """A thread that restarts brokers during a test. Linux kills the brokers when the thread that started
     them ends.
     """
-    with ThreadPoolExecutor(1) as keeper:
-        yield keeper
+    with ThreadPoolExecutor(1) as restart_thread:
+        yield restart_thread
 
 
 @pytest.fixture(params=VERSIONS)

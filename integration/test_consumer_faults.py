@@ -27,7 +27,7 @@ SHORT_LOCKS = [f"-Drocketmq.broker.rebalance.lockMaxLiveTime={round(2 * LOCK_LIF
 
 @pytest.fixture(params=VERSIONS)
 def start(
-    request: pytest.FixtureRequest, keeper: ThreadPoolExecutor, own_cluster: Callable[..., Cluster]
+    request: pytest.FixtureRequest, restart_thread: ThreadPoolExecutor, own_cluster: Callable[..., Cluster]
 ) -> Callable[..., Cluster]:
     """Start a cluster with ``brokers`` brokers."""
     return lambda brokers, **options: own_cluster(
@@ -146,14 +146,14 @@ async def test_messages_that_fail_while_their_broker_is_dead_are_redelivered_by_
 
 
 async def test_order_survives_the_death_of_a_broker(
-    start: Callable[..., Cluster], unique: str, keeper: ThreadPoolExecutor
+    start: Callable[..., Cluster], unique: str, restart_thread: ThreadPoolExecutor
 ) -> None:
     cluster = start(1)
     await prepare(cluster, unique, 400)
     journal = Journal()
     async with running(cluster, f"group-{unique}", unique, journal.in_order, orderly=True):
         await journal.until(lambda: len(journal.messages) >= 100)
-        await trio.to_thread.run_sync(keeper.submit(cluster.restart, "broker-a").result)
+        await trio.to_thread.run_sync(restart_thread.submit(cluster.restart, "broker-a").result)
         await journal.until_all(400)
     journal.check_order()
 

@@ -24,18 +24,18 @@ from tests.behaviours.conftest import create_topic
 
 COUNT = 200_000
 BEFORE = 10_000
-"""Messages that are there before the group is whole."""
+"""The number of messages sent before all members have joined."""
 AHEAD = 30_000
-"""So many more may be sent than were handled."""
+"""The maximum number of messages sent but not yet handled."""
 QUEUES = 8
 VICTIM = "broker-a"
 PATIENCE = 180
-"""Seconds that one step of a run may take."""
+"""The timeout in seconds of one step of a run."""
 
 
 @pytest.fixture(params=VERSIONS)
 def cluster(
-    request: pytest.FixtureRequest, keeper: ThreadPoolExecutor, own_cluster: Callable[..., Cluster]
+    request: pytest.FixtureRequest, restart_thread: ThreadPoolExecutor, own_cluster: Callable[..., Cluster]
 ) -> Cluster:
     return own_cluster(
         request.param,
@@ -49,11 +49,16 @@ class Run:
     """A topic, a group, and the faults injected into them."""
 
     def __init__(
-        self, cluster: Cluster, client: Client, keeper: ThreadPoolExecutor, name: str, journal: Journal
+        self,
+        cluster: Cluster,
+        client: Client,
+        restart_thread: ThreadPoolExecutor,
+        name: str,
+        journal: Journal,
     ) -> None:
         self.cluster = cluster
         self.client = client
-        self.keeper = keeper
+        self.restart_thread = restart_thread
         self.topic = name
         self.group = f"group-{name}"
         self.journal = journal
@@ -130,7 +135,7 @@ class Run:
             for queue, history in self.journal.queues.items()
             if queue[0] == VICTIM
         }
-        await trio.to_thread.run_sync(self.keeper.submit(self.cluster.restart, VICTIM).result)
+        await trio.to_thread.run_sync(self.restart_thread.submit(self.cluster.restart, VICTIM).result)
         for queue, offset in handled.items():
             with trio.fail_after(PATIENCE):
                 while await self._committed(queue) < offset:
@@ -179,12 +184,12 @@ async def _is_stored(send: PendingSend) -> bool:
 
 @asynccontextmanager
 async def run_of(
-    cluster: Cluster, keeper: ThreadPoolExecutor, name: str, path: Path, *, orderly: bool
+    cluster: Cluster, restart_thread: ThreadPoolExecutor, name: str, path: Path, *, orderly: bool
 ) -> AsyncIterator[Run]:
     journal = Journal(path, orderly=orderly)
     async with Client(cluster.name_servers, route_refresh_interval=1.0) as client:
         await create_topic(client, name, queues=QUEUES)
-        run = Run(cluster, client, keeper, name, journal)
+        run = Run(cluster, client, restart_thread, name, journal)
         try:
             yield run
         finally:
@@ -197,14 +202,14 @@ async def run_of(
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
 async def test_a_group_survives_the_death_of_members_and_brokers(
     cluster: Cluster,
-    keeper: ThreadPoolExecutor,
+    restart_thread: ThreadPoolExecutor,
     unique: str,
     tmp_path: Path,
     record_property: Callable[[str, object], None],
     orderly: bool,
 ) -> None:
     """No message is lost, and none is repeated beyond RocketMQ's guarantees: see integration.journal."""
-    async with run_of(cluster, keeper, unique, tmp_path / "journal", orderly=orderly) as run:
+    async with run_of(cluster, restart_thread, unique, tmp_path / "journal", orderly=orderly) as run:
         journal = run.journal
         await run.send(BEFORE)
         await run.start("one")

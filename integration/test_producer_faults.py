@@ -39,7 +39,7 @@ from tests.behaviours.reading import PATIENCE
 COUNT = 50_000
 VICTIM, SURVIVOR = "broker-a", "broker-b"
 SLACK = 1.0
-"""Seconds that may pass on a busy machine between what a producer does and its note here."""
+"""The maximum delay in seconds between a producer's action and its record here, on a busy machine."""
 POLICIES: dict[str | None, LatencyFaultPolicy | None] = {
     None: None,
     "4.x": LatencyFaultPolicy.JAVA_4,
@@ -67,7 +67,7 @@ class Event:
     """
 
     time: float
-    what: str
+    kind: str
     broker: str
     latency: float = 0.0
     among: frozenset[str] = frozenset()
@@ -87,8 +87,8 @@ class Learning:
         factory=lambda: defaultdict(list)
     )
 
-    def note(self, what: str, broker: str, latency: float = 0.0, among: frozenset[str] = frozenset()) -> None:
-        self.events.append(Event(trio.current_time(), what, broker, latency, among))
+    def note(self, kind: str, broker: str, latency: float = 0.0, among: frozenset[str] = frozenset()) -> None:
+        self.events.append(Event(trio.current_time(), kind, broker, latency, among))
 
     def unknown(self) -> set[bytes]:
         """Return the bodies of messages with at least one attempt of unknown outcome."""
@@ -112,15 +112,15 @@ class Learning:
         lost: set[str] = set()
         wrong = []
         for event in self.events:
-            if event.what == "chosen":
+            if event.kind == "chosen":
                 good = {name for name in event.among - lost if until[name] <= event.time - SLACK}
                 if good and (until[event.broker] > event.time or event.broker in lost):
                     wrong.append(event)
                 continue
             lost.discard(event.broker)
-            if event.what == "lost" and policy.detect:
+            if event.kind == "lost" and policy.detect:
                 lost.add(event.broker)
-            if event.what != "reached":
+            if event.kind != "reached":
                 end = event.time + policy.unavailable_for(event.latency)
                 until[event.broker] = end if policy.latest_decides else max(end, until[event.broker])
         return wrong
@@ -256,7 +256,7 @@ async def prepare_topic(cluster: Cluster, topic: str) -> None:
 @pytest.mark.parametrize("latency_faults", POLICIES)
 async def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(
     two_brokers: Cluster,
-    keeper: ThreadPoolExecutor,
+    restart_thread: ThreadPoolExecutor,
     learning: Learning,
     unique: str,
     latency_faults: str | None,
@@ -271,7 +271,7 @@ async def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(
         await traffic.send(MessageQueue(unique, VICTIM, 0))  # it may be isolated because it was slow
         async with trio.open_nursery() as nursery:
             nursery.start_soon(traffic.send_until, 2 * COUNT // 3)
-            await trio.to_thread.run_sync(keeper.submit(cluster.restart, VICTIM).result)
+            await trio.to_thread.run_sync(restart_thread.submit(cluster.restart, VICTIM).result)
         await traffic.send_until(COUNT)
         await until(lambda: not producer.in_flight)
         if policy is not None:

@@ -41,7 +41,7 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def cluster(request: pytest.FixtureRequest, keeper: ThreadPoolExecutor) -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest, restart_thread: ThreadPoolExecutor) -> Iterator[Cluster]:
     with start_own_cluster(request.param, replicas=True, settings=SETTINGS) as cluster:
         yield cluster
 
@@ -206,7 +206,7 @@ async def test_consumers_far_behind_read_from_the_replica_and_return_to_the_mast
 
 
 async def test_a_replica_stands_in_for_a_master_that_is_killed(
-    cluster: Cluster, pulls: Pulls, unique: str, keeper: ThreadPoolExecutor
+    cluster: Cluster, pulls: Pulls, unique: str, restart_thread: ThreadPoolExecutor
 ) -> None:
     """As in Java, offsets are committed to the replica during the outage, and to the master afterwards."""
     handle = RecordingHandler(stop_at=COUNT // 10)
@@ -221,7 +221,7 @@ async def test_a_replica_stands_in_for_a_master_that_is_killed(
             await handle.until(COUNT)
             assert pulls.of(unique) == [topic.replica] * 4
             await topic.until_done(topic.replica)
-            await trio.to_thread.run_sync(keeper.submit(cluster.restart, BROKER).result)
+            await trio.to_thread.run_sync(restart_thread.submit(cluster.restart, BROKER).result)
             with trio.fail_after(PATIENCE):
                 while pulls.of(unique) != [topic.master] * 4:
                     await trio.sleep(0.1)
