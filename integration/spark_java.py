@@ -31,7 +31,7 @@ spark.stop()
 """
 
 
-def hurry(home: Path) -> None:
+def shorten_spark_start(home: Path) -> None:
     """Shorten the start of every Spark that this process or its children start. Not for benchmarks.
 
     Args:
