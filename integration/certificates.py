@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from integration.clusters import provider
 
 TLS_FOR_WHO_WANTS_IT = "-Dtls.server.mode=permissive"
-"""The option of servers that speak TLS and plain text, whichever a client begins with: their own default."""
+"""The option of servers that accept both TLS and plain text, which is their default."""
 
 TLS_PROPERTIES = """
 tls.test.mode.enable=false

@@ -370,7 +370,7 @@ FIGURES: Mapping[str, tuple[str, Read, Ask]] = {
     "getNamesrvConfig": ("getNamesrvConfig", lambda out: pairs(out, " = "), name_server_settings),
     "getConsumerConfig": (f"getConsumerConfig -g {LAGGING}", of_group_settings, group_settings),
 }  # fmt: skip
-"""By what a test is called: a command, what is read of its output, and who says the same."""
+"""By test name: a command, the parser of its output, and the function that gets the same from Admin."""
 OF_5 = {
     "producer": (
         "producer -b {broker}",

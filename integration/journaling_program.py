@@ -24,11 +24,11 @@ from rocketmq_py import ConsumeFrom, PushConsumer, ReceivedMessage
 from rocketmq_py.message import MessageQueue
 
 HELD = 300
-"""More than so many messages of a queue are not held, and between the first and the last are not more."""
+"""The maximum number of buffered messages per queue, and of offsets between the first and the last."""
 PULLED = 32
-"""Messages that a pull brings at the most."""
+"""The maximum number of messages per pull."""
 LOCK_LIFE = 5.0
-"""Seconds for which locks are trusted. Their brokers are to keep them twice as long."""
+"""Seconds for which consumers trust a lock. Brokers must keep locks for twice as long."""
 
 
 class Writer:

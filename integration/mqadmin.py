@@ -80,7 +80,7 @@ class CountingHandler:
 
 @asynccontextmanager
 async def running(
-    cluster: Cluster, group: str, topic: str, kept: CountingHandler, *, orderly: bool = False
+    cluster: Cluster, group: str, topic: str, handler: CountingHandler, *, orderly: bool = False
 ) -> AsyncIterator[PushConsumer]:
     """Run a consumer for the duration of the block."""
     consumer = PushConsumer(
@@ -88,7 +88,7 @@ async def running(
     )
     async with consumer, trio.open_nursery() as nursery:
         consumer.subscribe(topic)
-        nursery.start_soon(consumer.run, kept)
+        nursery.start_soon(consumer.run, handler)
         yield consumer
         nursery.cancel_scope.cancel()
 
@@ -106,7 +106,7 @@ async def show_all(cluster: Cluster, topic: str, group: str, show: Callable[[str
     Raises:
         trio.TooSlowError: some messages were not redelivered after the group's offsets were reset.
     """
-    kept = CountingHandler()
+    handler = CountingHandler()
 
     async def run(command: str) -> None:
         show(command, await mqadmin(cluster, command))
@@ -116,14 +116,14 @@ async def show_all(cluster: Cluster, topic: str, group: str, show: Callable[[str
             await client.brokers.create_topic(address, topic, queues=4)
         began_ms = client.now_ms()
         await send(client, topic, range(40))
-        async with running(cluster, group, topic, kept) as consumer:
-            await kept.until(range(40))
+        async with running(cluster, group, topic, handler) as consumer:
+            await handler.until(range(40))
             await until_committed(consumer)
             await run(f"consumerConnection -g {group}")
             await run(f"consumerStatus -g {group} -i {consumer.client.client_id}")
             await run(f"consumerProgress -g {group}")
             await run(f"resetOffsetByTime -g {group} -t {topic} -s {began_ms}")
-            await kept.until(range(40), range(40))
+            await handler.until(range(40), range(40))
 
 
 def main() -> None:

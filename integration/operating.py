@@ -31,7 +31,7 @@ EXPIRING: Mapping[str, str] = {
     "deleteCommitLogFilesInterval": "1",
     "deleteConsumeQueueFilesInterval": "1",
 }
-"""Settings of brokers whose messages expire when they are told so, from a minute after their start on."""
+"""Settings of brokers that expire messages on request, from a minute after their start."""
 _FILLING = "Filling"
 _POLLS = 1200
 
@@ -42,13 +42,13 @@ class DeleteExpiredCommitLogRequest(Request, frozen=True, kw_only=True):
     code: ClassVar[int] = 329
 
 
-def until(done: Callable[[], bool], what: str) -> None:
+def until(done: Callable[[], bool], event: str) -> None:
     """Poll a condition up to 1200 times within two minutes. Raises AssertionError if it stays false."""
     for _ in range(_POLLS):
         if done():
             return
         time.sleep(0.1)
-    raise AssertionError(f"never came: {what}")
+    raise AssertionError(f"timed out while waiting for: {event}")
 
 
 @attrs.frozen
@@ -130,9 +130,9 @@ class Operator:
 
             until(has_expired, f"the messages of {queue} expire")
 
-    def _do(self, what: Callable[[Client], Awaitable[None]]) -> None:
+    def _do(self, operation: Callable[[Client], Awaitable[None]]) -> None:
         async def run() -> None:
             async with Client(self.cluster.name_servers) as client:
-                await what(client)
+                await operation(client)
 
         trio.run(run)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from rocketmq_py import Client, Message
 
 PATIENT: Mapping[str, str] = {"waitTimeMillsInSendQueue": "30000"}
-"""Settings of brokers that refuse nothing because the machine is busy."""
+"""Settings of brokers that accept sends even on a busy machine."""
 
 
 async def send_once(client: Client, topic: str, numbers: Iterable[int]) -> None:

@@ -289,10 +289,12 @@ async def test_a_pop_consumer_that_may_not_read_a_topic_gets_the_error(guarded: 
     assert_is_clear(str(caught.value))
 
 
-async def run(cluster: Cluster, *arguments: str, who: Credentials | None = ADMIN) -> Ended:
+async def run(cluster: Cluster, *arguments: str, credentials: Credentials | None = ADMIN) -> Ended:
     """Run a command with credentials from the environment."""
     keys = (
-        {} if who is None else {"ROCKETMQ_ACCESS_KEY": who.access_key, "ROCKETMQ_SECRET_KEY": who.secret_key}
+        {}
+        if credentials is None
+        else {"ROCKETMQ_ACCESS_KEY": credentials.access_key, "ROCKETMQ_SECRET_KEY": credentials.secret_key}
     )
     return await run_cli(*arguments, env={"NAMESRV_ADDR": cluster.name_servers, **keys})
 
@@ -307,15 +309,15 @@ async def test_commands_have_access(guarded: Cluster, topic: str, unique: str, t
     secret = tmp_path / "secret"
     secret.write_text(f"{ADMIN.secret_key}\n")
     named = ("--access-key", ADMIN.access_key, "--secret-key", f"@{secret}")
-    described = await run(guarded, "topic", "describe", topic, *named, who=None)
+    described = await run(guarded, "topic", "describe", topic, *named, credentials=None)
     assert (described.code, described.err) == (0, "")
-    sent = await run(guarded, "send", "-t", topic, "hello", *named, who=None)
+    sent = await run(guarded, "send", "-t", topic, "hello", *named, credentials=None)
     assert sent.code == 0, sent.err
-    tailed = await run(guarded, "tail", "-t", topic, "-o", "beginning", "-c", "1", *named, who=None)
+    tailed = await run(guarded, "tail", "-t", topic, "-o", "beginning", "-c", "1", *named, credentials=None)
     assert (tailed.code, tailed.out) == (0, b"hello\n")
     assert (await asked(guarded, "group", "create", f"group-{unique}"))["group"] == f"group-{unique}"
     assert unique in str(await asked(guarded, "group", "list"))
-    for who, words in (
+    for credentials, words in (
         (None, "denies access"),
         (Credentials(ADMIN.access_key, "wrong-secret"), "denies access"),
     ):
@@ -324,7 +326,7 @@ async def test_commands_have_access(guarded: Cluster, topic: str, unique: str, t
             ("topic", "describe", topic),
             ("group", "describe", unique),
         ):
-            ended = await run(guarded, *arguments, who=who)
+            ended = await run(guarded, *arguments, credentials=credentials)
             assert ended.code == 1, arguments
             assert words in ended.err
             assert "wrong-secret" not in ended.err
@@ -352,9 +354,9 @@ async def test_commands_manage_users_and_permissions(guarded: Cluster, topic: st
     assert ADMIN.access_key in listed.out.decode()
     assert ADMIN.secret_key not in listed.out.decode()
     send = ("send", "-t", topic, "x")
-    assert (await run(guarded, *send, who=carol)).code == 1
+    assert (await run(guarded, *send, credentials=carol)).code == 1
     await asked(guarded, "acl", "allow", "carol", f"Topic:{topic}", "pub", "get")
-    assert (await run(guarded, *send, who=carol)).code == 0
+    assert (await run(guarded, *send, credentials=carol)).code == 0
     assert await asked(guarded, "acl", "list", "--user", "carol") == [
         {
             "user": "carol",
@@ -367,7 +369,7 @@ async def test_commands_manage_users_and_permissions(guarded: Cluster, topic: st
         }
     ]
     await asked(guarded, "acl", "deny", "carol", f"Topic:{topic}", "pub")
-    assert (await run(guarded, *send, who=carol)).code == 1
+    assert (await run(guarded, *send, credentials=carol)).code == 1
     (rule,) = await asked(guarded, "acl", "list", "--user", "carol")
     assert (rule["decision"], rule["actions"]) == ("deny", ["Pub"])
     await asked(guarded, "acl", "remove", "carol", f"Topic:{topic}", "--yes")

@@ -64,7 +64,7 @@ def test_brokers_are_killed_frozen_and_restarted(own_cluster: Callable[..., Clus
     assert list(cluster.brokers) == ["broker-a", "broker-b"]
 
     cluster.kill("broker-a")
-    assert cluster.stored("broker-a", "abort") == "", "what it leaves behind that was not asked to end"
+    assert cluster.stored("broker-a", "abort") == "", "the marker of a broker that did not shut down cleanly"
     assert not probe.broker_serves(first)
     seen = probe.seen(Node("broker-a", 0, first), cluster.name_servers)
     assert seen.startswith(f"the name server at {cluster.name_servers} knows ")

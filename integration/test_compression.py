@@ -17,7 +17,7 @@ from tests.behaviours.reading import read_all
 
 WORDS = [b"colour", "grün".encode(), b"amount", "你好".encode(), b"0", b"\xff"]
 SIZES = (4096, 90_000)
-"""The smallest that is compressed, and one of several LZ4 blocks."""
+"""The smallest size that is compressed, and a size of several LZ4 blocks."""
 
 
 @pytest.fixture

@@ -32,8 +32,8 @@ def test_one_program_receives_messages_of_another(real_cluster: StartCluster, re
     cluster = real_cluster(real_name)
     client, topic = client_for(cluster.version), f"java-{uuid.uuid4().hex}"
     address = ("--namesrv", cluster.name_servers, "--topic", topic)
-    what = ("--body", "grün {i}", "--tags", "TagA", "--keys", "key-{i}", "--property.colour", "blau")
-    sent = run_java(client, "Send", *address, *what, "--count", "2")
+    content = ("--body", "grün {i}", "--tags", "TagA", "--keys", "key-{i}", "--property.colour", "blau")
+    sent = run_java(client, "Send", *address, *content, "--count", "2")
     received = run_java(client, "Receive", *address, "--count", "2")
     received.sort(key=lambda message: str(message["keys"]))
     assert [message["msgId"] for message in received] == [result["msgId"] for result in sent]

@@ -77,7 +77,7 @@ async def test_mqadmin_shows_the_status_of_a_consumer(
         assert all(f"locked={'true' if orderly else 'false'}" in line for line in details)
         (rates,) = [line for line in of_topic if len(line) == 7]
         assert float(rates[4]) > 0, "messages a second"
-        assert "task " in status, "what its tasks are doing"
+        assert "task " in status, "the stack traces of its tasks"
         overview = await mqadmin(real, f"consumerStatus -g {group}")
         assert consumer.client.client_id in overview
         assert "Same subscription in the same group of consumer" in overview

@@ -193,14 +193,14 @@ SHAPES = (
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)?", "TIME"), (r"\S+@\S+", "CLIENT"), (r"\b[0-9A-F]{32}\b", "ID"),
     (r"/?\d+\.\d+\.\d+\.\d+(:\d+)?", "HOST"), (r"\d+ms\b|\d+\.\d+", "NUMBER"), (r"\d{4,}", "NUMBER"),
 )  # fmt: skip
-"""What is of one cluster alone, and what stands for it."""
+"""Patterns of values specific to one cluster, and their placeholders."""
 ALIKE = (
     "topicRoute", "topicStatus", "brokerConsumeStats", "consumerProgress -g", "consumerProgress -s",
     "consumerProgress -g, of retries", "consumerConnection", "consumerStatus", "producerConnection",
     "queryMsgById", "queryMsgByUniqueKey", "queryMsgByOffset", "printMsg", "printMsgByQueue",
     "queryMsgTraceById", "getConsumerConfig",
 )  # fmt: skip
-"""What prints nothing but what is the same on each cluster."""
+"""The figures whose output has the same shape on each cluster."""
 
 
 def shape(output: str) -> list[str]:

@@ -24,8 +24,8 @@ class Steps:
         self.of_queue: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
         self._more = trio.lowlevel.ParkingLot()
 
-    def note(self, who: str, queue_id: int, offset: int) -> None:
-        self.of_queue[queue_id].append((who, offset))
+    def note(self, member: str, queue_id: int, offset: int) -> None:
+        self.of_queue[queue_id].append((member, offset))
         self._more.unpark_all()
 
     async def here(self, message: ReceivedMessage) -> None:
@@ -90,6 +90,6 @@ async def test_queues_move_between_members_and_back_in_order(
         await send(40, 20)
         await steps.until_each_queue_has(60)
         nursery.cancel_scope.cancel()
-    assert {who for of_queue in steps.of_queue.values() for who, _ in of_queue} == {"here", "there"}
+    assert {member for of_queue in steps.of_queue.values() for member, _ in of_queue} == {"here", "there"}
     for of_queue in steps.of_queue.values():
         assert [offset for _, offset in of_queue] == list(range(60)), "each once, and in order"

@@ -195,7 +195,7 @@ CELLS = {
     print(producer.is_open, [task for task in asyncio.all_tasks() if "rocketmq_py" in repr(task)])
     """: "False []\n",
 }
-"""What is written into cells, and what they print."""
+"""The code of cells, and their output."""
 
 
 def test_jupyter_cells(broker: TestBroker) -> None:
@@ -209,15 +209,15 @@ def test_jupyter_cells(broker: TestBroker) -> None:
         client.wait_for_ready(timeout=PATIENCE)
 
         def execute(cell: str) -> str:
-            told: list[str] = []
+            output: list[str] = []
 
             def hear(message: Mapping[str, Any]) -> None:
                 if message["msg_type"] == "stream":
-                    told.append(message["content"]["text"])
+                    output.append(message["content"]["text"])
 
             reply = client.execute_interactive(textwrap.dedent(cell), timeout=PATIENCE, output_hook=hear)
             assert reply["content"]["status"] == "ok", "".join(reply["content"]["traceback"])
-            return "".join(told)
+            return "".join(output)
 
         assert [execute(cell) for cell in CELLS] == list(CELLS.values())
     finally:

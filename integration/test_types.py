@@ -15,7 +15,7 @@ import pytest
 from integration.environments import ROOT, environment
 
 FETCH_SECONDS = 300.0
-"""How long may be waited for what pyright fetches."""
+"""The timeout in seconds for the download of pyright."""
 
 
 def test_pyright_finds_every_symbol_complete(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_pyright_finds_every_symbol_complete(tmp_path: Path) -> None:
     installed = packages / "rocketmq_py"
     shutil.rmtree(installed, ignore_errors=True)
     shutil.copytree(ROOT / "src" / "rocketmq_py", installed, ignore=shutil.ignore_patterns("__pycache__"))
-    told = subprocess.run(
+    completed = subprocess.run(
         [python, "-m", "pyright", "--verifytypes", "rocketmq_py", "--ignoreexternal", "--outputjson"],
         cwd=tmp_path,
         # Pyright asks the first Python on the PATH where packages are.
@@ -42,8 +42,8 @@ def test_pyright_finds_every_symbol_complete(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert told.stdout.startswith("{"), told.stderr
-    found = json.loads(told.stdout)["typeCompleteness"]
+    assert completed.stdout.startswith("{"), completed.stderr
+    found = json.loads(completed.stdout)["typeCompleteness"]
     assert Path(found["packageRootDirectory"]) == installed
     exported = [symbol for symbol in found["symbols"] if symbol["isExported"]]
     assert len(exported) > 8000
