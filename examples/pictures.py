@@ -1,4 +1,4 @@
-"""Pictures of what commands print on a terminal, as SVG: those in the README.
+"""Pictures of what commands print on a terminal, as SVG: those in README.md and docs/admin.md.
 
     python examples/pictures.py [FOLDER]
 

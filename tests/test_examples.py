@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import signal
 import sys
@@ -16,24 +15,15 @@ import trio
 
 import rocketmq_py
 from rocketmq_py.broker import EmbeddedBroker
+from tests.programs import ENVIRONMENT, run
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rocketmq_py.__file__).parent.parent)}
 
 
 @pytest.fixture
 async def address() -> AsyncIterator[str]:
     async with EmbeddedBroker() as broker:
         yield broker.name_server_address
-
-
-async def run(*arguments: str) -> list[str]:
-    """Run Python to a good end without a word on stderr; return the lines of its output."""
-    ended = await trio.run_process(
-        [sys.executable, *arguments], capture_stdout=True, capture_stderr=True, check=False, env=ENVIRONMENT
-    )
-    assert (ended.returncode, ended.stderr.decode()) == (0, "")
-    return ended.stdout.decode().splitlines()
 
 
 async def example(name: str, *arguments: str) -> list[str]:
