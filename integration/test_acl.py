@@ -171,7 +171,7 @@ async def test_every_way_of_consuming_signs_its_requests(
     assert received.body == b"x"
 
 
-NOT_LET_IN = {
+DENIED = {
     "a wrong secret": (Credentials(ADMIN.access_key, "wrong-secret"), "signature failed"),
     "an unknown key": (
         Credentials("nobody", "wrong-secret"),
@@ -181,7 +181,7 @@ NOT_LET_IN = {
 }
 
 
-@pytest.mark.parametrize(("credentials", "words"), NOT_LET_IN.values(), ids=list(NOT_LET_IN))
+@pytest.mark.parametrize(("credentials", "words"), DENIED.values(), ids=list(DENIED))
 async def test_denied_access_raises_one_clear_error(
     guarded: Cluster,
     topic: str,

@@ -83,7 +83,7 @@ class Journal:
         """
         expected: defaultdict[MessageQueue, int] = defaultdict(int)
         for message in self.messages:
-            assert message.queue_offset <= expected[message.queue], "a message was passed over"
+            assert message.queue_offset <= expected[message.queue], "a message was skipped"
             expected[message.queue] = message.queue_offset + 1
 
 

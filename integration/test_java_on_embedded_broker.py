@@ -104,7 +104,9 @@ async def test_timed_messages_are_delivered_on_time_unless_recalled(
     assert {message.body for message in received} == {b"seconds", b"millis", b"time"}
     assert {message.message_id for message in received} == {line["msgId"] for line in sent[:-1]}
     for message in received:
-        assert message.store_time_ms - message.born_time_ms >= 3900, "it is born after its time is set"
+        assert message.store_time_ms - message.born_time_ms >= 3900, (
+            "its born time is later than the start of its delay"
+        )
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ async def test_mqadmin_shows_the_members_and_progress_of_a_group(
         assert [line[2] for line in of_topic] == ["0", "1", "2", "3"]
         assert [line[3:5] for line in of_topic] == [["10", "10"]] * 4, "stored and consumed"
         host = consumer.client.client_id.partition("@")[0]
-        assert all(host in line for line in of_topic), "which client has the queue"
+        assert all(host in line for line in of_topic), "the client that owns the queue"
         assert "Diff Total: 0" in progress
 
 
@@ -118,7 +118,7 @@ async def test_offsets_of_a_running_group_are_reset_backward_and_forward(
         await handler.until(range(60, 64))
         await until_readable(client, topic, count=64)
         await until_committed(consumer)
-    assert not set(range(48, 60)) & set(handler.got), "they were skipped"
+    assert not set(range(48, 60)) & set(handler.got), "messages before the new offset were skipped"
 
 
 async def test_mqadmin_makes_a_consumer_handle_one_message(

@@ -338,6 +338,6 @@ async def test_a_frozen_broker_is_skipped(
     # A broker under pressure may occasionally reject a message.
     refused = learning.failed_at(cluster.brokers[SURVIVOR])
     given_up = set(traffic.errors) - refused
-    assert not [(body, learning.failures[body]) for body in given_up], "without a try on the other broker"
+    assert not [(body, learning.failures[body]) for body in given_up], "never tried on the other broker"
     assert not learning.wrong_choices(policy)
     await check_stored_messages(traffic, learning, cluster.name_servers)
