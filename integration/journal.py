@@ -1,16 +1,17 @@
-"""What the members of a group write down together, and what RocketMQ promises about it.
+"""A journal written by all members of a group, checked against RocketMQ's delivery guarantees.
 
-A member holds a queue for a stint, from its taking up on. It begins where the group's offset is; each pull
-carries the offset that is safe by then. So when a queue is acquired, the offset that its broker has is behind
-what was ever handed out of the queue by no more than a member may hold of one: that is :data:`BEHIND`.
-Everything before is never handed out again. What its last owner hands out still, until it hears that the
-queue is another's, may come again; within one stint nothing does.
+A member owns a queue for a stint, which starts when it acquires the queue. The stint begins at the
+group's committed offset. Each pull commits the offset that is safe by then. When a queue is
+acquired, its committed offset is therefore behind the highest delivered offset by at most the
+number of messages that a member may buffer per queue: :data:`BEHIND`. Messages before the committed
+offset are never delivered again. Messages that the previous owner still delivers before it learns
+of the rebalance may be delivered twice. Within one stint no message is delivered twice.
 
-A broker that is killed forgets the offsets that it has not written to its disk. Until the members have
-committed again what they had handled, stints begin where its disk says.
+A killed broker loses the offsets that it has not flushed to disk. Until the members have committed
+their progress again, stints begin at the offset on its disk.
 
-In order, moreover: one message of a queue at a time in the whole group, each stint without a gap, and no
-message before all those before it were handled at least once.
+Orderly groups guarantee more: the whole group handles one message of a queue at a time, each stint
+has no gap, and a message is handled only after all earlier ones were handled at least once.
 """
 
 from __future__ import annotations
@@ -27,20 +28,21 @@ Queue = tuple[str, int]
 """A broker's name and a queue's number."""
 
 BEHIND = HELD + 1 + PULLED
-"""A queue is pulled from while no more than ``HELD`` lies between the first and the last message held."""
+"""The maximum distance from a queue's committed offset to its highest delivered one, see above. A queue is
+pulled while its first and last buffered messages are at most ``HELD`` offsets apart."""
 
 
 @attrs.define
 class Stint:
-    """A member's time with a queue.
+    """A period in which a member owns a queue.
 
     Attributes:
-        member: its name.
-        floor: the first message that may be handed out.
-        begun: the messages that were.
+        member: the name of the member.
+        floor: the first message that may be delivered.
+        begun: the messages delivered so far.
         last: the latest of them; None before the first.
-        may_begin_again: whether its broker was killed since: it may have lost the queue's lock then, and
-            got it again.
+        may_begin_again: whether the queue's broker was killed since. It may have lost the queue's lock then,
+            and the member may have acquired the lock again.
     """
 
     member: str
@@ -52,14 +54,14 @@ class Stint:
 
 @attrs.define
 class History:
-    """What became of one queue.
+    """The history of one queue.
 
     Attributes:
-        stints: of each member the latest.
-        owner: who took it up last.
-        handed_out: the offset after the highest that was ever handed out.
-        handled: the offset after the highest that was ever handled.
-        under_way: who is handling which messages.
+        stints: the latest stint of each member.
+        owner: the member that acquired the queue last.
+        handed_out: the offset after the highest one delivered so far.
+        handled: the offset after the highest one handled so far.
+        under_way: the messages being handled, and the member that handles each.
         times: how often each message was handled.
     """
 
@@ -75,14 +77,14 @@ class Journal:
     """Reads the file that members append to, and checks each line.
 
     Args:
-        path: the file, which is made.
+        path: the file, which is created.
         orderly: whether the group consumes in order.
 
     Attributes:
         path: see above.
         bodies: the numbers in the bodies of all messages that were handled.
-        queues: what became of each queue.
-        allowed: how many messages may have been handled again so far.
+        queues: the history of each queue.
+        allowed: how many repeated deliveries the guarantees have permitted so far.
     """
 
     def __init__(self, path: Path, *, orderly: bool) -> None:
@@ -97,20 +99,22 @@ class Journal:
         self._rest = ""
 
     def close(self) -> None:
-        """Read no more."""
+        """Close the file."""
         self._file.close()
 
     def mark(self, sign: str, name: str) -> None:
-        """Write down that a member (``x``) or a broker (``X``) was killed, or has recovered (``R``)."""
+        """Record that a member (``x``) or a broker (``X``) was killed, or that a broker has recovered
+        (``R``).
+        """
         with self.path.open("a") as file:
             file.write(f"{sign} {name} - 0 0 0\n")
 
     def remember(self, broker: str, offsets: Mapping[int, int]) -> None:
-        """Take note of what the disk of a broker says that was killed: offsets by the numbers of queues."""
+        """Record the offsets found on the disk of a killed broker, by queue number."""
         self._forgotten[broker] = offsets
 
     def read(self) -> None:
-        """Read, and check, what was written since the last time."""
+        """Read and check the lines written since the last call."""
         *lines, self._rest = (self._rest + self._file.read()).split("\n")
         for line in lines:
             sign, name, broker, queue_id, offset, body = line.split(" ")
@@ -127,12 +131,12 @@ class Journal:
 
     @property
     def repeats(self) -> int:
-        """How many messages were handled again, each time counted."""
+        """The number of repeated deliveries."""
         return sum(sum(history.times.values()) - len(history.times) for history in self.queues.values())
 
     @property
     def owners(self) -> Counter[str]:
-        """How many queues each member took up last."""
+        """The number of queues that each member acquired last."""
         return Counter(history.owner for history in self.queues.values())
 
     def _note_mark(self, sign: str, name: str) -> None:
@@ -147,7 +151,7 @@ class Journal:
             del self._forgotten[name]
 
     def _lower(self, stint: Stint, queue: Queue) -> None:
-        """Let a stint begin where the disk of its broker says."""
+        """Lower the floor of a stint to the offset on the disk of its broker."""
         floor = min(stint.floor, self._forgotten[queue[0]].get(queue[1], 0))
         self.allowed += self.queues[queue].handed_out - floor
         stint.floor = floor

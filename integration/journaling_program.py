@@ -1,10 +1,11 @@
-"""A member of a group in a process of its own, which writes down what it does. It leaves when its input ends.
+"""A group member in its own process that journals its actions. It leaves the group when its
+standard input ends.
 
-python -m integration.journaling_program ADDRESS GROUP TOPIC JOURNAL NAME MODE
+    python -m integration.journaling_program ADDRESS GROUP TOPIC JOURNAL NAME MODE
 
-MODE is ``concurrent`` or ``orderly``. All members append to the file JOURNAL, each line at once, so the lines
-stand in the order in which things happened: ``+`` a queue was acquired, ``-`` it was revoked, ``(`` the
-handling of a message began, ``)`` it ended.
+MODE is ``concurrent`` or ``orderly``. All members append whole lines to the file JOURNAL, so the
+lines are in the order of the events: ``+`` a queue was acquired, ``-`` a queue was revoked, ``(``
+the handling of a message began, ``)`` it ended.
 
     SIGN NAME BROKER QUEUE_ID OFFSET BODY
 """
@@ -23,11 +24,11 @@ from rocketmq_py import ConsumeFrom, PushConsumer, ReceivedMessage
 from rocketmq_py.message import MessageQueue
 
 HELD = 300
-"""More than so many messages of a queue are not held, and between the first and the last are not more."""
+"""The maximum number of buffered messages per queue, and of offsets between the first and the last."""
 PULLED = 32
-"""Messages that a pull brings at the most."""
+"""The maximum number of messages per pull."""
 LOCK_LIFE = 5.0
-"""Seconds for which locks are trusted. Their brokers are to keep them twice as long."""
+"""Seconds for which consumers trust a lock. Brokers must keep locks for twice as long."""
 
 
 class Writer:
@@ -43,7 +44,7 @@ class Writer:
 
 
 class Watch(logging.Handler):
-    """Writes down how the member's queues change, which its log tells at once."""
+    """Journals changes of the member's assignment as soon as its log reports them."""
 
     def __init__(self, queues: Callable[[], list[MessageQueue]], writer: Writer, topic: str) -> None:
         super().__init__(logging.INFO)
@@ -53,7 +54,7 @@ class Watch(logging.Handler):
         self._had: set[MessageQueue] = set()
 
     def emit(self, _: logging.LogRecord) -> None:
-        """Write down what has changed since the last time."""
+        """Write the changes since the last call to the journal."""
         have = {queue for queue in self._queues() if queue.topic == self._topic}
         for queue in self._had - have:
             self._writer.write("-", queue)

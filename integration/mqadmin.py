@@ -1,7 +1,8 @@
-"""RocketMQ's own tools beside a consumer of this client: ``python -m integration.mqadmin [VERSION ...]``.
+"""Run RocketMQ's ``mqadmin`` against a consumer of this client: ``python -m integration.mqadmin
+[VERSION ...]``.
 
-Starts a real broker of each version (all that are tested, if none is named) and a consumer, and prints what
-mqadmin's consumerConnection, consumerStatus, consumerProgress and resetOffsetByTime say.
+Starts a real broker of each version (by default all tested versions) and a consumer, and prints the
+output of mqadmin's consumerConnection, consumerStatus, consumerProgress and resetOffsetByTime.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ PATIENCE = 90
 
 
 async def mqadmin(cluster: Cluster, command: str) -> str:
-    """Run a command of mqadmin, and return what it wrote."""
+    """Run an mqadmin command and return its output."""
     (output,) = await mqadmin_all(cluster.version, cluster.name_servers, [command])
     return output
 
 
 async def mqadmin_all(version: str, name_servers: str, commands: Sequence[str]) -> list[str]:
-    """Run commands of mqadmin one after the other in one JVM; return what each wrote.
+    """Run mqadmin commands one after the other in one JVM. Return the output of each.
 
     Args:
-        version: the brokers'.
-        name_servers: their addresses.
-        commands: none of them may end the JVM, as some do that fail.
+        version: the version of the brokers.
+        name_servers: the addresses of the name servers.
+        commands: the commands. None may end the JVM, as some commands do on failure.
     """
     arguments = ("--namesrv", name_servers, "--command", "\n".join(commands))
     lines = await run_java_async(client_for(version), "Admin", *arguments)
@@ -43,7 +44,9 @@ async def mqadmin_all(version: str, name_servers: str, commands: Sequence[str]) 
 async def send(
     client: Client, topic: str, numbers: range, *, queues: list[MessageQueue] | None = None
 ) -> list[str]:
-    """Send numbers, each to its queue if they are given; return the ids that the brokers gave them."""
+    """Send messages whose bodies are numbers, each to its queue if queues are given. Return their offset
+    message ids.
+    """
     ids = []
     async with client.producer("senders") as producer:
         for place, number in enumerate(numbers):
@@ -53,8 +56,8 @@ async def send(
     return ids
 
 
-class Kept:
-    """A handler that counts the numbers that it gets."""
+class CountingHandler:
+    """A handler that counts how often each number is delivered."""
 
     def __init__(self) -> None:
         self.got: Counter[int] = Counter()
@@ -68,7 +71,7 @@ class Kept:
             raise ValueError("not now")
 
     async def until(self, *expected: range) -> None:
-        """Wait until everything in ``expected`` has been got as often as it is in there."""
+        """Wait until each number has been delivered as often as it occurs in ``expected``."""
         wanted = Counter(number for numbers in expected for number in numbers)
         with trio.fail_after(PATIENCE):
             while not wanted <= self.got:
@@ -77,33 +80,33 @@ class Kept:
 
 @asynccontextmanager
 async def running(
-    cluster: Cluster, group: str, topic: str, kept: Kept, *, orderly: bool = False
+    cluster: Cluster, group: str, topic: str, handler: CountingHandler, *, orderly: bool = False
 ) -> AsyncIterator[PushConsumer]:
-    """Run a consumer as long as the block does."""
+    """Run a consumer for the duration of the block."""
     consumer = PushConsumer(
         cluster.name_servers, group=group, consume_from=ConsumeFrom.FIRST, orderly=orderly, commit_interval=1
     )
     async with consumer, trio.open_nursery() as nursery:
         consumer.subscribe(topic)
-        nursery.start_soon(consumer.run, kept)
+        nursery.start_soon(consumer.run, handler)
         yield consumer
         nursery.cancel_scope.cancel()
 
 
 async def until_committed(consumer: PushConsumer) -> None:
-    """Wait until the brokers know that everything was handled."""
+    """Wait until the brokers have the offsets of all handled messages."""
     with trio.fail_after(PATIENCE):
         while sum((await consumer.lag()).values()):
             await trio.sleep(0.05)
 
 
 async def show_all(cluster: Cluster, topic: str, group: str, show: Callable[[str, str], object]) -> None:
-    """Run a consumer, and show each command of mqadmin and what it wrote.
+    """Run a consumer, and show each mqadmin command with its output.
 
     Raises:
-        trio.TooSlowError: after the group was set back, not everything came again.
+        trio.TooSlowError: some messages were not redelivered after the group's offsets were reset.
     """
-    kept = Kept()
+    handler = CountingHandler()
 
     async def run(command: str) -> None:
         show(command, await mqadmin(cluster, command))
@@ -113,18 +116,18 @@ async def show_all(cluster: Cluster, topic: str, group: str, show: Callable[[str
             await client.brokers.create_topic(address, topic, queues=4)
         began_ms = client.now_ms()
         await send(client, topic, range(40))
-        async with running(cluster, group, topic, kept) as consumer:
-            await kept.until(range(40))
+        async with running(cluster, group, topic, handler) as consumer:
+            await handler.until(range(40))
             await until_committed(consumer)
             await run(f"consumerConnection -g {group}")
             await run(f"consumerStatus -g {group} -i {consumer.client.client_id}")
             await run(f"consumerProgress -g {group}")
             await run(f"resetOffsetByTime -g {group} -t {topic} -s {began_ms}")
-            await kept.until(range(40), range(40))
+            await handler.until(range(40), range(40))
 
 
 def main() -> None:
-    """Show it on each version."""
+    """Show the tools on each version."""
     for version in sys.argv[1:] or VERSIONS:
         with start_cluster(version) as cluster:
             print(f"==== RocketMQ {version} ====")

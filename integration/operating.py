@@ -1,4 +1,6 @@
-"""What operators do to a cluster that is read from: topics made, changed and deleted, messages expired."""
+"""Operations on a cluster while clients read from it: create, change and delete topics, and expire
+messages.
+"""
 
 from __future__ import annotations
 
@@ -23,34 +25,35 @@ from rocketmq_py.protocol.headers.base import Request
 EXPIRING: Mapping[str, str] = {
     "mappedFileSizeCommitLog": str(1 << 20),
     "fileReservedTime": "0",
-    "deleteWhen": "24",  # there is no such hour: in the default's, from 4 to 5, all would expire untold
+    # Hour 24 never comes. At the default hour, from 4 to 5, brokers would expire all messages unasked.
+    "deleteWhen": "24",
     "cleanResourceInterval": "100",
     "deleteCommitLogFilesInterval": "1",
     "deleteConsumeQueueFilesInterval": "1",
 }
-"""Settings of brokers whose messages expire when they are told so, from a minute after their start on."""
+"""Settings of brokers that expire messages on request, from a minute after their start."""
 _FILLING = "Filling"
 _POLLS = 1200
 
 
 class DeleteExpiredCommitLogRequest(Request, frozen=True, kw_only=True):
-    """Delete what is older than ``fileReservedTime``, now. Java: ``DELETE_EXPIRED_COMMITLOG``."""
+    """Delete files older than ``fileReservedTime`` now. Java: ``DELETE_EXPIRED_COMMITLOG``."""
 
     code: ClassVar[int] = 329
 
 
-def until(done: Callable[[], bool], what: str) -> None:
-    """Ask again and again, 1200 times, which takes two minutes. Raises AssertionError after the last."""
+def until(done: Callable[[], bool], event: str) -> None:
+    """Poll a condition up to 1200 times within two minutes. Raises AssertionError if it stays false."""
     for _ in range(_POLLS):
         if done():
             return
         time.sleep(0.1)
-    raise AssertionError(f"never came: {what}")
+    raise AssertionError(f"timed out while waiting for: {event}")
 
 
 @attrs.frozen
 class Operator:
-    """Who changes a cluster.
+    """Changes a cluster as an operator does.
 
     Args:
         cluster: the cluster.
@@ -61,13 +64,13 @@ class Operator:
     def create(
         self, topic: str, brokers: Iterable[str] | None = None, *, queues: int, writable: int = 0
     ) -> None:
-        """Create a topic, or change it, on some brokers, or all.
+        """Create or change a topic on some brokers or on all.
 
         Args:
-            topic: its name.
-            brokers: where; None for everywhere.
-            queues: how many may be read.
-            writable: how many may be written to; as many, if it is 0.
+            topic: the name of the topic.
+            brokers: the names of the brokers; None for all.
+            queues: the number of read queues.
+            writable: the number of write queues; 0 for as many as read queues.
         """
         header = CreateTopicRequest(
             topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=writable or queues,
@@ -81,7 +84,7 @@ class Operator:
         self._do(create)
 
     def delete(self, topic: str) -> None:
-        """Delete a topic everywhere, as mqadmin's deleteTopic does."""
+        """Delete a topic on all brokers, as mqadmin's deleteTopic does."""
 
         async def delete(client: Client) -> None:
             for address in self.cluster.brokers.values():
@@ -92,7 +95,7 @@ class Operator:
         self._do(delete)
 
     def send(self, queue: MessageQueue, numbers: Iterable[int]) -> None:
-        """Send numbers to a queue, and return when they can be read."""
+        """Send numbers to a queue, and return once they are readable."""
         with blocking.Client(self.cluster.name_servers) as client:
             with client.producer("operators") as producer:
                 for number in numbers:
@@ -101,14 +104,18 @@ class Operator:
             until(lambda: reader.offsets(queue.topic).get(queue, (0, end))[1] >= end, f"messages in {queue}")
 
     def fill(self, broker: str) -> None:
-        """Have a broker with the settings ``EXPIRING`` begin a new file: what it has may expire then."""
+        """Make a broker with the settings ``EXPIRING`` start a new file, so that the messages
+        stored so far can expire.
+        """
         self.create(_FILLING, [broker], queues=1)
         with blocking.Producer(self.cluster.name_servers, group="operators") as producer:
             for _ in range(12):
                 producer.send(Message(_FILLING, os.urandom(200_000)), queue=MessageQueue(_FILLING, broker, 0))
 
     def expire(self, queue: MessageQueue, first: int) -> None:
-        """Have all expire that a broker got before it was filled; return when a queue begins at ``first``."""
+        """Expire all messages stored before the broker was filled. Return once the queue begins at
+        ``first``.
+        """
 
         async def expire(client: Client) -> None:
             await client.brokers.call(
@@ -123,9 +130,9 @@ class Operator:
 
             until(has_expired, f"the messages of {queue} expire")
 
-    def _do(self, what: Callable[[Client], Awaitable[None]]) -> None:
+    def _do(self, operation: Callable[[Client], Awaitable[None]]) -> None:
         async def run() -> None:
             async with Client(self.cluster.name_servers) as client:
-                await what(client)
+                await operation(client)
 
         trio.run(run)

@@ -1,7 +1,7 @@
-"""Programs of other clients that run beside a test: they print a JSON object a line.
+"""Programs of other clients that run during a test and print one JSON object per line.
 
-None outlives the Python process that started it: its standard input is a pipe from here, and it ends
-when that closes.
+None outlives the Python process that started it: its standard input is a pipe from that process,
+and the program ends when the pipe closes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import trio
 
 
 class PeerError(Exception):
-    """A program failed; the text has what it wrote to standard error."""
+    """A program failed. The message contains its standard error."""
 
 
 class Peer:
-    """A program that runs beside a test; see :func:`open_peer`.
+    """A program that runs during a test; see :func:`open_peer`.
 
     Attributes:
-        process: the process, to look at or to kill.
+        process: the process, to inspect or kill.
     """
 
     def __init__(self, process: trio.Process) -> None:
@@ -34,19 +34,20 @@ class Peer:
         self._early: deque[dict[str, Any]] = deque()
 
     async def ready(self) -> str:
-        """Wait until it says that it is ready, and return what it says with that.
+        """Wait until the program reports that it is ready, and return that line.
 
-        A member of a group may have got messages by then: their lines come next. Raises as :meth:`next_line`.
+        A group member may have received messages by then: their lines come next. Raises as
+        :meth:`next_line`.
         """
         while "ready" not in (line := await self._read_line()):
             self._early.append(line)
         return str(line["ready"])
 
     async def next_line(self) -> dict[str, Any]:
-        """Wait for its next line; cancelling loses nothing.
+        """Wait for the program's next line. Cancelling loses no line.
 
         Raises:
-            PeerError: it has ended.
+            PeerError: the program has ended.
         """
         return self._early.popleft() if self._early else await self._read_line()
 
@@ -62,27 +63,27 @@ class Peer:
         return parsed
 
     def kill(self) -> None:
-        """End it with SIGKILL: it says goodbye to nobody."""
+        """Kill the process with SIGKILL, so that it cannot unregister or close connections properly."""
         self.process.kill()
 
     async def leave(self) -> None:
-        """Let it say goodbye to the cluster, and wait for its end; cancelling leaves it ending."""
+        """Let the program leave the cluster and wait for its end. Cancelling stops the wait, not the exit."""
         self.process.terminate()
         await self.process.wait()
 
 
 async def run_peer(name: str, command: Sequence[str], *, cwd: Path, timeout: float) -> list[dict[str, Any]]:
-    """Run a program to its end, and return what it printed; cancelling kills it.
+    """Run a program to its end and return its output. Cancelling kills it.
 
     Args:
-        name: what errors call it.
+        name: the program's name in errors.
         command: the program with its arguments.
-        cwd: where it runs.
-        timeout: seconds until it is killed.
+        cwd: the working directory.
+        timeout: seconds until the program is killed.
 
     Raises:
-        PeerError: it ended with another status than 0.
-        trio.TooSlowError: it did not end in time.
+        PeerError: the program exited with a status other than 0.
+        trio.TooSlowError: the program did not end in time.
     """
     done: list[subprocess.CompletedProcess[bytes]] = []
 
@@ -110,9 +111,9 @@ async def run_peer(name: str, command: Sequence[str], *, cwd: Path, timeout: flo
 
 @asynccontextmanager
 async def open_peer(command: Sequence[str], *, cwd: Path) -> AsyncIterator[Peer]:
-    """Run a program while the block does, and kill it at the end.
+    """Run a program for the duration of the block and kill it at the end.
 
-    What it writes to standard error goes to ours. Cancelling the block kills it.
+    Its standard error is inherited. Cancelling the block kills it.
     """
     process = await trio.lowlevel.open_process(
         command, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE

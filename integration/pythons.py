@@ -1,10 +1,10 @@
-"""The tests, and the types, on every Python that this package supports.
+"""Run the tests and the type checks on every Python that this package supports.
 
     python -m integration.pythons [--tests-only] [--others] PYTEST_ARGUMENT ...
 
-Each version has an environment of its own under build/pythons. A version is looked for as ``python3.12`` on
-the PATH, then among pyenv's. Where there is none the reason is told, loudly, and nothing fails: which Pythons
-a machine has is not this project's affair.
+Each version has its own environment under build/pythons. A version is looked up as ``python3.12``
+on the PATH, then among pyenv's. A missing version is reported prominently but is no failure, since
+the project does not control which Pythons a machine has.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _CLASSIFIER = "Programming Language :: Python :: 3."
 
 
 class NoPythonError(Exception):
-    """There is no Python of this version; the text says where it was looked for."""
+    """No Python of this version was found. The message names the places searched."""
 
 
 def supported_versions() -> list[str]:
-    """Return the versions that pyproject.toml claims: ``["3.11", ...]``."""
+    """Return the versions listed in pyproject.toml: ``["3.11", ...]``."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return [
         classifier.removeprefix("Programming Language :: Python :: ")
@@ -42,20 +42,20 @@ def running_version() -> str:
 
 
 def find_python(version: str, *, pyenv: Path | None = None) -> str:
-    """Return the path of a Python of this version that runs.
+    """Return the path of a working Python of this version.
 
     Args:
         version: ``"3.12"``.
-        pyenv: where pyenv keeps its own; by default PYENV_ROOT, or ``~/.pyenv``.
+        pyenv: the root folder of pyenv; by default PYENV_ROOT, or ``~/.pyenv``.
 
     Raises:
-        NoPythonError: there is none.
+        NoPythonError: no Python of this version works.
     """
     if version == running_version():
         return sys.executable
     pyenv = pyenv or Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     on_path = shutil.which(f"python{version}")
-    # One on the PATH may be pyenv's shim, which fails unless that version is chosen.
+    # A Python on the PATH may be pyenv's shim, which fails unless that version is selected.
     tries = [on_path] if on_path else []
     tries += [str(path) for path in sorted(pyenv.glob(f"versions/{version}.*/bin/python"), reverse=True)]
     reasons = [] if on_path else [f"python{version} is not on the PATH"]
@@ -68,7 +68,7 @@ def find_python(version: str, *, pyenv: Path | None = None) -> str:
 
 
 def _why_not(path: str, version: str) -> str | None:
-    """Return why this is no Python of this version, or None if it is."""
+    """Return the reason why the path is not a Python of this version, or None if it is one."""
     code = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
     try:
         done = subprocess.run([path, "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -80,7 +80,7 @@ def _why_not(path: str, version: str) -> str | None:
 
 
 def check(version: str, python: str, pytest_arguments: list[str], *, types: bool) -> bool:
-    """Run types and tests on one version; return whether all passed."""
+    """Run the type checks and tests on one version. Return whether all passed."""
     own = environment(f"pythons/{version}", python, ["--group", "tests", "--editable", "."])
     commands = [[str(own), "-m", "pytest", *pytest_arguments]]
     if types:
@@ -90,7 +90,7 @@ def check(version: str, python: str, pytest_arguments: list[str], *, types: bool
 
 
 def main(arguments: list[str]) -> int:
-    """Check each version; return how many failed."""
+    """Check each version. Return the number of failures."""
     parser = argparse.ArgumentParser(prog="python -m integration.pythons", allow_abbrev=False)
     parser.add_argument("--tests-only", action="store_true", help="leave out the types")
     parser.add_argument("--others", action="store_true", help="leave out the version that this runs on")

@@ -1,4 +1,6 @@
-"""What operators look at: two brokers, groups that lag, members in two languages, dead letters, traces."""
+"""A cluster to inspect: two brokers, groups with lag, members in two languages, dead letters,
+traces.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,14 @@ PATIENCE = 90
 
 @attrs.frozen
 class Scene:
-    """What there is; nothing moves any more.
+    """The state of the cluster, which no longer changes.
 
     Attributes:
-        admin: asks the cluster.
+        admin: an admin client of the cluster.
         sent: the messages of TOPIC, five in each queue; the first one was traced.
-        java: the client id of the member of MIXED that is Java's.
-        python: that of the other one, whose client has the member of FAILING and the producer, too.
+        java: the client id of the Java member of MIXED.
+        python: the client id of its Python member, whose client also has the member of FAILING and the
+            producer.
     """
 
     admin: Admin
@@ -39,11 +42,11 @@ class Scene:
 
 @asynccontextmanager
 async def scene(version: str, name_servers: str) -> AsyncIterator[Scene]:
-    """Set the scene on a cluster of two brokers that has a trace topic.
+    """Set up the scene on a cluster of two brokers that has a trace topic.
 
     Args:
-        version: the brokers', which says which Java client there is.
-        name_servers: their addresses.
+        version: the version of the brokers and of the Java client.
+        name_servers: the addresses of the name servers.
     """
     to = ("--namesrv", name_servers, "--group", MIXED, "--topic", TOPIC)
     async with (
@@ -54,7 +57,7 @@ async def scene(version: str, name_servers: str) -> AsyncIterator[Scene]:
         await admin.topics.create(TOPIC, queues=4)
         for group in (LAGGING, MIXED, FAILING):
             await admin.groups.create(group, retries=1 if group == FAILING else 16)
-            # By it mqadmin looks for a group's brokers; members bring it along.
+            # mqadmin finds a group's brokers through its retry topic, which members would create.
             await admin.topics.create(f"%RETRY%{group}", queues=1)
         queues = (await client.routes.refresh(TOPIC)).write_queues
         sent = []
@@ -96,7 +99,7 @@ async def _is_settled(admin: Admin, traced: SendResult) -> bool:
         len(mixed.members) == 2
         and all(len(member.queues or ()) > 3 for member in mixed.members)
         and mixed.lag == failing.lag == 0
-        # Brokers tell of a topic, that of retries too, when an offset of the group there has been committed.
+        # Brokers report a topic, including a retry topic, once the group has committed an offset in it.
         and sum(len(one.queues) for one in mixed.topics) == 10
         and (await admin.dead_letters.list(FAILING)).total == 2
         and bool((await admin.messages.trace(traced.message_id)).events)

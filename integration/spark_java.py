@@ -1,7 +1,9 @@
-"""What makes a Spark of tests quick to begin: most of those end before it would pay to compile them well.
+"""Settings that shorten the start of Spark in tests. Most test sessions end before optimized
+compilation pays off.
 
-Half of what is left of a start of its Java is reading classes, so they come from an archive: see
-:mod:`integration.clusters.archives`. Its many Pythons find PySpark where it is installed.
+Reading classes takes half of the remaining start of the JVM, so the classes come from an archive:
+see :mod:`integration.clusters.archives`. Spark's Python workers import PySpark from where it is
+installed.
 """
 
 from __future__ import annotations
@@ -29,22 +31,24 @@ spark.stop()
 """
 
 
-def hurry(home: Path) -> None:
-    """Let each Spark that this process starts, or what it starts, be quick to begin; not for who measures it.
+def shorten_spark_start(home: Path) -> None:
+    """Shorten the start of every Spark that this process or its children start. Not for benchmarks.
 
     Args:
-        home: the JAVA_HOME that it is started with.
+        home: the JAVA_HOME that Spark is started with.
     """
     spark_home = _spark_home()
     os.environ["SPARK_HOME"] = str(spark_home)
     java = shutil.which("java")
-    # Archives are of the Java on the PATH.
+    # Archives fit only the Java on the PATH.
     has_archive = java is not None and os.path.samefile(java, home / "bin" / "java")
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*QUICK, *(_archive(spark_home) if has_archive else ())])
 
 
 def _spark_home() -> Path:
-    """Return a home of Spark's without the zip of PySpark, of which each process compiles what it imports."""
+    """Return a copy of Spark's home without the zip of PySpark, whose modules every process would
+    compile again.
+    """
     home = Path(sys.prefix) / f"spark-home-{version('pyspark')}"
     if home.exists():
         return home

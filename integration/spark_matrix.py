@@ -1,9 +1,9 @@
-"""The tests of Spark with every version of pyspark that works.
+"""Run the tests of Spark with every supported version of pyspark.
 
     python -m integration.spark_matrix [version ...]
 
-Each version has an environment of its own under build/spark, with nothing but what the extra ``spark`` asks
-for and what the tests need.
+Each version has its own environment under build/spark, with only the requirements of the extra
+``spark`` and of the tests.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from pathlib import Path
 from integration.environments import ROOT, environment
 
 VERSIONS = ("4.1.4", "4.2.1")
-"""The newest of each line that is not the pinned one, which `make test` runs."""
+"""The newest release of each line other than the pinned one, which `make test` runs."""
 
 
 def python_with(version: str) -> Path:
-    """Return the Python of an environment that has a version of pyspark, made if there is none yet."""
+    """Return the Python of an environment with a version of pyspark. Create the environment if it is
+    missing.
+    """
     return environment(
         f"spark/{version}",
         sys.executable,
@@ -29,7 +31,7 @@ def python_with(version: str) -> Path:
 
 
 def main(versions: list[str]) -> int:
-    """Test with each version; return how many failed."""
+    """Run the tests with each version. Return the number of failures."""
     failed = []
     for version in versions or VERSIONS:
         python = python_with(version)

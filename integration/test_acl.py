@@ -1,4 +1,4 @@
-"""Brokers that check access: 4.x by a file of accounts (ACL 1.0), 5.x by users and policies (ACL 2.0)."""
+"""Brokers that check access: 4.x with an account file (ACL 1.0), 5.x with users and policies (ACL 2.0)."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_a_group_consumes_retries_and_commits(guarded: Cluster, admin: Cli
 
     async def fail_first(message: ReceivedMessage) -> None:
         if message.body != body:
-            return  # another test's
+            return  # belongs to another test
         handled.append(message)
         if not message.reconsume_times:
             raise ValueError("the first time fails")
@@ -171,7 +171,7 @@ async def test_every_way_of_consuming_signs_its_requests(
     assert received.body == b"x"
 
 
-NOT_LET_IN = {
+DENIED = {
     "a wrong secret": (Credentials(ADMIN.access_key, "wrong-secret"), "signature failed"),
     "an unknown key": (
         Credentials("nobody", "wrong-secret"),
@@ -181,8 +181,8 @@ NOT_LET_IN = {
 }
 
 
-@pytest.mark.parametrize(("credentials", "words"), NOT_LET_IN.values(), ids=list(NOT_LET_IN))
-async def test_who_is_not_let_in_gets_one_clear_error(
+@pytest.mark.parametrize(("credentials", "words"), DENIED.values(), ids=list(DENIED))
+async def test_denied_access_raises_one_clear_error(
     guarded: Cluster,
     topic: str,
     credentials: Credentials | None,
@@ -213,7 +213,7 @@ async def test_who_is_not_let_in_gets_one_clear_error(
     assert ADMIN.secret_key not in shown
 
 
-async def test_what_credentials_do_not_allow_is_the_same_error(guarded: Cluster, topic: str) -> None:
+async def test_insufficient_permissions_raise_the_same_error(guarded: Cluster, topic: str) -> None:
     async with (
         Client(guarded.name_servers, credentials=USER) as client,
         client.producer("senders") as producer,
@@ -224,7 +224,7 @@ async def test_what_credentials_do_not_allow_is_the_same_error(guarded: Cluster,
         assert caught.value.delivery is Delivery.REFUSED
 
 
-async def test_a_group_that_is_not_let_in_says_so_and_goes_on_trying(
+async def test_a_denied_group_logs_the_error_and_keeps_trying(
     guarded: Cluster, topic: str, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -243,7 +243,7 @@ async def test_a_group_that_is_not_let_in_says_so_and_goes_on_trying(
     assert "wrong-secret" not in caplog.text
 
 
-async def test_a_push_consumer_that_may_not_read_a_topic_says_so(
+async def test_a_push_consumer_logs_a_topic_that_it_may_not_read(
     guarded: Cluster, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -261,7 +261,7 @@ async def test_a_push_consumer_that_may_not_read_a_topic_says_so(
     assert_is_clear(denials(caplog, topic)[0])
 
 
-async def test_a_lite_pull_consumer_that_may_not_read_a_topic_says_so(
+async def test_a_lite_pull_consumer_logs_a_topic_that_it_may_not_read(
     guarded: Cluster, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -289,10 +289,12 @@ async def test_a_pop_consumer_that_may_not_read_a_topic_gets_the_error(guarded: 
     assert_is_clear(str(caught.value))
 
 
-async def run(cluster: Cluster, *arguments: str, who: Credentials | None = ADMIN) -> Ended:
+async def run(cluster: Cluster, *arguments: str, credentials: Credentials | None = ADMIN) -> Ended:
     """Run a command with credentials from the environment."""
     keys = (
-        {} if who is None else {"ROCKETMQ_ACCESS_KEY": who.access_key, "ROCKETMQ_SECRET_KEY": who.secret_key}
+        {}
+        if credentials is None
+        else {"ROCKETMQ_ACCESS_KEY": credentials.access_key, "ROCKETMQ_SECRET_KEY": credentials.secret_key}
     )
     return await run_cli(*arguments, env={"NAMESRV_ADDR": cluster.name_servers, **keys})
 
@@ -307,15 +309,15 @@ async def test_commands_have_access(guarded: Cluster, topic: str, unique: str, t
     secret = tmp_path / "secret"
     secret.write_text(f"{ADMIN.secret_key}\n")
     named = ("--access-key", ADMIN.access_key, "--secret-key", f"@{secret}")
-    described = await run(guarded, "topic", "describe", topic, *named, who=None)
+    described = await run(guarded, "topic", "describe", topic, *named, credentials=None)
     assert (described.code, described.err) == (0, "")
-    sent = await run(guarded, "send", "-t", topic, "hello", *named, who=None)
+    sent = await run(guarded, "send", "-t", topic, "hello", *named, credentials=None)
     assert sent.code == 0, sent.err
-    tailed = await run(guarded, "tail", "-t", topic, "-o", "beginning", "-c", "1", *named, who=None)
+    tailed = await run(guarded, "tail", "-t", topic, "-o", "beginning", "-c", "1", *named, credentials=None)
     assert (tailed.code, tailed.out) == (0, b"hello\n")
     assert (await asked(guarded, "group", "create", f"group-{unique}"))["group"] == f"group-{unique}"
     assert unique in str(await asked(guarded, "group", "list"))
-    for who, words in (
+    for credentials, words in (
         (None, "denies access"),
         (Credentials(ADMIN.access_key, "wrong-secret"), "denies access"),
     ):
@@ -324,13 +326,13 @@ async def test_commands_have_access(guarded: Cluster, topic: str, unique: str, t
             ("topic", "describe", topic),
             ("group", "describe", unique),
         ):
-            ended = await run(guarded, *arguments, who=who)
+            ended = await run(guarded, *arguments, credentials=credentials)
             assert ended.code == 1, arguments
             assert words in ended.err
             assert "wrong-secret" not in ended.err
 
 
-async def test_users_and_what_they_may_do_by_command(guarded: Cluster, topic: str, tmp_path: Path) -> None:
+async def test_commands_manage_users_and_permissions(guarded: Cluster, topic: str, tmp_path: Path) -> None:
     if guarded.version.startswith("4."):
         for arguments in (("user", "list"), ("list",)):
             ended = await run(guarded, "acl", *arguments)
@@ -352,9 +354,9 @@ async def test_users_and_what_they_may_do_by_command(guarded: Cluster, topic: st
     assert ADMIN.access_key in listed.out.decode()
     assert ADMIN.secret_key not in listed.out.decode()
     send = ("send", "-t", topic, "x")
-    assert (await run(guarded, *send, who=carol)).code == 1
+    assert (await run(guarded, *send, credentials=carol)).code == 1
     await asked(guarded, "acl", "allow", "carol", f"Topic:{topic}", "pub", "get")
-    assert (await run(guarded, *send, who=carol)).code == 0
+    assert (await run(guarded, *send, credentials=carol)).code == 0
     assert await asked(guarded, "acl", "list", "--user", "carol") == [
         {
             "user": "carol",
@@ -367,7 +369,7 @@ async def test_users_and_what_they_may_do_by_command(guarded: Cluster, topic: st
         }
     ]
     await asked(guarded, "acl", "deny", "carol", f"Topic:{topic}", "pub")
-    assert (await run(guarded, *send, who=carol)).code == 1
+    assert (await run(guarded, *send, credentials=carol)).code == 1
     (rule,) = await asked(guarded, "acl", "list", "--user", "carol")
     assert (rule["decision"], rule["actions"]) == ("deny", ["Pub"])
     await asked(guarded, "acl", "remove", "carol", f"Topic:{topic}", "--yes")
@@ -386,7 +388,7 @@ async def test_users_and_what_they_may_do_by_command(guarded: Cluster, topic: st
 
 
 def denials(caplog: pytest.LogCaptureFixture, topic: str) -> list[str]:
-    """Return what was logged of a topic that may not be read."""
+    """Return the log lines about a topic that may not be read."""
     return [message for message in caplog.messages if "denies access" in message and topic in message]
 
 
@@ -396,9 +398,7 @@ def assert_is_clear(text: str) -> None:
     assert USER.secret_key not in text
 
 
-async def test_java_reads_what_is_sent_here_and_the_other_way_round(
-    guarded: Cluster, admin: Client, topic: str
-) -> None:
+async def test_java_and_python_read_each_others_messages(guarded: Cluster, admin: Client, topic: str) -> None:
     java = client_for(guarded.version)
     access = [
         "--namesrv", guarded.name_servers, "--topic", topic,
@@ -412,7 +412,7 @@ async def test_java_reads_what_is_sent_here_and_the_other_way_round(
     assert {base64.b64decode(one["body"]) for one in received} == {b"from Java", b"from here"}
 
 
-async def test_javas_group_consumes_what_is_sent_here(
+async def test_java_group_consumes_messages_sent_by_python(
     guarded: Cluster, admin: Client, topic: str, unique: str
 ) -> None:
     async with java_peer(
@@ -429,7 +429,7 @@ async def test_javas_group_consumes_what_is_sent_here(
 
 @pytest.mark.usefixtures("java_and_maven")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_java_signs_as_is_done_here(version: str) -> None:
+async def test_java_and_python_sign_requests_alike(version: str) -> None:
     fields = {
         "b": "TopicTest",
         "i": "TAGS\x01A\x02colour\x01grün 😀\x02",

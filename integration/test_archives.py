@@ -1,4 +1,6 @@
-"""Archives of Java classes: what is in one is used, and one that does not fit is not."""
+"""Archives of Java classes: classes are loaded from an archive that fits, and other archives are
+ignored.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ FROM_ARCHIVE = "source: shared objects file (top)"
 
 
 class Maker:
-    """Makes archives that nobody can use."""
+    """Makes archives that cannot be used."""
 
     def __init__(self) -> None:
         self.made: list[Path] = []
@@ -49,7 +51,7 @@ def used(options: list[str]) -> Path:
     return Path(path)
 
 
-def test_it_is_made_once_whoever_asks(jar: Path) -> None:
+def test_concurrent_requests_make_an_archive_once(jar: Path) -> None:
     make, together = Maker(), threading.Barrier(8)
 
     def use(_: int) -> list[str]:
@@ -63,7 +65,7 @@ def test_it_is_made_once_whoever_asks(jar: Path) -> None:
     assert [file for file in archive.parent.iterdir() if file != archive] == []
 
 
-def test_another_jar_or_java_wants_another_one(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_jar_or_java_needs_another_archive(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make = Maker()
     first = used(archives.use("some", str(jar), make))
     status = jar.stat()
@@ -74,7 +76,7 @@ def test_another_jar_or_java_wants_another_one(jar: Path, monkeypatch: pytest.Mo
     assert len({first, second, third}) == len(make.made) == 3
 
 
-def test_half_of_one_is_not_used_and_not_made_again(jar: Path) -> None:
+def test_an_incomplete_archive_is_neither_used_nor_made_again(jar: Path) -> None:
     make = Maker()
 
     def fail(option: str) -> None:
@@ -86,12 +88,12 @@ def test_half_of_one_is_not_used_and_not_made_again(jar: Path) -> None:
     assert len(make.made) == 1
 
 
-def test_where_java_writes_none_there_is_none(jar: Path) -> None:
+def test_a_java_that_writes_no_archive_runs_without(jar: Path) -> None:
     assert archives.use("some", str(jar), lambda option: None) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_brokers_and_programs_take_their_classes_from_it(version: str, tmp_path: Path) -> None:
+def test_brokers_and_programs_load_classes_from_the_archive(version: str, tmp_path: Path) -> None:
     log = f"-Xlog:class+load:file={tmp_path}"
     with start_local_cluster(version, jvm=[f"{log}/server-%p"]):
         run_java(client_for(version), "Allocate", "--cases", "1", jvm=[*QUICK, f"{log}/program"])
@@ -105,7 +107,7 @@ def test_brokers_and_programs_take_their_classes_from_it(version: str, tmp_path:
         assert all(FROM_ARCHIVE in line for line in loaded)
 
 
-def test_spark_takes_its_classes_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_loads_classes_from_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "")
     java_or_skip()
     log = tmp_path / "spark"

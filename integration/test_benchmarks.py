@@ -1,4 +1,4 @@
-"""The benchmark command: that it runs, and that its ratios are those of the same round."""
+"""The benchmark command: it runs, and its ratios compare measurements of the same round."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ def cells(table: str, label: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_ratios_are_medians_of_those_within_the_rounds() -> None:
+def test_ratios_are_medians_of_ratios_within_rounds() -> None:
     rates = {"java": (100.0, 1000.0, 10.0), "go": (50.0, 4000.0, 40.0), "ours-json": (200.0, 1000.0, 40.0)}
     runs = [a_run(name, number, rate=rate) for name in rates for number, rate in enumerate(rates[name])]
     plan = parse(["--workloads", "pipelined", "--sizes", "128"]).plan
     table = report.table(plan, Results(runs=runs))
-    # Beside Java 2, 1 and 4; beside the better of both 2, 0.25 and 1.
+    # Relative to Java: 2, 1 and 4. Relative to the better of both: 2, 0.25 and 1.
     assert cells(table, "rocketmq-py, JSON headers")[3:6] == ["200", "2.00", "1.00"]
-    # Go beside Java is 0.5, 4 and 4.
+    # Go relative to Java is 0.5, 4 and 4.
     assert cells(table, "Go")[3:6] == ["50", "4.00", "1.00"]
 
 
-def test_of_latencies_less_is_better() -> None:
+def test_lower_latencies_are_better() -> None:
     runs = [a_run("java", 1, p50_us=300.0), a_run("go", 1, p50_us=200.0)]
     runs.append(a_run("ours-json", 1, p50_us=100.0))
     table = report.table(parse(["--workloads", "latency"]).plan, Results(runs=runs))
     assert cells(table, "rocketmq-py, JSON headers")[4:6] == ["3.00", "2.00"]
 
 
-def test_a_round_in_which_a_rival_failed_has_no_ratio_to_it() -> None:
+def test_a_round_in_which_a_peer_failed_has_no_ratio_to_it() -> None:
     runs = [a_run("java", 1, rate=10), a_run("ours-json", 1, rate=20), a_run("ours-json", 2, rate=1000)]
     plan = parse(["--workloads", "pipelined", "--sizes", "128"]).plan
     table = report.table(plan, Results(runs=runs, skipped={"go": "go is not on the PATH"}, failures=["Java"]))
@@ -64,16 +64,16 @@ def test_a_round_in_which_a_rival_failed_has_no_ratio_to_it() -> None:
     assert "Failed: Java" in table
 
 
-def test_doors_stand_beside_trio_in_the_same_round_with_what_none_can_be_below() -> None:
+def test_apis_are_compared_with_trio_and_the_lower_bound_in_the_same_round() -> None:
     rates = {"ours-json": (100.0, 200.0), "ours-aio": (50.0, 200.0), "floor-aio": (200.0, 400.0)}
     runs = [a_run(name, number, rate=rate) for name in rates for number, rate in enumerate(rates[name])]
     words = ["--workloads", "pipelined", "--sizes", "128", "--clients", "ours-json,ours-aio,ours-uvloop"]
     (_, _, line) = report.doors_table(parse(words).plan, Results(runs=runs)).splitlines()
-    # In the rounds 0.5 and 1 times as fast as trio, and without a client 2 times in each.
+    # In the two rounds 0.5 and 1 times as fast as trio; without a client, 2 times in each.
     assert line == "| pipelined, 256 in flight, 128 bytes | 1.00 / 0.75 (1.00 / 2.00) | - |"
 
 
-def test_without_a_door_or_without_trio_there_is_no_table_of_doors() -> None:
+def test_the_table_of_apis_needs_trio_and_another_api() -> None:
     for clients in ("java,ours-json", "ours-aio,ours-blocking"):
         assert not report.doors_table(parse(["--clients", clients]).plan, Results())
 
@@ -88,7 +88,7 @@ def test_without_a_door_or_without_trio_there_is_no_table_of_doors() -> None:
         ("--plot", "a.x"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(words)
     assert "error: " in capsys.readouterr().err
@@ -96,7 +96,7 @@ def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], capsys: pytest.
 
 @pytest.fixture(scope="module")
 def cluster(real_cluster: StartCluster, real_name: str) -> Iterator[Cluster]:
-    """Give a cluster with the settings of the benchmark; where there is none, the tests are skipped."""
+    """A cluster with the settings of the benchmark. Without one the tests are skipped."""
     shared = real_cluster(real_name)
     if shared.name == external_name():
         yield shared
@@ -128,7 +128,7 @@ def test_it_measures_java_and_this_project(
 
 
 @pytest.mark.parametrize("client", ["ours-blocking", "ours-thread", "ours-aio"])
-def test_it_measures_the_doors(cluster: Cluster, client: str) -> None:
+def test_it_measures_the_apis(cluster: Cluster, client: str) -> None:
     results = run(cluster, parse([*QUICK, "--clients", client]))
     assert not results.failures
     assert {each.workload for each in results.runs} == all_peers()[client].workloads
@@ -141,16 +141,16 @@ def test_the_floors_are_rows(cluster: Cluster, client: str) -> None:
     assert {each.workload for each in results.runs} == all_peers()[client].workloads
 
 
-def test_the_embedded_broker_is_measured_beside_a_real_one(cluster: Cluster) -> None:
+def test_the_embedded_broker_is_measured_and_compared_with_a_real_one(cluster: Cluster) -> None:
     with embedded_cluster() as embedded:
-        # Of fewer messages a broker may be done before the kernel counts a tick, a hundredth of a second.
+        # With fewer messages a broker may finish before the kernel counts a tick, a hundredth of a second.
         pairs = brokers.measure(embedded, cluster, brokers.planned(rounds=1, scale=0.1))
     assert [len(of_work) for of_work in pairs] == [1] * len(brokers.WORKS)
     assert all(run.server_us and run.rate > 0 for of_work in pairs for pair in of_work for run in pair)
     assert len(brokers.table(pairs).splitlines()) == 2 + len(brokers.WORKS)
 
 
-def test_answers_are_counted_however_they_come() -> None:
+def test_answers_are_counted_however_they_are_split() -> None:
     request = Command(10, 1)
     frames = encode_response(request, 0) + encode_response(request, 0)
     answers = Answers()
@@ -172,7 +172,7 @@ def test_it_measures_go(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("client", "line", "workload"), [("official", "5.", "pipelined"), ("pyrocketmq", "4.", "callers")]
 )
-def test_it_measures_other_clients_of_python(cluster: Cluster, client: str, line: str, workload: str) -> None:
+def test_it_measures_other_python_clients(cluster: Cluster, client: str, line: str, workload: str) -> None:
     words = ["--clients", client, "--workloads", workload]
     is_its_line = cluster.version.startswith(line)
     if is_its_line and not interpreter(client).exists():

@@ -1,4 +1,4 @@
-"""Celery's own workers and commands on RocketMQ, in processes of their own, as its users start them."""
+"""Celery's own workers and commands on RocketMQ, each in its own process, as users start them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def broker() -> Iterator[TestBroker]:
 
 @pytest.fixture
 def scene(cluster_name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
-    """An application on a cluster, with topics that no other test has."""
+    """An application on a cluster, with topics of its own."""
     if cluster_name == "embedded":
         address = request.getfixturevalue("broker").name_server_address
     else:
@@ -63,7 +63,7 @@ def scene(cluster_name: str, request: pytest.FixtureRequest, tmp_path: Path) -> 
 
 
 class Scene:
-    """A Celery application, its workers, and what its tasks have written."""
+    """A Celery application, its workers, and the output of its tasks."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.folder = folder
@@ -76,13 +76,13 @@ class Scene:
         self.set()
 
     def set(self, **settings: Any) -> None:
-        """Set settings of Celery in addition to those of all tests."""
+        """Change Celery settings in addition to those of all tests."""
         options = {**OPTIONS, "topic_prefix": f"celery-{os.getpid()}-{next(_counter)}-"}
         settings = {**SETTINGS, "broker_transport_options": options, **settings}
         self.env["CELERY_SETTINGS"] = json.dumps(settings)
 
     def celery(self, *arguments: str, good: bool = True) -> str:
-        """Run a command of Celery's, and return its output."""
+        """Run a Celery command and return its output."""
         ended = subprocess.run(
             [sys.executable, "-m", "celery", "-A", "integration.celery_app", *arguments],
             env=self.env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE,
@@ -91,7 +91,7 @@ class Scene:
         return ended.stdout
 
     def call(self, code: str) -> str:
-        """Run a program that has the tasks, and return its output."""
+        """Run a program that imports the tasks and return its output."""
         program = f"from integration.celery_app import *\n{code}"
         return subprocess.run(
             [sys.executable, "-c", program],
@@ -100,7 +100,7 @@ class Scene:
 
     @contextmanager
     def worker(self, *arguments: str, name: str = "one", pool: str = "prefork") -> Iterator[Worker]:
-        """Run a worker until it is ready, and end it well afterwards unless it was killed."""
+        """Run a worker until it is ready. Stop it cleanly afterwards unless it was killed."""
         worker = Worker(self, name, pool, arguments)
         try:
             worker.wait_for_log("ready")
@@ -117,7 +117,7 @@ class Scene:
         wait_until(lambda: set(wanted) <= set(self.lines()), lambda: self.lines())
 
     def wait_for_count(self, count: int) -> None:
-        """Wait until tasks have written so many different lines."""
+        """Wait until tasks have written ``count`` different lines."""
         wait_until(lambda: len(set(self.lines())) >= count, self.lines)
 
 
@@ -156,7 +156,7 @@ class Worker:
 
 
 def wait_until(condition: Callable[[], object], seen: Callable[[], object]) -> None:
-    """Wait for other processes."""
+    """Poll a condition that other processes fulfil."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, seen()
@@ -232,7 +232,7 @@ def test_processes_are_forked_while_the_worker_consumes(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_worker_connects_again_after_an_outage(broker: TestBroker, tmp_path: Path, pool: str) -> None:
+def test_a_worker_reconnects_after_an_outage(broker: TestBroker, tmp_path: Path, pool: str) -> None:
     scene = Scene(f"rocketmq://{broker.name_server_address}", tmp_path)
     with scene.worker(pool=pool) as worker:
         scene.call("note.delay('before')")
@@ -259,7 +259,7 @@ def test_commands(scene: Scene) -> None:
         scene.call("note.delay('kept')")
         scene.wait_for("kept")
         assert "1 node online" in scene.celery("status", "--timeout", "3")
-        scene.celery("control", "shutdown", good=False)  # it ends without an answer
+        scene.celery("control", "shutdown", good=False)  # the command exits without an answer
         worker.wait_for_end()
     assert scene.lines() == ["kept"]
 

@@ -1,4 +1,4 @@
-"""What a user sees of a real cluster that does not let him send."""
+"""The errors that a user sees when a real cluster rejects a send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The provider of real clusters: they start, obey, and leave nothing behind."""
+"""The provider of real clusters: they start, follow commands, and leave no process or file behind."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_brokers_are_killed_frozen_and_restarted(own_cluster: Callable[..., Clus
     assert list(cluster.brokers) == ["broker-a", "broker-b"]
 
     cluster.kill("broker-a")
-    assert cluster.stored("broker-a", "abort") == "", "what it leaves behind that was not asked to end"
+    assert cluster.stored("broker-a", "abort") == "", "the marker of a broker that did not shut down cleanly"
     assert not probe.broker_serves(first)
     seen = probe.seen(Node("broker-a", 0, first), cluster.name_servers)
     assert seen.startswith(f"the name server at {cluster.name_servers} knows ")
@@ -85,7 +85,7 @@ def test_brokers_are_killed_frozen_and_restarted(own_cluster: Callable[..., Clus
     assert "broker-b" not in probe.brokers_known_by(cluster.name_servers)
 
 
-def test_a_broker_registers_when_it_is_asked_to(own_cluster: Callable[..., Cluster]) -> None:
+def test_a_broker_registers_on_request(own_cluster: Callable[..., Cluster]) -> None:
     cluster = own_cluster("5.5.0")
     (address,) = cluster.brokers.values()
     probe.ask_to_register(address, "4", timeout=30)
@@ -108,7 +108,7 @@ def test_a_broker_that_ends_at_once_is_an_error_with_its_log() -> None:
         start_local_cluster("4.9.7", settings={"namesrvAddr": "nonsense"})
 
 
-# Only Linux ends a child with its parent when that is killed.
+# Only Linux ends a child process when its parent is killed.
 @pytest.mark.usefixtures("java_and_maven")
 @pytest.mark.parametrize("number", [signal.SIGINT, *([signal.SIGKILL] if sys.platform == "linux" else [])])
 def test_nothing_outlives_the_process_that_started_it(number: signal.Signals) -> None:
@@ -136,9 +136,9 @@ def test_the_folder_of_a_running_cluster_is_not_removed(own_cluster: Callable[..
     cluster.restart("broker-a")
 
 
-def test_nobody_else_is_given_the_ports_of_a_cluster_that_is_down() -> None:
+def test_the_ports_of_a_stopped_cluster_stay_reserved() -> None:
     ours = set(free_ports(3))
-    # Not all that there are: others start clusters meanwhile.
+    # Not all ports: other processes start clusters at the same time.
     near = sorted({str(port + 4 * step) for port in ours for step in range(-20, 20)})
     run = subprocess.run(
         [sys.executable, "-c", WHAT_IS_LEFT_OF, *near],
@@ -153,7 +153,7 @@ def test_nobody_else_is_given_the_ports_of_a_cluster_that_is_down() -> None:
 
 
 @pytest.mark.usefixtures("java_and_maven")
-def test_a_broker_whose_port_is_taken_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_gets_another_port_if_its_port_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -165,7 +165,7 @@ def test_a_broker_whose_port_is_taken_gets_another(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("java_and_maven")
-def test_a_machine_without_ipv6_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_ipv6_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def without_ipv6(_: socket.AddressFamily) -> NoReturn:
         raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
 
@@ -174,7 +174,7 @@ def test_a_machine_without_ipv6_says_so(monkeypatch: pytest.MonkeyPatch) -> None
         start_local_cluster("4.9.7", host="::1")
 
 
-def test_without_docker_and_java_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_docker_and_java_the_reason_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ROCKETMQ_CLUSTERS", raising=False)
     monkeypatch.setattr(containers, "engine_answers", lambda: False)
     monkeypatch.setenv("PATH", "")
@@ -190,7 +190,7 @@ def test_without_docker_and_java_the_reason_is_said(monkeypatch: pytest.MonkeyPa
         ("docker", "ROCKETMQ_CLUSTERS=docker: it is containers, maven, or not set"),
     ],
 )
-def test_the_way_that_is_forced_is_the_only_one(
+def test_a_forced_provider_is_the_only_one_tried(
     monkeypatch: pytest.MonkeyPatch, way: str, reason: str
 ) -> None:
     monkeypatch.setenv("ROCKETMQ_CLUSTERS", way)
@@ -200,7 +200,7 @@ def test_the_way_that_is_forced_is_the_only_one(
         provider.start_cluster("5.5.0")
 
 
-def test_a_name_server_in_the_environment_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_name_server_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCKETMQ_NAMESRV", "127.0.0.1:1")
     assert provider.external_name() == "external"
     with pytest.raises(ClusterUnavailableError, match=r"no name server at ROCKETMQ_NAMESRV \(127.0.0.1:1\)"):

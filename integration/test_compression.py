@@ -1,4 +1,4 @@
-"""Compressed bodies cross between this client and Java's, both ways, in each kind."""
+"""Bodies of each compression type between this client and Java's, in both directions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.behaviours.reading import read_all
 
 WORDS = [b"colour", "grün".encode(), b"amount", "你好".encode(), b"0", b"\xff"]
 SIZES = (4096, 90_000)
-"""The smallest that is compressed, and one of several LZ4 blocks."""
+"""The smallest size that is compressed, and a size of several LZ4 blocks."""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def body_of(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("kind", list(CompressionType))
-async def test_java_reads_what_is_compressed_here(
+async def test_java_reads_messages_compressed_by_python(
     real: Cluster, client: Client, topic: str, kind: CompressionType
 ) -> None:
     bodies = [body_of(size) for size in SIZES]
@@ -49,7 +49,7 @@ async def test_java_reads_what_is_compressed_here(
 
 
 @pytest.mark.parametrize("kind", list(CompressionType))
-async def test_what_java_compresses_is_read_here(
+async def test_python_reads_messages_compressed_by_java(
     real: Cluster, client: Client, topic: str, kind: CompressionType
 ) -> None:
     bodies = [body_of(size) for size in SIZES]

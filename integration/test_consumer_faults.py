@@ -1,4 +1,4 @@
-"""Consumers while brokers are killed, or frozen, and come back."""
+"""Consumers while brokers are killed or frozen and return."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ SHORT_LOCKS = [f"-Drocketmq.broker.rebalance.lockMaxLiveTime={round(2 * LOCK_LIF
 
 @pytest.fixture(params=VERSIONS)
 def start(
-    request: pytest.FixtureRequest, keeper: ThreadPoolExecutor, own_cluster: Callable[..., Cluster]
+    request: pytest.FixtureRequest, restart_thread: ThreadPoolExecutor, own_cluster: Callable[..., Cluster]
 ) -> Callable[..., Cluster]:
-    """Start a cluster of so many brokers."""
+    """Start a cluster with ``brokers`` brokers."""
     return lambda brokers, **options: own_cluster(
         request.param, brokers=brokers, settings=SETTINGS, **options
     )
 
 
 async def prepare(cluster: Cluster, topic: str, count: int) -> None:
-    """Make a topic of four queues on each broker, with so many messages."""
+    """Create a topic with four queues on each broker, and send ``count`` messages."""
     async with Client(cluster.name_servers) as client:
         await create_topic(client, topic, queues=4)
         await send_once(client, topic, range(count))
 
 
 class Journal:
-    """What was handled, in the order in which it was."""
+    """The handled messages, in the order in which they were handled."""
 
     def __init__(self) -> None:
         self.messages: list[ReceivedMessage] = []
@@ -55,7 +55,7 @@ class Journal:
         self._more.unpark_all()
 
     async def in_order(self, message: ReceivedMessage) -> None:
-        """A handler for consumers in order."""
+        """A handler for orderly consumers."""
         assert message.queue not in self.running, "one message of a queue at a time"
         self.running.add(message.queue)
         try:
@@ -69,7 +69,7 @@ class Journal:
         return {int(message.body) for message in self.messages}
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for what comes with a message."""
+        """Wait for the message that makes the condition true."""
         with trio.fail_after(PATIENCE):
             while not condition():
                 await self._more.park()
@@ -78,10 +78,12 @@ class Journal:
         await self.until(lambda: self.numbers == set(range(count)))
 
     def check_order(self) -> None:
-        """Whatever comes again goes on in order from where it comes again, and no message is passed over."""
+        """Check that each queue is handled in order, also after a redelivery, and that no message is
+        skipped.
+        """
         expected: defaultdict[MessageQueue, int] = defaultdict(int)
         for message in self.messages:
-            assert message.queue_offset <= expected[message.queue], "a message was passed over"
+            assert message.queue_offset <= expected[message.queue], "a message was skipped"
             expected[message.queue] = message.queue_offset + 1
 
 
@@ -99,13 +101,13 @@ async def running(
 
 
 async def until_shared(one: PushConsumer, two: PushConsumer) -> None:
-    """Wait until each of two members has its share of four queues and the retry topic's one."""
+    """Wait until each of two members has its share of the topic's four queues and the retry topic's queue."""
     with trio.fail_after(PATIENCE):
         while {len(one.queues), len(two.queues)} != {2, 3}:
             await trio.sleep(0.05)
 
 
-async def test_what_fails_while_its_broker_is_dead_comes_again_from_another(
+async def test_messages_that_fail_while_their_broker_is_dead_are_redelivered_by_another(
     start: Callable[..., Cluster], unique: str
 ) -> None:
     cluster = start(2)
@@ -125,8 +127,9 @@ async def test_what_fails_while_its_broker_is_dead_comes_again_from_another(
         journal.note(message)
         return None
 
-    # A route that is looked at meanwhile has lost the dead broker: its queues would be revoked, and what
-    # handlers return for them would count no more. They come again with their broker, which stays dead here.
+    # A route update during the outage would drop the dead broker. Its queues would be revoked, and results
+    # of their handlers would be ignored. The messages would be redelivered only when the broker returns,
+    # which it does not do here.
     seldom = PATIENCE * 10.0
     async with running(
         cluster, f"group-{unique}", unique, handle, concurrency=40, route_refresh_interval=seldom
@@ -143,14 +146,14 @@ async def test_what_fails_while_its_broker_is_dead_comes_again_from_another(
 
 
 async def test_order_survives_the_death_of_a_broker(
-    start: Callable[..., Cluster], unique: str, keeper: ThreadPoolExecutor
+    start: Callable[..., Cluster], unique: str, restart_thread: ThreadPoolExecutor
 ) -> None:
     cluster = start(1)
     await prepare(cluster, unique, 400)
     journal = Journal()
     async with running(cluster, f"group-{unique}", unique, journal.in_order, orderly=True):
         await journal.until(lambda: len(journal.messages) >= 100)
-        await trio.to_thread.run_sync(keeper.submit(cluster.restart, "broker-a").result)
+        await trio.to_thread.run_sync(restart_thread.submit(cluster.restart, "broker-a").result)
         await journal.until_all(400)
     journal.check_order()
 
@@ -158,13 +161,15 @@ async def test_order_survives_the_death_of_a_broker(
 async def test_order_survives_a_broker_that_freezes_and_a_change_of_owner(
     start: Callable[..., Cluster], unique: str
 ) -> None:
-    """Longer than a lock is trusted: nothing is handed out then, and nobody else gets the queues."""
+    """The outage exceeds the time for which a lock is trusted: delivery stops, and no other member acquires
+    the queues.
+    """
     cluster = start(1, jvm=SHORT_LOCKS)
     await prepare(cluster, unique, 2000)
     journal = Journal()
 
     def member() -> AbstractAsyncContextManager[PushConsumer]:
-        # Most messages are still with the broker when it freezes.
+        # Most messages are still on the broker when it freezes.
         return running(
             cluster,
             f"group-{unique}",
@@ -192,9 +197,7 @@ async def test_order_survives_a_broker_that_freezes_and_a_change_of_owner(
     journal.check_order()
 
 
-async def test_a_broker_that_freezes_holds_up_only_its_own_queues(
-    start: Callable[..., Cluster], unique: str
-) -> None:
+async def test_a_frozen_broker_delays_only_its_own_queues(start: Callable[..., Cluster], unique: str) -> None:
     cluster = start(2)
     await prepare(cluster, unique, 80)
     journal = Journal()
@@ -218,7 +221,7 @@ async def test_a_broker_that_freezes_holds_up_only_its_own_queues(
     assert len(journal.messages) == 160, "each once"
 
 
-async def test_leaving_while_a_broker_is_frozen_frees_the_queues_of_the_others(
+async def test_leaving_during_a_freeze_unlocks_the_queues_of_other_brokers(
     start: Callable[..., Cluster], unique: str
 ) -> None:
     cluster = start(2)

@@ -1,4 +1,4 @@
-"""A group of three processes while its members are killed and started, and a broker too."""
+"""A group of three processes while its members and a broker are killed and restarted."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tests.behaviours.conftest import create_topic
 
 COUNT = 200_000
 BEFORE = 10_000
-"""Messages that are there before the group is whole."""
+"""The number of messages sent before all members have joined."""
 AHEAD = 30_000
-"""So many more may be sent than were handled."""
+"""The maximum number of messages sent but not yet handled."""
 QUEUES = 8
 VICTIM = "broker-a"
 PATIENCE = 180
-"""Seconds that one step of a run may take."""
+"""The timeout in seconds of one step of a run."""
 
 
 @pytest.fixture(params=VERSIONS)
 def cluster(
-    request: pytest.FixtureRequest, keeper: ThreadPoolExecutor, own_cluster: Callable[..., Cluster]
+    request: pytest.FixtureRequest, restart_thread: ThreadPoolExecutor, own_cluster: Callable[..., Cluster]
 ) -> Cluster:
     return own_cluster(
         request.param,
@@ -46,14 +46,19 @@ def cluster(
 
 
 class Run:
-    """One topic, one group, and what happens to them."""
+    """A topic, a group, and the faults injected into them."""
 
     def __init__(
-        self, cluster: Cluster, client: Client, keeper: ThreadPoolExecutor, name: str, journal: Journal
+        self,
+        cluster: Cluster,
+        client: Client,
+        restart_thread: ThreadPoolExecutor,
+        name: str,
+        journal: Journal,
     ) -> None:
         self.cluster = cluster
         self.client = client
-        self.keeper = keeper
+        self.restart_thread = restart_thread
         self.topic = name
         self.group = f"group-{name}"
         self.journal = journal
@@ -61,7 +66,7 @@ class Run:
         self._sent = 0
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Read the journal until it shows what is waited for."""
+        """Read the journal until it satisfies the condition."""
         with trio.fail_after(PATIENCE):
             while not condition():
                 await trio.sleep(0.05)
@@ -71,10 +76,10 @@ class Run:
     async def until_handled(self, count: int) -> None:
         await self.until(lambda: len(self.journal.bodies) >= count)
 
-    # What sends
+    # Producers
 
     async def send(self, count: int) -> None:
-        """Send until there are so many, each until a broker has stored it."""
+        """Send until ``count`` messages are stored. Repeat each send until a broker stores the message."""
         async with self.client.producer("senders", send_timeout=10) as producer:
             numbers = list(range(self._sent, count))
             while numbers:
@@ -87,10 +92,10 @@ class Run:
                 numbers = [number for number, send in pending if not await _is_stored(send)]
         self._sent = count
 
-    # Who comes and goes
+    # Members and brokers that start and stop
 
     async def start(self, name: str) -> None:
-        """Start a member, and wait until it has a part of the queues."""
+        """Start a member, and wait until queues are assigned to it."""
         mode = "orderly" if self.journal.orderly else "concurrent"
         path = str(self.journal.path)
         self.members[name] = await trio.lowlevel.open_process(
@@ -109,7 +114,7 @@ class Run:
         self.journal.mark("x", name)
 
     async def leave(self) -> None:
-        """Have all members leave in good order."""
+        """Let all members leave the group."""
         members, self.members = self.members, {}
         for process in members.values():
             assert process.stdin is not None
@@ -118,7 +123,9 @@ class Run:
             assert await process.wait() == 0
 
     async def kill_and_start_broker(self) -> None:
-        """Kill a broker; start it again when others have gone on; wait until its offsets are made good."""
+        """Kill a broker, restart it once the others make progress, and wait until its offsets have
+        recovered.
+        """
         await trio.to_thread.run_sync(self.cluster.kill, VICTIM)
         self.journal.remember(VICTIM, self._offsets_on_disk())
         self.journal.mark("X", VICTIM)
@@ -128,7 +135,7 @@ class Run:
             for queue, history in self.journal.queues.items()
             if queue[0] == VICTIM
         }
-        await trio.to_thread.run_sync(self.keeper.submit(self.cluster.restart, VICTIM).result)
+        await trio.to_thread.run_sync(self.restart_thread.submit(self.cluster.restart, VICTIM).result)
         for queue, offset in handled.items():
             with trio.fail_after(PATIENCE):
                 while await self._committed(queue) < offset:
@@ -137,7 +144,9 @@ class Run:
         self.journal.mark("R", VICTIM)
 
     async def until_offsets_on_disk(self) -> None:
-        """Wait until who will be killed has written down the group, ten seconds after its start at first."""
+        """Wait until the broker about to be killed has flushed the group's offsets, first ten seconds after
+        its start.
+        """
         with trio.fail_after(PATIENCE):
             while not self._offsets_on_disk():
                 await trio.sleep(0.2)
@@ -147,7 +156,7 @@ class Run:
             try:
                 text = self.cluster.stored(VICTIM, f"config/{name}")
             except FileNotFoundError:
-                continue  # it is put in place of its predecessor, which is kept under the other name
+                continue  # the broker is replacing the file; the previous one has the other name
             offsets = fastjson.loads(text.encode())["offsetTable"].get(f"{self.topic}@{self.group}", {})
             return {int(queue): offset for queue, offset in offsets.items()}
         return {}
@@ -156,10 +165,10 @@ class Run:
         try:
             return await self.client.brokers.committed_offset(self.group, queue) or 0
         except RocketMQError:
-            return 0  # it has only just been started
+            return 0  # the broker has just started
 
     async def lag(self) -> int:
-        """Return how many messages the group has still to handle, as the brokers see it."""
+        """Return the lag of the group, as the brokers report it."""
         queues = (await self.client.routes.get(self.topic)).read_queues
         assert len(queues) == 2 * QUEUES
         return sum([await self.client.brokers.max_offset(of) - await self._committed(of) for of in queues])
@@ -175,12 +184,12 @@ async def _is_stored(send: PendingSend) -> bool:
 
 @asynccontextmanager
 async def run_of(
-    cluster: Cluster, keeper: ThreadPoolExecutor, name: str, path: Path, *, orderly: bool
+    cluster: Cluster, restart_thread: ThreadPoolExecutor, name: str, path: Path, *, orderly: bool
 ) -> AsyncIterator[Run]:
     journal = Journal(path, orderly=orderly)
     async with Client(cluster.name_servers, route_refresh_interval=1.0) as client:
         await create_topic(client, name, queues=QUEUES)
-        run = Run(cluster, client, keeper, name, journal)
+        run = Run(cluster, client, restart_thread, name, journal)
         try:
             yield run
         finally:
@@ -191,16 +200,16 @@ async def run_of(
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
-async def test_a_group_goes_on_whoever_dies(
+async def test_a_group_survives_the_death_of_members_and_brokers(
     cluster: Cluster,
-    keeper: ThreadPoolExecutor,
+    restart_thread: ThreadPoolExecutor,
     unique: str,
     tmp_path: Path,
     record_property: Callable[[str, object], None],
     orderly: bool,
 ) -> None:
-    """Nothing is lost, and no more is repeated than RocketMQ's contract allows: see integration.journal."""
-    async with run_of(cluster, keeper, unique, tmp_path / "journal", orderly=orderly) as run:
+    """No message is lost, and none is repeated beyond RocketMQ's guarantees: see integration.journal."""
+    async with run_of(cluster, restart_thread, unique, tmp_path / "journal", orderly=orderly) as run:
         journal = run.journal
         await run.send(BEFORE)
         await run.start("one")
@@ -236,11 +245,11 @@ async def test_a_group_goes_on_whoever_dies(
     assert journal.repeats <= journal.allowed
 
 
-# What the journal finds
+# Errors that the journal detects
 
 
 def journal_of(path: Path, *lines: str, orderly: bool = True) -> Journal:
-    """Return a journal that has read these lines, all of one queue."""
+    """Return a journal that has read these lines, all about one queue."""
     journal = Journal(path, orderly=orderly)
     for line in lines:
         sign, name, *offset = line.split(" ")
@@ -267,7 +276,7 @@ def handled(name: str, *offsets: int) -> list[str]:
         (["+ a", *handled("a", *range(BEHIND + 2)), "+ b", "( b 1"], "nothing before 2"),
     ],
 )
-def test_a_journal_finds_what_is_repeated_without_need(tmp_path: Path, lines: list[str], found: str) -> None:
+def test_a_journal_detects_unjustified_redeliveries(tmp_path: Path, lines: list[str], found: str) -> None:
     for orderly in (False, True):
         with pytest.raises(AssertionError, match=found):
             journal_of(tmp_path / f"{orderly}", *lines, orderly=orderly)
@@ -282,13 +291,13 @@ def test_a_journal_finds_what_is_repeated_without_need(tmp_path: Path, lines: li
         (["+ a", "( a 0", "+ b", "( b 1"], "0 was not handled yet"),
     ],
 )
-def test_a_journal_finds_what_is_out_of_order(tmp_path: Path, lines: list[str], found: str) -> None:
+def test_a_journal_detects_messages_out_of_order(tmp_path: Path, lines: list[str], found: str) -> None:
     with pytest.raises(AssertionError, match=found):
         journal_of(tmp_path / "orderly", *lines)
     journal_of(tmp_path / "concurrent", *lines, orderly=False)
 
 
-def test_a_journal_counts_what_is_repeated(tmp_path: Path) -> None:
+def test_a_journal_counts_redeliveries(tmp_path: Path) -> None:
     first = ["+ a", *handled("a", 0, 1, 2), "( a 3", "x a"]
     journal = journal_of(tmp_path / "journal", *first, "+ b", *handled("b", 1, 2, 3))
     assert (journal.repeats, journal.allowed) == (2, 4)

@@ -1,4 +1,4 @@
-"""Tables of messages in polars and DuckDB, which have an environment of their own."""
+"""Tables of messages in polars and DuckDB, which are installed in a separate environment."""
 
 from __future__ import annotations
 

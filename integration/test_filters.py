@@ -1,4 +1,4 @@
-"""SqlFilters on real brokers: members in both languages, and a broker that is not set up for them."""
+"""SqlFilters on real brokers: members in both languages, and a broker with SQL filters disabled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONDITION = "size >= 50 AND colour = 'blue'"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_broker_that_is_not_set_up_for_conditions(
+async def test_a_broker_with_sql_filters_disabled(
     version: str, own_cluster: Callable[..., Cluster], unique: str
 ) -> None:
     cluster = own_cluster(version, settings={"enablePropertyFilter": "false"})

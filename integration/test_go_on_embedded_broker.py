@@ -1,4 +1,4 @@
-"""Go's client on the embedded broker, and beside that on real ones: it cannot tell them apart."""
+"""Go's client on the embedded broker and on real ones. It cannot tell them apart."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def client(address: str) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def to(address: str, topic: str, unique: str) -> tuple[str, ...]:
-    """What each mode is told."""
+    """Return the arguments common to all modes of the Go program."""
     return ("--namesrv", address, "--topic", topic, "--group", f"go-{unique}")
 
 
@@ -73,7 +73,7 @@ def decoded(line: dict[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def member(*arguments: str) -> AsyncIterator[Peer]:
-    """A member of a group that has joined; it leaves at the end."""
+    """A member that has joined a group. It leaves at the end of the block."""
     async with go_peer("push", *arguments) as peer:
         with trio.fail_after(PATIENCE):
             await peer.ready()
@@ -108,8 +108,8 @@ async def test_each_kind_of_message_is_sent(to: tuple[str, ...], client: Client,
 
 
 async def test_each_kind_of_message_is_consumed(to: tuple[str, ...], client: Client, topic: str) -> None:
-    """By a member of a group, which is given again what it failed on."""
-    # Go's client looks for routes that were not there, that of the retry topic, after 30 s only.
+    """A group member consumes each kind, and failed messages are redelivered to it."""
+    # Go's client retries a missing route, such as that of the retry topic, only after 30 s.
     await create_topic(client, f"%RETRY%{to[-1]}", queues=1)
     async with member(*to, "--fail-first") as peer:
         async with client.producer("senders") as producer:
@@ -138,7 +138,7 @@ async def test_consumers_filter(to: tuple[str, ...], client: Client, topic: str)
 
 
 async def test_consumers_consume_in_order(to: tuple[str, ...], client: Client, topic: str) -> None:
-    """What fails is tried again in its place."""
+    """Failed messages are retried in place."""
     bodies = [b"%02d" % number for number in range(12)]
     broker_name = (await client.routes.get(topic)).read_queues[0].broker_name
     async with client.producer("senders") as producer:
@@ -160,8 +160,8 @@ async def test_each_member_gets_all_of_a_broadcast(to: tuple[str, ...], client: 
             assert {line["body"] for line in await received(peer, 2)} == {b"1", b"2"}
 
 
-async def test_groups_go_on_where_they_were(to: tuple[str, ...], client: Client, topic: str) -> None:
-    """A pull consumer's, and then a push consumer's."""
+async def test_groups_resume_at_their_offsets(to: tuple[str, ...], client: Client, topic: str) -> None:
+    """The group of a pull consumer, then that of a push consumer."""
     await send(client, topic, *[b"%d" % number for number in range(8)])
     polled = {decoded(line)["body"] for line in await run_go("poll", *to, "--count", "8")}
     assert polled == {b"%d" % number for number in range(8)}
@@ -188,7 +188,7 @@ async def test_queues_are_pulled_from(address: str, client: Client, unique: str)
     ("outcome", "check", "comes"),
     [("commit", "unknown", True), ("rollback", "unknown", False), ("unknown", "commit", True)],
 )
-async def test_a_transaction_ends_or_is_asked_about(
+async def test_transactions_are_ended_or_checked(
     to: tuple[str, ...], client: Client, topic: str, outcome: str, check: str, comes: bool
 ) -> None:
     arguments = (*to, "--body", "of Go", "--outcome", outcome, "--check", check)
@@ -220,7 +220,7 @@ async def test_requests_are_replied_to(to: tuple[str, ...]) -> None:
     assert {line["status"] for line in replied} == {0}
 
 
-async def test_what_is_sent_and_consumed_is_traced(
+async def test_sends_and_consumption_are_traced(
     address: str, to: tuple[str, ...], client: Client, unique: str
 ) -> None:
     trace = f"trace-{unique}"

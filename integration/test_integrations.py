@@ -34,7 +34,7 @@ def topic(name_servers: str, unique: str) -> Iterator[str]:
 
 
 def wait_until_readable(client: Client, topic: str, count: int) -> None:
-    """Wait until a topic has so many messages: brokers index them a moment after the acknowledgement."""
+    """Wait until a topic has ``count`` messages. Brokers index them shortly after the acknowledgement."""
     deadline = time.monotonic() + PATIENCE
     with client.reader() as reader:
         while sum(end - first for first, end in reader.offsets(topic).values()) < count:

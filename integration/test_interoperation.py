@@ -1,4 +1,4 @@
-"""Messages cross between this client and Java's, both ways, and groups have members of both languages."""
+"""Messages between this client and Java's in both directions, and groups with members in both languages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE = 60
 
 
 @pytest.mark.parametrize("serialization", list(Serialization))
-async def test_java_reads_what_is_sent_here(
+async def test_java_reads_messages_sent_by_python(
     real: Cluster, client: Client, java: str, topic: str, serialization: Serialization
 ) -> None:
     message = Message(topic, BODY, tags=TAGS, keys=KEYS, properties=PROPERTIES)
@@ -42,7 +42,7 @@ async def test_java_reads_what_is_sent_here(
     assert (received["queueId"], received["queueOffset"]) == (result.queue.queue_id, result.queue_offset)
 
 
-async def test_what_java_sends_is_read_here(real: Cluster, client: Client, java: str, topic: str) -> None:
+async def test_python_reads_messages_of_java(real: Cluster, client: Client, java: str, topic: str) -> None:
     arguments = [word for name, value in PROPERTIES.items() for word in (f"--property.{name}", value)]
     (sent,) = await run_java_async(
         java, "Send", "--namesrv", real.name_servers, "--topic", topic,
@@ -75,7 +75,7 @@ async def test_a_body_that_java_compressed_is_read_uncompressed(
 async def test_a_group_with_members_in_both_languages_shares_messages_and_retries(
     real: Cluster, client: Client, java: str, topic: str, unique: str
 ) -> None:
-    """Each message is handled once by the one or the other; what fails here may be retried there."""
+    """Each message is handled once by one of the members. A message that fails here may be retried there."""
     group, count = f"group-{unique}", 200
     here: dict[bytes, ReceivedMessage] = {}
     there: dict[bytes, dict[str, Any]] = {}

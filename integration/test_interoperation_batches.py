@@ -1,4 +1,4 @@
-"""Batches cross between this client and Java's, both ways."""
+"""Batches between this client and Java's, in both directions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNT = 50
 
 
 @pytest.mark.parametrize("max_batch_messages", [7, 1000])
-async def test_java_reads_what_a_batching_producer_sends(
+async def test_java_reads_messages_of_a_batching_producer(
     real: Cluster, client: Client, topic: str, max_batch_messages: int
 ) -> None:
     messages = [
@@ -43,7 +43,7 @@ async def test_java_reads_what_a_batching_producer_sends(
         assert (got["queueId"], got["queueOffset"]) == (result.queue.queue_id, result.queue_offset)
 
 
-async def test_what_java_sends_as_a_batch_is_read_here(real: Cluster, client: Client, topic: str) -> None:
+async def test_python_reads_a_batch_sent_by_java(real: Cluster, client: Client, topic: str) -> None:
     (sent,) = await run_java_async(
         client_for(real.version), "SendBatch", "--namesrv", real.name_servers, "--topic", topic,
         "--count", str(COUNT), "--body", "Grüße {i}", "--tags", "TagA", "--keys", "key-{i}",

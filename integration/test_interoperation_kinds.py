@@ -1,4 +1,4 @@
-"""Ordered, delayed, timed and requested messages cross between this client and Java's, both ways."""
+"""Ordered, delayed, timed and request messages between this client and Java's, in both directions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ async def test_an_orderly_consumer_in_java_gets_each_key_in_order(
         assert steps == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_delay_levels_cross(real: Cluster, client: Client, java: str, topic: str, unique: str) -> None:
+async def test_delay_levels_apply_in_both_directions(
+    real: Cluster, client: Client, java: str, topic: str, unique: str
+) -> None:
     async with java_peer(
         java, "Consume", "--namesrv", real.name_servers, "--topic", topic, "--group", unique
     ) as peer:
@@ -82,7 +84,9 @@ async def test_delay_levels_cross(real: Cluster, client: Client, java: str, topi
     assert bodies[b"from java"].properties["DELAY"] == "2"
 
 
-async def test_exact_times_and_recalls_cross(real_cluster: Callable[[str], Cluster], unique: str) -> None:
+async def test_exact_times_and_recalls_work_in_both_directions(
+    real_cluster: Callable[[str], Cluster], unique: str
+) -> None:
     real = real_cluster("5.5.0")
     async with Client(real.name_servers) as client:
         await create_topic(client, unique, queues=1)
@@ -92,7 +96,7 @@ async def test_exact_times_and_recalls_cross(real_cluster: Callable[[str], Clust
             ) as peer,
             client.producer("senders") as producer,
         ):
-            # None is due before it is recalled, however busy the machine is.
+            # Late enough that none is due before it is recalled, even on a busy machine.
             due = time.time_ns() // 1_000_000 + 7000
             recalled = await producer.send(Message(unique, b"recalled", delay=6.0))
             await producer.send(Message(unique, b"timed", deliver_at_ms=due))
@@ -108,7 +112,7 @@ async def test_exact_times_and_recalls_cross(real_cluster: Callable[[str], Clust
         assert sorted(bodies) == [b"millis", b"seconds", b"time", b"timed"], "one was recalled"
 
 
-async def test_java_replies_to_requests_from_here(
+async def test_java_replies_to_requests_of_python(
     real: Cluster, client: Client, java: str, topic: str, unique: str
 ) -> None:
     async with (
@@ -125,7 +129,7 @@ async def test_java_replies_to_requests_from_here(
     assert bodies == [b"NUMBER %d" % number for number in range(20)]
 
 
-async def test_requests_of_java_are_replied_to_from_here(
+async def test_python_replies_to_requests_of_java(
     real: Cluster, client: Client, java: str, topic: str, unique: str
 ) -> None:
     async with (

@@ -1,4 +1,4 @@
-"""Lite pull consumers of both languages in one group: they share its queues and go on from its offsets."""
+"""Lite pull consumers of both languages in one group share its queues and resume at its offsets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def bodies(lines: list[dict[str, Any]]) -> set[int]:
     return {int(base64.b64decode(line["body"])) for line in lines if "body" in line}
 
 
-async def test_each_goes_on_where_the_other_stopped(
+async def test_each_resumes_where_the_other_stopped(
     real: Cluster, client: Client, java: str, topic: str, unique: str
 ) -> None:
     group = f"group-{unique}"

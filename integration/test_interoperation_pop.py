@@ -1,4 +1,4 @@
-"""Members in both languages of groups that pop, or whose queues the broker shares out (5.x)."""
+"""Groups with members in both languages that pop, or whose queues the broker assigns (5.x)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_members_that_pop_share_the_messages(real: Cluster, client: Client
     assert sorted([*here, *numbers(there)]) == list(range(100))
 
 
-async def test_what_nobody_acknowledged_here_goes_to_the_other(
+async def test_messages_unacknowledged_by_one_member_go_to_the_other(
     real: Cluster, client: Client, topic: str
 ) -> None:
     await send(client, topic, range(10))
@@ -95,7 +95,7 @@ async def test_what_nobody_acknowledged_here_goes_to_the_other(
     assert {line["reconsumeTimes"] for line in there} == {1}
 
 
-async def test_a_member_whose_queues_the_broker_chooses_shares_with_one_that_chooses_itself(
+async def test_members_with_broker_side_and_client_side_assignment_share_the_queues(
     real: Cluster, client: Client, topic: str
 ) -> None:
     here: list[int] = []
@@ -131,7 +131,9 @@ async def test_a_member_whose_queues_the_broker_chooses_shares_with_one_that_cho
 
 
 async def test_push_consumers_that_pop_share_the_messages(real: Cluster, client: Client, topic: str) -> None:
-    """Java's peer has the broker set to have the group pop; what fails on one member may go to the other."""
+    """Java's peer switches the group to pop mode on the broker. A message that fails on one member may go
+    to the other.
+    """
     here: list[ReceivedMessage] = []
     there: list[dict[str, Any]] = []
 

@@ -1,4 +1,6 @@
-"""Transactions cross between this client and Java's: each receives, and answers for, what the other sent."""
+"""Transactions between this client and Java's: each consumes the other's messages and answers the other's
+checks.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ async def never_known(_: ReceivedMessage) -> TransactionState:
     return UNKNOWN
 
 
-async def test_java_receives_what_is_committed_here(
+async def test_java_receives_messages_committed_by_python(
     real: Cluster, client: Client, java: str, topic: str
 ) -> None:
     async with client.transaction_producer(f"senders-{topic}", never_known) as producer:
@@ -41,7 +43,7 @@ async def test_java_receives_what_is_committed_here(
 
 
 @pytest.mark.parametrize("size", [20, 100_000])
-async def test_java_answers_for_what_was_sent_here(
+async def test_java_answers_checks_for_transactions_of_python(
     real: Cluster, client: Client, java: str, topic: str, size: int
 ) -> None:
     group, body = f"senders-{topic}", b"x" * size
@@ -49,7 +51,7 @@ async def test_java_answers_for_what_was_sent_here(
         client.transaction_producer(group, never_known) as producer,
         java_peer(
             java, "Transact", "--namesrv", real.name_servers, "--group", group, "--check", "COMMIT_MESSAGE",
-            # Java 5 makes itself known to those brokers only that it sends something to.
+            # Java 5 registers only with the brokers to which it sends.
             "--topic", f"{topic}-java", "--body", "a greeting", "--outcome", "COMMIT_MESSAGE",
         ) as peer,
     ):  # fmt: skip
@@ -59,7 +61,7 @@ async def test_java_answers_for_what_was_sent_here(
         sent = await producer.send_in_transaction(Message(topic, body, tags="TagA"), lambda *_: UNKNOWN)
         with trio.fail_after(PATIENCE):
             while (asked := await peer.next_line())["asked"] != sent.result.message_id:
-                pass  # it may be asked about its own, which had ended: 5.x writes that down a moment later
+                pass  # a check of Java's own transaction, whose end 5.x records slightly later
         received, *_ = await read_all(client, topic, count=1)
     assert (asked["topic"], asked["tags"]) == (topic, "TagA")
     assert base64.b64decode(asked["body"]) == body
@@ -68,7 +70,7 @@ async def test_java_answers_for_what_was_sent_here(
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-async def test_what_java_sent_is_answered_for_here(
+async def test_python_answers_checks_for_transactions_of_java(
     real: Cluster, client: Client, java: str, topic: str, is_killed: bool
 ) -> None:
     group = f"senders-{topic}"
@@ -100,7 +102,7 @@ async def test_what_java_sent_is_answered_for_here(
     assert (received.body, received.message_id) == (b"from Java", sent["msgId"])
 
 
-async def test_what_java_sent_is_rolled_back_here(
+async def test_python_rolls_back_transactions_of_java(
     real: Cluster, client: Client, java: str, topic: str
 ) -> None:
     group = f"senders-{topic}"
@@ -121,13 +123,14 @@ async def test_what_java_sent_is_rolled_back_here(
         with trio.fail_after(PATIENCE):
             while sent["msgId"] not in states:
                 await trio.sleep(0.05)
-        # What is asked about after it is delivered after it would have been.
+        # The broker would deliver the first message before the marker, so a marker that arrives alone
+        # proves the rollback.
         await producer.send_in_transaction(Message(topic, b"a marker"), lambda *_: UNKNOWN)
         assert {message.body for message in await read_all(client, topic, count=1)} == {b"a marker"}
 
 
 async def test_over_the_vip_channel(real: Cluster, topic: str) -> None:
-    """A broker asks over this connection, too, which has another port than routes say."""
+    """The broker sends its checks over the VIP connection, too, whose port differs from the one in routes."""
     asked: list[ReceivedMessage] = []
 
     async def check(message: ReceivedMessage) -> TransactionState:

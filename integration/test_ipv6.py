@@ -1,6 +1,6 @@
-"""Real brokers whose servers listen on ``::1`` and announce it, and the command ``server`` beside them.
+"""Real brokers whose servers listen on ``::1`` and announce it, and the command ``server`` next to them.
 
-A machine without IPv6 skips all of this with that reason, or fails with it where real brokers are required.
+A machine without IPv6 skips these tests with that reason, or fails them where real brokers are required.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TestRealBrokersOverIPv6(OverIPv6):
 
 @pytest.fixture(scope="module", params=[EMBEDDED, *VERSIONS])
 def server(request: pytest.FixtureRequest, real_cluster: StartCluster) -> Iterator[Cluster]:
-    """A real cluster, or the embedded broker as a process, which the command ``server`` runs."""
+    """A real cluster, or the embedded broker in its own process, run by the command ``server``."""
     with ExitStack() as stack:
         if request.param == EMBEDDED:
             try:
@@ -67,8 +67,8 @@ async def connected(server: Cluster) -> AsyncIterator[Client]:
         yield client
 
 
-async def told(server: Cluster, *arguments: str) -> Any:
-    """Run a command that prints JSON."""
+async def json_output(server: Cluster, *arguments: str) -> Any:
+    """Run a command and parse its JSON output."""
     ended = await run_cli(*arguments, "-o", "json", "-n", server.name_servers)
     assert (ended.code, ended.err) == (0, ""), arguments
     return json.loads(ended.out)
@@ -87,16 +87,16 @@ async def test_commands(server: Cluster, connected: Client, unique: str, form: s
     (announced,) = broker.announced.values()
     assert is_local(broker.broker_addrs[0])
     for name in (announced, broker.broker_addrs[0]):
-        assert (await told(server, "broker", "describe", name))["address"] == broker.broker_addrs[0]
-    found = await told(server, "message", "get", message.offset_message_id)
+        assert (await json_output(server, "broker", "describe", name))["address"] == broker.broker_addrs[0]
+    found = await json_output(server, "message", "get", message.offset_message_id)
     assert (found["message_id"], found["store_host"]) == (message.message_id, broker.broker_addrs[0])
-    (in_topic,) = (await told(server, "topic", "describe", unique))["brokers"]
+    (in_topic,) = (await json_output(server, "topic", "describe", unique))["brokers"]
     assert in_topic["address"] == broker.broker_addrs[0]
 
 
 @pytest.mark.parametrize("java", sorted({client_for(version) for version in VERSIONS}))
 async def test_java_clients(server: Cluster, connected: Client, unique: str, java: str) -> None:
-    """The embedded broker serves them as real ones do."""
+    """The embedded broker serves Java clients as real brokers do."""
     await create_topic(connected, unique, queues=1)
     there = ["--namesrv", server.name_servers, "--topic", unique]
     (sent,) = await run_java_async(java, "Send", *there, "--body", "from Java", jvm=WITH_IPV6)

@@ -1,4 +1,4 @@
-"""Java's consumers and tools on the embedded broker: they cannot tell it from a real one."""
+"""Java's consumers and tools on the embedded broker, which they cannot tell from a real one."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ async def test_consumers_filter_by_sql(java: str, address: str, client: Client, 
         await peer.leave()
 
 
-async def test_a_condition_that_is_wrong_ends_a_consumer(java: str, address: str, topic: str) -> None:
+async def test_an_invalid_filter_ends_a_consumer(java: str, address: str, topic: str) -> None:
     with pytest.raises(Exception, match='ParseException: Encountered "<EOF>" at line 1, column 6'):
         await run_java_async(java, "Consume", *options(address, topic, "--sql", "size >"))
 
 
 async def test_consumers_consume_in_order(java: str, address: str, client: Client, topic: str) -> None:
-    """Two members share the queues; what fails is tried again in its place."""
+    """Two members share the queues. Failed messages are retried in place."""
     everything = [b"%02d" % number for number in range(12)]
     broker_name = (await client.routes.get(topic)).read_queues[0].broker_name
     async with client.producer("senders") as producer:
@@ -116,7 +116,7 @@ async def test_consumers_consume_in_order(java: str, address: str, client: Clien
         assert list(dict.fromkeys(bodies)) == everything[queue_id::4]
 
 
-async def test_what_failed_comes_again(java: str, address: str, client: Client, topic: str) -> None:
+async def test_failed_messages_are_redelivered(java: str, address: str, client: Client, topic: str) -> None:
     async with java_peer(java, "Consume", *options(address, topic, "--fail-first")) as peer:
         await peer.ready()
         await send(client, topic, b"a", b"b")
@@ -129,7 +129,7 @@ async def test_what_failed_comes_again(java: str, address: str, client: Client, 
 
 
 async def test_consumers_pop(address: str, client: Client, topic: str) -> None:
-    """What fails comes again with another invisible time; a second member shares what is left."""
+    """Failed messages are redelivered with another invisible time. A second member shares the rest."""
     arguments = options(address, topic, "--fail-first")
     async with java_peer("5.5.0", "ConsumeByPop", *arguments) as peer:
         await peer.ready()
@@ -165,7 +165,7 @@ async def mqadmin(java: str, address: str, command: str) -> str:
     return str(line["output"])
 
 
-async def test_tools_look_at_consumers(java: str, address: str, client: Client, topic: str) -> None:
+async def test_tools_describe_consumers(java: str, address: str, client: Client, topic: str) -> None:
     await send(client, topic, *[b"%d" % number for number in range(8)])
     async with java_peer(java, "Consume", *options(address, topic)) as peer:
         client_id = await peer.ready()
@@ -187,7 +187,7 @@ async def test_tools_look_at_consumers(java: str, address: str, client: Client, 
         await peer.leave()
 
 
-async def test_tools_set_groups_back(java: str, address: str, client: Client, topic: str) -> None:
+async def test_tools_reset_offsets_of_groups(java: str, address: str, client: Client, topic: str) -> None:
     await send(client, topic, *[b"%d" % number for number in range(8)])
     async with java_peer(java, "Consume", *options(address, topic)) as peer:
         await peer.ready()
@@ -199,7 +199,7 @@ async def test_tools_set_groups_back(java: str, address: str, client: Client, to
         await peer.leave()
 
 
-async def test_members_set_themselves_back_when_they_are_told(java: str, unique: str) -> None:
+async def test_members_reset_their_offsets_on_request(java: str, unique: str) -> None:
     async with (
         EmbeddedBroker(use_server_side_reset_offset=False) as broker,
         Client(broker.name_server_address) as client,
@@ -212,7 +212,8 @@ async def test_members_set_themselves_back_when_they_are_told(java: str, unique:
             await received(peer, 8)
             command = f"resetOffsetByTime -g {GROUP} -t {unique} -s 0"
             with trio.fail_after(PATIENCE):
-                # Refused until the member has committed offsets, which it does every few seconds.
+                # The command is refused until the member has committed offsets, which it does every few
+                # seconds.
                 while "broker-a" not in await mqadmin(java, address, command):
                     await trio.sleep(0.1)
             again = await received(peer, 8)

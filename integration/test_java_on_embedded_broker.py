@@ -1,4 +1,4 @@
-"""Java's producers on the embedded broker: what they send comes out as it does of a real one."""
+"""Java's producers on the embedded broker: consumers receive their messages as from a real broker."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def client(address: str) -> AsyncIterator[Client]:
         ("UNKNOW", "COMMIT_MESSAGE", True),
     ],
 )
-async def test_a_transaction_ends_or_is_asked_about(
+async def test_transactions_are_ended_or_checked(
     java: str, address: str, client: Client, topic: str, outcome: str, check: str, comes: bool
 ) -> None:
     arguments = ("--group", "java-transactions", "--body", "of Java", "--outcome", outcome, "--check", check)
@@ -86,7 +86,7 @@ async def test_requests_are_replied_to(java: str, address: str, topic: str) -> N
     assert {line["status"] for line in replied} == {"SEND_OK"}
 
 
-async def test_timed_messages_come_at_their_time_unless_recalled(
+async def test_timed_messages_are_delivered_on_time_unless_recalled(
     address: str, client: Client, topic: str
 ) -> None:
     lines = await run_java_async(
@@ -95,7 +95,7 @@ async def test_timed_messages_come_at_their_time_unless_recalled(
     sent, recalled = lines[:-1], lines[-1]
     assert all(line["recallHandle"] for line in sent)
     assert recalled == {"recalled": sent[-1]["msgId"]}
-    async with client.producer("senders") as producer:  # it comes when the recalled one would have come
+    async with client.producer("senders") as producer:  # due when the recalled message was
         await producer.send(Message(topic, b"last", delay=5))
     *received, last = sorted(
         await read_all(client, topic, count=4), key=lambda message: message.store_time_ms
@@ -104,7 +104,9 @@ async def test_timed_messages_come_at_their_time_unless_recalled(
     assert {message.body for message in received} == {b"seconds", b"millis", b"time"}
     assert {message.message_id for message in received} == {line["msgId"] for line in sent[:-1]}
     for message in received:
-        assert message.store_time_ms - message.born_time_ms >= 3900, "it is born after its time is set"
+        assert message.store_time_ms - message.born_time_ms >= 3900, (
+            "its born time is later than the start of its delay"
+        )
 
 
 @pytest.fixture

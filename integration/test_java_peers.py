@@ -1,4 +1,4 @@
-"""The Java programs do what the tests that use them expect."""
+"""The Java programs behave as the tests that use them expect."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ trio.run(main)
 """
 
 
-def test_what_one_program_sends_another_receives(real_cluster: StartCluster, real_name: str) -> None:
+def test_one_program_receives_messages_of_another(real_cluster: StartCluster, real_name: str) -> None:
     cluster = real_cluster(real_name)
     client, topic = client_for(cluster.version), f"java-{uuid.uuid4().hex}"
     address = ("--namesrv", cluster.name_servers, "--topic", topic)
-    what = ("--body", "grün {i}", "--tags", "TagA", "--keys", "key-{i}", "--property.colour", "blau")
-    sent = run_java(client, "Send", *address, *what, "--count", "2")
+    content = ("--body", "grün {i}", "--tags", "TagA", "--keys", "key-{i}", "--property.colour", "blau")
+    sent = run_java(client, "Send", *address, *content, "--count", "2")
     received = run_java(client, "Receive", *address, "--count", "2")
     received.sort(key=lambda message: str(message["keys"]))
     assert [message["msgId"] for message in received] == [result["msgId"] for result in sent]
@@ -58,7 +58,7 @@ async def test_a_group_member_fails_each_message_once(real_cluster: StartCluster
 
 
 @pytest.mark.usefixtures("java_and_maven")
-def test_a_program_that_fails_says_why() -> None:
+def test_a_failed_program_reports_the_cause() -> None:
     with pytest.raises(PeerError, match="no mode nonsense"):
         run_java("4.9.8", "Benchmark", "--mode", "nonsense")
 
@@ -72,5 +72,5 @@ def test_a_program_ends_with_the_process_that_started_it(real_cluster: StartClus
         assert run.stdout is not None
         assert run.stdout.readline() == "ready\n"
         run.kill()
-        # The program has its standard error from us: it is at its end once both have ended.
+        # The program inherits this standard error, which reaches its end once both have ended.
         run.communicate(timeout=30)

@@ -1,4 +1,4 @@
-"""RocketMQ's own tools look at consumers of this client, and steer them, as they do with Java's."""
+"""RocketMQ's own tools inspect and control consumers of this client as they do Java's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from integration.clusters.cluster import Cluster
-from integration.mqadmin import Kept, mqadmin, running, send, show_all, until_committed
+from integration.mqadmin import CountingHandler, mqadmin, running, send, show_all, until_committed
 from rocketmq_py import Client
 from tests.behaviours.reading import read_all, until_readable
 
@@ -21,17 +21,17 @@ def group(unique: str) -> str:
 
 
 def rows(table: str, topic: str) -> list[list[str]]:
-    """Return the words of the lines that are about a topic."""
+    """Return the words of the lines about a topic."""
     return [line.split() for line in table.splitlines() if line.startswith(topic)]
 
 
-async def test_who_is_in_a_group_and_how_far_it_is(
+async def test_mqadmin_shows_the_members_and_progress_of_a_group(
     real: Cluster, client: Client, topic: str, group: str
 ) -> None:
-    kept = Kept()
+    handler = CountingHandler()
     await send(client, topic, range(40))
-    async with running(real, group, topic, kept) as consumer:
-        await kept.until(range(40))
+    async with running(real, group, topic, handler) as consumer:
+        await handler.until(range(40))
         await until_committed(consumer)
         connections = await mqadmin(real, f"consumerConnection -g {group}")
         assert consumer.client.client_id in connections
@@ -46,18 +46,18 @@ async def test_who_is_in_a_group_and_how_far_it_is(
         assert [line[2] for line in of_topic] == ["0", "1", "2", "3"]
         assert [line[3:5] for line in of_topic] == [["10", "10"]] * 4, "stored and consumed"
         host = consumer.client.client_id.partition("@")[0]
-        assert all(host in line for line in of_topic), "which client has the queue"
+        assert all(host in line for line in of_topic), "the client that owns the queue"
         assert "Diff Total: 0" in progress
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_how_a_consumer_is_doing(
+async def test_mqadmin_shows_the_status_of_a_consumer(
     real: Cluster, client: Client, topic: str, group: str, orderly: bool
 ) -> None:
-    kept = Kept()
+    handler = CountingHandler()
     await send(client, topic, range(40))
-    async with running(real, group, topic, kept, orderly=orderly) as consumer:
-        await kept.until(range(40))
+    async with running(real, group, topic, handler, orderly=orderly) as consumer:
+        await handler.until(range(40))
         status = await mqadmin(real, f"consumerStatus -g {group} -i {consumer.client.client_id} -s")
         properties = {
             name.strip(): value.strip()
@@ -77,7 +77,7 @@ async def test_how_a_consumer_is_doing(
         assert all(f"locked={'true' if orderly else 'false'}" in line for line in details)
         (rates,) = [line for line in of_topic if len(line) == 7]
         assert float(rates[4]) > 0, "messages a second"
-        assert "task " in status, "what its tasks are doing"
+        assert "task " in status, "the stack traces of its tasks"
         overview = await mqadmin(real, f"consumerStatus -g {group}")
         assert consumer.client.client_id in overview
         assert "Same subscription in the same group of consumer" in overview
@@ -85,62 +85,62 @@ async def test_how_a_consumer_is_doing(
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_a_group_is_set_back_and_forward_while_it_runs(
+async def test_offsets_of_a_running_group_are_reset_backward_and_forward(
     real: Cluster, client: Client, topic: str, group: str, orderly: bool
 ) -> None:
-    kept = Kept()
+    handler = CountingHandler()
     await send(client, topic, range(20))
     between_ms = max(message.store_time_ms for message in await read_all(client, topic, count=20)) + 1
     while client.now_ms() <= between_ms:
         await trio.sleep(0.001)
     await send(client, topic, range(20, 40))
-    async with running(real, group, topic, kept, orderly=orderly) as consumer:
-        await kept.until(range(40))
+    async with running(real, group, topic, handler, orderly=orderly) as consumer:
+        await handler.until(range(40))
         await until_committed(consumer)
         output = await mqadmin(real, f"resetOffsetByTime -g {group} -t {topic} -s {between_ms}")
         assert topic in output
-        await kept.until(range(40), range(20, 40))
+        await handler.until(range(40), range(20, 40))
         await send(client, topic, range(40, 44))
-        await kept.until(range(44), range(20, 40))
-        repeated = kept.got - Counter(range(44))
-        # 4.x brokers name the message before that of the time, in each queue.
+        await handler.until(range(44), range(20, 40))
+        repeated = handler.got - Counter(range(44))
+        # 4.x brokers return the offset before the one at that time, in each queue.
         assert Counter(range(20, 40)) <= repeated <= Counter(range(16, 40))
 
         consumer.pause()
-        # They end the pulls that are under way still, one of each queue.
+        # These messages complete the pending pulls, one for each queue.
         await send(client, topic, range(44, 48), queues=list((await client.routes.get(topic)).write_queues))
-        await kept.until(range(44, 48))
+        await handler.until(range(44, 48))
         await send(client, topic, range(48, 60))
         await until_readable(client, topic, count=60)
         await mqadmin(real, f"resetOffsetByTime -g {group} -t {topic} -s -1 -f true")
         consumer.resume()
         await send(client, topic, range(60, 64))
-        await kept.until(range(60, 64))
+        await handler.until(range(60, 64))
         await until_readable(client, topic, count=64)
         await until_committed(consumer)
-    assert not set(range(48, 60)) & set(kept.got), "they were skipped"
+    assert not set(range(48, 60)) & set(handler.got), "messages before the new offset were skipped"
 
 
-async def test_one_message_is_handled_at_an_operators_wish(
+async def test_mqadmin_makes_a_consumer_handle_one_message(
     real: Cluster, client: Client, topic: str, group: str
 ) -> None:
-    kept = Kept()
+    handler = CountingHandler()
     ids = await send(client, topic, range(4))
-    async with running(real, group, topic, kept) as consumer:
-        await kept.until(range(4))
+    async with running(real, group, topic, handler) as consumer:
+        await handler.until(range(4))
         command = f"queryMsgById -i {ids[2]} -g {group} -d {consumer.client.client_id}"
         if real.version.startswith("5"):
             command += f" -t {topic}"
         output = await mqadmin(real, command)
         assert "CR_SUCCESS" in output
-        assert kept.got == Counter(range(4)) + Counter([2])
-        kept.fails = True
+        assert handler.got == Counter(range(4)) + Counter([2])
+        handler.fails = True
         output = await mqadmin(real, command)
         assert "CR_THROW_EXCEPTION" in output
         assert "ValueError: not now" in output
 
 
-async def test_the_script_shows_the_tools_beside_a_consumer(real: Cluster, topic: str, group: str) -> None:
+async def test_the_script_runs_the_tools_against_a_consumer(real: Cluster, topic: str, group: str) -> None:
     shown: dict[str, str] = {}
     await show_all(real, topic, group, lambda command, output: shown.update({command.split()[0]: output}))
     assert list(shown) == ["consumerConnection", "consumerStatus", "consumerProgress", "resetOffsetByTime"]

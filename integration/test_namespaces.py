@@ -1,4 +1,4 @@
-"""Namespaces beside Java's clients in the same one, and what else says how a cluster is reached."""
+"""Namespaces shared with Java's clients, and the other settings that say how a cluster is reached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ async def client(real: Cluster) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_messages_cross_within_a_namespace(real: Cluster, client: Client, topic: str) -> None:
+async def test_java_and_python_share_messages_within_a_namespace(
+    real: Cluster, client: Client, topic: str
+) -> None:
     java = client_for(real.version)
     there = ["--namesrv", real.name_servers, "--topic", topic, "--namespace", NAMESPACE]
     (sent,) = await run_java_async(java, "Send", *there, "--body", "from Java")
@@ -46,7 +48,7 @@ async def test_messages_cross_within_a_namespace(real: Cluster, client: Client, 
 async def test_a_group_in_a_namespace_has_members_of_both_languages(
     real: Cluster, client: Client, topic: str, unique: str
 ) -> None:
-    """Each message is handled once by the one or the other; what fails here may be retried there."""
+    """Each message is handled once by one of the members. A message that fails here may be retried there."""
     group, count = f"group-{unique}", 100
     here: dict[bytes, ReceivedMessage] = {}
     there: dict[bytes, dict[str, object]] = {}
@@ -121,8 +123,8 @@ async def test_the_vip_channel_carries_sends_and_calls(real: Cluster, unique: st
         nursery.cancel_scope.cancel()
 
 
-async def test_unit_mode_marks_what_a_broker_creates(real: Cluster, unique: str) -> None:
-    """Java: ``TopicSysFlag``: of a retry topic, that its group is one of a unit."""
+async def test_unit_mode_marks_topics_created_by_a_broker(real: Cluster, unique: str) -> None:
+    """Java: ``TopicSysFlag``. A retry topic is marked as that of a unit's group."""
     async with (
         Client(real.name_servers, unit_mode=True, unit_name="blue") as client,
         client.push_consumer(unique, rebalance_interval=1) as consumer,

@@ -36,7 +36,7 @@ accounts:
 """
 GUARDED = {**SETTINGS, "autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false"}
 PATIENCE = 1200
-"""Seconds; it takes one of twenty of that on an idle machine."""
+"""Seconds. An idle machine needs a twentieth of that."""
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -78,10 +78,10 @@ def test_operating(version: str, own_cluster: Callable[..., Cluster], tmp_path: 
             timeout=PATIENCE,
             check=False,
         )
-    told = output.read_text()
-    print(told)
+    printed = output.read_text()
+    print(printed)
     assert ended.returncode == 0
-    assert told.endswith("\n## Done\n")
-    assert "Traceback" not in told
+    assert printed.endswith("\n## Done\n")
+    assert "Traceback" not in printed
     for secret_key in (ADMIN.secret_key, USER.secret_key):
-        assert secret_key not in told
+        assert secret_key not in printed

@@ -1,4 +1,6 @@
-"""What ``Admin`` says of a cluster of two brokers is what ``mqadmin`` prints, the embedded broker's too."""
+"""``Admin`` reports the same figures for a cluster of two brokers as ``mqadmin``, on the embedded broker
+too.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ MADE, LATER = "Made", "Later"
 
 @contextmanager
 def two_brokers(name: str) -> Iterator[tuple[str, str]]:
-    """Start a cluster; give the version of its brokers, and its name server's address."""
+    """Start a cluster. Return the version of its brokers and the address of its name server."""
     if name == EMBEDDED:
         delays = SETTINGS["messageDelayLevel"]
         with run_cluster(2, topics={TRACE_TOPIC: 1}, message_delay_level=delays) as cluster:
@@ -52,12 +54,12 @@ def two_brokers(name: str) -> Iterator[tuple[str, str]]:
 
 @attrs.frozen
 class Compared:
-    """What was printed and what was answered.
+    """The figures printed by mqadmin and those returned by ``Admin``.
 
     Attributes:
-        outputs: what mqadmin printed, by test.
-        values: what Admin said at the same time.
-        changes: the same after each did something that the other one looks at.
+        outputs: the output of mqadmin, by test.
+        values: the values returned by Admin at the same time.
+        changes: both views after one of the two tools changed the cluster.
     """
 
     outputs: Mapping[str, str]
@@ -66,7 +68,7 @@ class Compared:
 
 
 async def compare(version: str, address: str) -> Compared:
-    """Set the scene, and have both look."""
+    """Set up the scene, and read its figures with both tools."""
     async with scene(version, address) as there:
         first = there.sent[0]
         names = {
@@ -78,7 +80,7 @@ async def compare(version: str, address: str) -> Compared:
             "queue_id": first.queue.queue_id,
         }
         figures = FIGURES if version.startswith("4.") else {**FIGURES, **OF_5}
-        # What brokers have handed out is printed first, and so it is asked for last.
+        # Delivered counts come first in the output, so Admin reads them last.
         values = {name: await ask(there) for name, (_, _, ask) in reversed([*figures.items()])}
         commands = [command.format(**names) for command, _, _ in figures.values()]
         outputs = dict(zip(figures, await mqadmin_all(version, address, commands), strict=True))
@@ -86,7 +88,7 @@ async def compare(version: str, address: str) -> Compared:
 
 
 async def change(version: str, address: str, there: Scene) -> dict[str, tuple[Any, Any]]:
-    """Have mqadmin change things and Admin look, and the other way round."""
+    """Change the cluster with one tool and read the change with the other, in both directions."""
     admin, broker = there.admin, await broker_address(there)
     found: dict[str, tuple[Any, Any]] = {}
     await mqadmin_all(
@@ -153,7 +155,7 @@ async def error_of(call: Awaitable[Any]) -> type[Exception] | None:
 
 @functools.cache
 def compared_on(name: str) -> Compared:
-    """Compare on a cluster, once a run."""
+    """Compare both tools on a cluster, once per test run."""
     with two_brokers(name) as (version, address):
         return trio.run(compare, version, address)
 
@@ -164,21 +166,21 @@ def both(request: pytest.FixtureRequest) -> Compared:
 
 
 @pytest.mark.parametrize("name", [*FIGURES, *OF_5])
-def test_the_figures_are_those_of_mqadmin(both: Compared, name: str) -> None:
+def test_the_figures_match_mqadmin(both: Compared, name: str) -> None:
     if name not in both.outputs:
         pytest.skip("mqadmin 4.9.7 has no such command")
     _, read, _ = {**FIGURES, **OF_5}[name]
     assert read(both.outputs[name]) == both.values[name], both.outputs[name]
 
 
-def test_what_one_of_them_changes_the_other_one_sees(both: Compared) -> None:
+def test_admin_and_mqadmin_see_each_others_changes(both: Compared) -> None:
     assert {name: got for name, (got, _) in both.changes.items()} == {
         name: expected for name, (_, expected) in both.changes.items()
     }
 
 
 def test_the_scene_has_something_to_show(both: Compared) -> None:
-    """Two languages, dead letters, a lag on each broker, a trace of a message that was sent and consumed."""
+    """Two languages, dead letters, a lag on each broker, the trace of a sent and consumed message."""
     (clients, *_) = both.values["consumerConnection"]
     assert {language for _, language, _ in clients} == {"JAVA", "PYTHON"}
     assert len(both.values["printMsg"]) == 2
@@ -191,24 +193,24 @@ SHAPES = (
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)?", "TIME"), (r"\S+@\S+", "CLIENT"), (r"\b[0-9A-F]{32}\b", "ID"),
     (r"/?\d+\.\d+\.\d+\.\d+(:\d+)?", "HOST"), (r"\d+ms\b|\d+\.\d+", "NUMBER"), (r"\d{4,}", "NUMBER"),
 )  # fmt: skip
-"""What is of one cluster alone, and what stands for it."""
+"""Patterns of values specific to one cluster, and their placeholders."""
 ALIKE = (
     "topicRoute", "topicStatus", "brokerConsumeStats", "consumerProgress -g", "consumerProgress -s",
     "consumerProgress -g, of retries", "consumerConnection", "consumerStatus", "producerConnection",
     "queryMsgById", "queryMsgByUniqueKey", "queryMsgByOffset", "printMsg", "printMsgByQueue",
     "queryMsgTraceById", "getConsumerConfig",
 )  # fmt: skip
-"""What prints nothing but what is the same on each cluster."""
+"""The figures whose output has the same shape on each cluster."""
 
 
 def shape(output: str) -> list[str]:
-    """Return the lines of an output in their order by text, with stand-ins for what is of one cluster."""
+    """Return the sorted lines of an output, with placeholders for values specific to one cluster."""
     for pattern, stand_in in SHAPES:
         output = re.sub(pattern, stand_in, output)
     return sorted(" ".join(line.split()) for line in output.splitlines())
 
 
 @pytest.mark.parametrize("name", ALIKE)
-def test_of_the_embedded_broker_mqadmin_prints_what_it_prints_of_a_real_one(name: str) -> None:
+def test_mqadmin_output_is_the_same_for_embedded_and_real_brokers(name: str) -> None:
     embedded, real = (compared_on(cluster).outputs[name] for cluster in (EMBEDDED, "5.5.0"))
     assert shape(embedded) == shape(real)

@@ -1,4 +1,4 @@
-"""Groups that consume in order, with members of this client and of Java's."""
+"""Orderly groups with members of this client and of Java's."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PATIENCE = 120
 
 
 class Steps:
-    """The offsets of each queue that were handled, and by whom, in the order in which it was heard of."""
+    """The handled offsets of each queue and the member that handled each, in the order of the reports."""
 
     def __init__(self) -> None:
         self.of_queue: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
         self._more = trio.lowlevel.ParkingLot()
 
-    def note(self, who: str, queue_id: int, offset: int) -> None:
-        self.of_queue[queue_id].append((who, offset))
+    def note(self, member: str, queue_id: int, offset: int) -> None:
+        self.of_queue[queue_id].append((member, offset))
         self._more.unpark_all()
 
     async def here(self, message: ReceivedMessage) -> None:
@@ -47,7 +47,7 @@ class Steps:
         return set(range(count)) <= {offset for _, offset in self.of_queue[queue_id]}
 
 
-async def test_queues_go_from_the_one_to_the_other_and_back_in_order(
+async def test_queues_move_between_members_and_back_in_order(
     real: Cluster, client: Client, topic: str, unique: str
 ) -> None:
     group, java = f"group-{unique}", CLIENT_OF_SERVER[real.version]
@@ -90,6 +90,6 @@ async def test_queues_go_from_the_one_to_the_other_and_back_in_order(
         await send(40, 20)
         await steps.until_each_queue_has(60)
         nursery.cancel_scope.cancel()
-    assert {who for of_queue in steps.of_queue.values() for who, _ in of_queue} == {"here", "there"}
+    assert {member for of_queue in steps.of_queue.values() for member, _ in of_queue} == {"here", "there"}
     for of_queue in steps.of_queue.values():
         assert [offset for _, offset in of_queue] == list(range(60)), "each once, and in order"

@@ -1,4 +1,4 @@
-"""Pipelined sends while one of two brokers is killed, or frozen, and comes back."""
+"""Pipelined sends while one of two brokers is killed or frozen and returns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.behaviours.reading import PATIENCE
 COUNT = 50_000
 VICTIM, SURVIVOR = "broker-a", "broker-b"
 SLACK = 1.0
-"""Seconds that may pass on a busy machine between what a producer does and its note here."""
+"""The maximum delay in seconds between a producer's action and its record here, on a busy machine."""
 POLICIES: dict[str | None, LatencyFaultPolicy | None] = {
     None: None,
     "4.x": LatencyFaultPolicy.JAVA_4,
@@ -49,7 +49,7 @@ POLICIES: dict[str | None, LatencyFaultPolicy | None] = {
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def two_brokers(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A test leaves both of them serving."""
+    """Each test leaves both brokers serving."""
     settings = {"flushDiskType": "SYNC_FLUSH", **PATIENT}
     with start_own_cluster(request.param, brokers=2, settings=settings) as cluster:
         yield cluster
@@ -57,17 +57,17 @@ def two_brokers(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @attrs.frozen
 class Event:
-    """What a producer did or learned: a broker was ``chosen``, it ``answered``,
-    ``failed`` or was ``lost``, or a probe ``reached`` it.
+    """A producer's event: a broker was ``chosen``, ``answered``, ``failed`` or was ``lost``, or a probe
+    ``reached`` it.
 
     Attributes:
         time: on trio's clock.
-        latency: what the answer or the failure counts as, in seconds.
-        among: the brokers of the route, without the one that the try before failed on.
+        latency: the latency recorded for the answer or the failure, in seconds.
+        among: the brokers of the route, without the one on which the previous attempt failed.
     """
 
     time: float
-    what: str
+    kind: str
     broker: str
     latency: float = 0.0
     among: frozenset[str] = frozenset()
@@ -75,11 +75,11 @@ class Event:
 
 @attrs.define(eq=False)
 class Learning:
-    """What a producer chose and learned.
+    """The decisions of a producer and the faults that it recorded.
 
     Attributes:
         events: in the order in which they happened.
-        failures: what each message's failed tries came to, by its body.
+        failures: the errors of each message's failed attempts, by message body.
     """
 
     events: list[Event] = attrs.field(factory=list)
@@ -87,11 +87,11 @@ class Learning:
         factory=lambda: defaultdict(list)
     )
 
-    def note(self, what: str, broker: str, latency: float = 0.0, among: frozenset[str] = frozenset()) -> None:
-        self.events.append(Event(trio.current_time(), what, broker, latency, among))
+    def note(self, kind: str, broker: str, latency: float = 0.0, among: frozenset[str] = frozenset()) -> None:
+        self.events.append(Event(trio.current_time(), kind, broker, latency, among))
 
     def unknown(self) -> set[bytes]:
-        """Return the bodies of the messages of which at least one try had an unknown outcome."""
+        """Return the bodies of messages with at least one attempt of unknown outcome."""
         return {
             body
             for body, failures in self.failures.items()
@@ -99,7 +99,7 @@ class Learning:
         }
 
     def failed_at(self, address: str) -> set[bytes]:
-        """Return the bodies of the messages of which a try failed on the broker at ``address``."""
+        """Return the bodies of messages with an attempt that failed on the broker at ``address``."""
         return {
             body
             for body, failures in self.failures.items()
@@ -107,20 +107,20 @@ class Learning:
         }
 
     def wrong_choices(self, policy: LatencyFaultPolicy) -> list[Event]:
-        """Return the choices of a broker that was out although another one was not."""
+        """Return the choices of an isolated broker although another one was available."""
         until: defaultdict[str, float] = defaultdict(float)
         lost: set[str] = set()
         wrong = []
         for event in self.events:
-            if event.what == "chosen":
+            if event.kind == "chosen":
                 good = {name for name in event.among - lost if until[name] <= event.time - SLACK}
                 if good and (until[event.broker] > event.time or event.broker in lost):
                     wrong.append(event)
                 continue
             lost.discard(event.broker)
-            if event.what == "lost" and policy.detect:
+            if event.kind == "lost" and policy.detect:
                 lost.add(event.broker)
-            if event.what != "reached":
+            if event.kind != "reached":
                 end = event.time + policy.unavailable_for(event.latency)
                 until[event.broker] = end if policy.latest_decides else max(end, until[event.broker])
         return wrong
@@ -163,7 +163,7 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> Learning:
 
 
 class Traffic:
-    """Pipelined sends, each of a body of its own, and what became of them."""
+    """Pipelined sends, each with a unique body, and their outcomes."""
 
     def __init__(self, producer: Producer, topic: str) -> None:
         self.producer = producer
@@ -172,7 +172,7 @@ class Traffic:
         self.resolved: Counter[bytes] = Counter()
 
     async def send_until(self, count: int) -> None:
-        """Send until so many have been sent since the beginning."""
+        """Send until ``count`` messages have been sent since the start."""
         while len(self.sent) < count:
             await self.send()
 
@@ -184,7 +184,7 @@ class Traffic:
         return pending
 
     async def stored_by(self, queue: MessageQueue | None = None) -> str | None:
-        """Send one more; return the broker that has stored it, or None if that failed."""
+        """Send one more message. Return the broker that stored it, or None if the send failed."""
         with suppress(RocketMQError):
             return (await (await self.send(queue))).queue.broker_name
         return None
@@ -202,7 +202,7 @@ class Traffic:
 
 
 async def bodies_of(address: str, topic: str, wanted: set[bytes]) -> Counter[bytes]:
-    """Return the bodies that the topic holds, when all that are wanted are among them or time is up."""
+    """Return the bodies in the topic once all ``wanted`` ones are there or the time is up."""
     async with Client(address) as client, client.reader() as reader:
         bodies: Counter[bytes] = Counter()
         with trio.move_on_after(PATIENCE):
@@ -214,8 +214,10 @@ async def bodies_of(address: str, topic: str, wanted: set[bytes]) -> Counter[byt
     return bodies
 
 
-async def check_what_is_stored(traffic: Traffic, learning: Learning, address: str) -> None:
-    """Each send resolved once; what was acknowledged is there; errors and repeats are what they may be."""
+async def check_stored_messages(traffic: Traffic, learning: Learning, address: str) -> None:
+    """Check that each send resolved once, that acknowledged messages are stored, and that only permitted
+    errors and duplicates occurred.
+    """
     assert traffic.resolved == Counter(traffic.sent.keys())
     results, errors = traffic.results, traffic.errors
     stored = await bodies_of(address, traffic.topic, set(results))
@@ -237,7 +239,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def in_good_order(traffic: Traffic) -> None:
-    """Send to the victim until nothing is held against it: on a busy machine its answers may be slow."""
+    """Send to the victim until it is no longer isolated. On a busy machine its answers may be slow."""
     producer, some = traffic.producer, MessageQueue(traffic.topic, VICTIM, 0)
     await until(lambda: not producer.in_flight)
     with trio.fail_after(PATIENCE):
@@ -254,7 +256,7 @@ async def prepare_topic(cluster: Cluster, topic: str) -> None:
 @pytest.mark.parametrize("latency_faults", POLICIES)
 async def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(
     two_brokers: Cluster,
-    keeper: ThreadPoolExecutor,
+    restart_thread: ThreadPoolExecutor,
     learning: Learning,
     unique: str,
     latency_faults: str | None,
@@ -266,21 +268,21 @@ async def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(
         traffic = Traffic(producer, unique)
         await traffic.send_until(COUNT // 3)
         cluster.kill(VICTIM)
-        await traffic.send(MessageQueue(unique, VICTIM, 0))  # it may be out, for it was slow
+        await traffic.send(MessageQueue(unique, VICTIM, 0))  # it may be isolated because it was slow
         async with trio.open_nursery() as nursery:
             nursery.start_soon(traffic.send_until, 2 * COUNT // 3)
-            await trio.to_thread.run_sync(keeper.submit(cluster.restart, VICTIM).result)
+            await trio.to_thread.run_sync(restart_thread.submit(cluster.restart, VICTIM).result)
         await traffic.send_until(COUNT)
         await until(lambda: not producer.in_flight)
         if policy is not None:
             assert learning.failed_at(cluster.brokers[VICTIM])
             assert not learning.wrong_choices(policy)
-        # Ten minutes are long; an answer in time ends them.
+        # An isolation of ten minutes is long. An answer in time ends it.
         some = MessageQueue(unique, VICTIM, 0) if policy is LatencyFaultPolicy.JAVA_4 else None
         with trio.fail_after(PATIENCE):
             while await traffic.stored_by(some) != VICTIM or await traffic.stored_by() != VICTIM:
                 await trio.sleep(0.05)
-    await check_what_is_stored(traffic, learning, cluster.name_servers)
+    await check_stored_messages(traffic, learning, cluster.name_servers)
 
 
 async def test_sends_to_a_frozen_broker_time_out(
@@ -303,11 +305,11 @@ async def test_sends_to_a_frozen_broker_time_out(
     hung = learning.failed_at(cluster.brokers[VICTIM])
     timed_out = {body for body, error in traffic.errors.items() if isinstance(error, RequestTimeoutError)}
     assert hung & timed_out & learning.unknown()
-    await check_what_is_stored(traffic, learning, cluster.name_servers)
+    await check_stored_messages(traffic, learning, cluster.name_servers)
 
 
 @pytest.mark.parametrize("latency_faults", ["4.x", "5.x"])
-async def test_a_frozen_broker_is_gone_round(
+async def test_a_frozen_broker_is_skipped(
     two_brokers: Cluster, learning: Learning, unique: str, latency_faults: str
 ) -> None:
     cluster, policy = two_brokers, POLICIES[latency_faults]
@@ -333,9 +335,9 @@ async def test_a_frozen_broker_is_gone_round(
         await traffic.send_until(COUNT)
     moved = {body for body, result in traffic.results.items() if result.queue.broker_name == SURVIVOR}
     assert learning.failed_at(cluster.brokers[VICTIM]) & moved
-    # A broker that comes under pressure may refuse a message ever so often.
+    # A broker under pressure may occasionally reject a message.
     refused = learning.failed_at(cluster.brokers[SURVIVOR])
     given_up = set(traffic.errors) - refused
-    assert not [(body, learning.failures[body]) for body in given_up], "without a try on the other broker"
+    assert not [(body, learning.failures[body]) for body in given_up], "never tried on the other broker"
     assert not learning.wrong_choices(policy)
-    await check_what_is_stored(traffic, learning, cluster.name_servers)
+    await check_stored_messages(traffic, learning, cluster.name_servers)

@@ -1,6 +1,6 @@
-"""The doors inside of real programs: web servers, forked workers, task queues, tests of asyncio.
+"""The asyncio and threads APIs in real programs: web servers, forked workers, task queues, asyncio tests.
 
-Each is started as its users start it, in a process of its own.
+Each program runs as its users start it, in its own process.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def environment(broker: TestBroker, **more: str) -> dict[str, str]:
 def running(
     *arguments: str, env: Mapping[str, str], until: str, warns: bool = False
 ) -> Iterator[re.Match[str]]:
-    """Run a program, whose output shows ``until`` when it is ready; it shall end well on SIGTERM.
+    """Run a program that must exit cleanly on SIGTERM. Its output contains ``until`` once it is ready.
 
     Args:
-        warns: whether it has warnings of its own.
+        warns: whether the program has warnings of its own.
     """
     with subprocess.Popen(
         [sys.executable, "-X", "dev", "-m", *arguments],
@@ -92,7 +92,9 @@ def bodies(broker: TestBroker) -> set[str]:
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_fastapi_under_uvicorn(broker: TestBroker, loop: str) -> None:
-    """A producer in a route, a consumer beside the routes, both opened and closed with the application."""
+    """A route uses a producer, and a consumer runs next to the routes. The application opens and closes
+    both.
+    """
     arguments = ("uvicorn", "--loop", loop, "--port", "0", "--no-access-log", "examples.fastapi_app:app")
     with running(*arguments, env=environment(broker), until=r"running on (http://\S+)") as found:
         url = found[1]
@@ -105,12 +107,13 @@ def test_fastapi_under_uvicorn(broker: TestBroker, loop: str) -> None:
 
 
 def test_django_under_gunicorn(broker: TestBroker, tmp_path: Path) -> None:
-    """Workers that are forked from a process that has imported everything."""
+    """Workers forked from a process that has imported everything."""
     port = free_port()
     arguments = ("gunicorn", "--preload", "--workers", "2", "--bind", f"127.0.0.1:{port}")
     env = environment(broker, HOME=str(tmp_path))
     site = "examples.django_site:application"
-    with running(*arguments, site, env=env, until="Booting worker", warns=True):  # of its listening socket
+    # Its warning is about the listening socket.
+    with running(*arguments, site, env=env, until="Booting worker", warns=True):
         answers = [ask(f"http://127.0.0.1:{port}/orders/{number}") for number in range(40)]
     assert bodies(broker) == {f"order {number}" for number in range(40)}
     assert {answer["message_id"] for answer in answers} == {
@@ -119,7 +122,7 @@ def test_django_under_gunicorn(broker: TestBroker, tmp_path: Path) -> None:
 
 
 def test_celery(broker: TestBroker) -> None:
-    """Tasks go through the broker to the forked processes of a worker, which send, too."""
+    """Tasks go through the broker to the forked processes of a worker, which also send."""
     env = environment(broker)
     call = "from examples.celery_tasks import order\nfor number in range(10): order.delay(number)"
     subprocess.run([sys.executable, "-c", call], env=env, cwd=ROOT, check=True, timeout=PATIENCE)
@@ -143,7 +146,7 @@ async def producer():
 
 
 @pytest.mark.parametrize("number", range(5))
-async def test_each_has_a_loop_of_its_own(producer, number):
+async def test_each_has_its_own_loop(producer, number):
     result = await producer.send(Message("Orders", b"order %d" % number))
     async with Client() as client, client.reader() as reader:
         found = await reader.message(result.offset_message_id)
@@ -152,7 +155,7 @@ async def test_each_has_a_loop_of_its_own(producer, number):
 
 
 def test_pytest_asyncio(broker: TestBroker, tmp_path: Path) -> None:
-    """A loop for each test."""
+    """Each test has its own event loop."""
     (tmp_path / "test_orders.py").write_text(ASYNCIO_TESTS)
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
@@ -192,11 +195,11 @@ CELLS = {
     print(producer.is_open, [task for task in asyncio.all_tasks() if "rocketmq_py" in repr(task)])
     """: "False []\n",
 }
-"""What is written into cells, and what they print."""
+"""The code of cells, and their output."""
 
 
 def test_jupyter_cells(broker: TestBroker) -> None:
-    """Top-level await, in a kernel as notebooks have it: its loop runs from cell to cell."""
+    """Top-level await in a notebook kernel, whose event loop runs across cells."""
     pytest.importorskip("ipykernel")
     manager: Any = pytest.importorskip("jupyter_client").KernelManager()
     manager.start_kernel(env=environment(broker), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -206,15 +209,15 @@ def test_jupyter_cells(broker: TestBroker) -> None:
         client.wait_for_ready(timeout=PATIENCE)
 
         def execute(cell: str) -> str:
-            told: list[str] = []
+            output: list[str] = []
 
             def hear(message: Mapping[str, Any]) -> None:
                 if message["msg_type"] == "stream":
-                    told.append(message["content"]["text"])
+                    output.append(message["content"]["text"])
 
             reply = client.execute_interactive(textwrap.dedent(cell), timeout=PATIENCE, output_hook=hear)
             assert reply["content"]["status"] == "ok", "".join(reply["content"]["traceback"])
-            return "".join(told)
+            return "".join(output)
 
         assert [execute(cell) for cell in CELLS] == list(CELLS.values())
     finally:

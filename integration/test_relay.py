@@ -1,4 +1,4 @@
-"""The relay as its users run it, beside a broker that knows no exact times and consumers in Java."""
+"""The relay as its users run it, with a broker that does not support exact delays and consumers in Java."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROGRAM = [sys.executable, "-m", "rocketmq_py"]
 
 @asynccontextmanager
 async def relay_process(name_servers: str, buffer: str, store: Path) -> AsyncIterator[trio.Process]:
-    """Run ``rocketmq-py relay`` while the block does, and end it with SIGTERM."""
+    """Run ``rocketmq-py relay`` for the duration of the block, and end it with SIGTERM."""
     words = [*PROGRAM, "relay", "-n", name_servers, "--topic", buffer, "--store", str(store)]
     process = await trio.lowlevel.open_process(words, stdin=DEVNULL)
     try:
@@ -39,7 +39,7 @@ async def send_by_command(name_servers: str, *arguments: str) -> None:
     await trio.run_process([*PROGRAM, "send", "-n", name_servers, *arguments])
 
 
-async def test_a_consumer_in_java_gets_what_waited_whole_and_on_time(
+async def test_a_java_consumer_receives_delayed_messages_intact_and_on_time(
     real_cluster: Callable[[str], Cluster], unique: str, tmp_path: Path
 ) -> None:
     cluster = real_cluster("4.9.7")

@@ -1,4 +1,4 @@
-"""The benchmark of the relay: that it runs, and that what it tells was measured."""
+"""The benchmark of the relay: it runs, and it reports measured figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from integration.benchmarks.relay import Figures, Load, parse, run, table
 
 
-def test_figures_are_those_of_the_messages() -> None:
+def test_figures_match_the_messages() -> None:
     figures = Figures(way="w", late_ms=[-1, *range(199)], burst=1234.4, broker_bytes=400)
     assert (figures.p50_ms, figures.p99_ms, figures.early) == (99, 197, 1)
     line = table(Load(100, 2, 1, 200), [figures]).splitlines()[-1]
@@ -18,7 +18,7 @@ def test_figures_are_those_of_the_messages() -> None:
 
 
 @pytest.mark.parametrize("words", [("--rate", "0"), ("--waiting", "0"), ("--rate", "1", "--seconds", "1")])
-def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(words)
     assert "error: " in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A relay while the broker of its targets is away, and when its buffer topic has expired."""
+"""A relay while the broker of its targets is unavailable, and after its buffer topic has expired."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ HOME, AWAY = "broker-a", "broker-b"
 PATIENCE = 120
 SETTINGS = {
     "flushDiskType": "SYNC_FLUSH",
-    "autoCreateTopicEnable": "false",  # else the other broker takes the topic over
+    "autoCreateTopicEnable": "false",  # otherwise the other broker would take over the topic
     **PATIENT,
 }
 AWAY_SECONDS = float(os.environ.get("RELAY_AWAY", "20"))
-"""How long the broker is away: three minutes in ``make relay-kills``. Nothing else happens then but that a
-send fails after 3 s, and is tried again each second."""
+"""Seconds for which the broker is unavailable: 180 in ``make relay-kills``. Longer outages only repeat the
+same events: a send fails after 3 s and is retried every second."""
 
 
 @asynccontextmanager
@@ -43,7 +43,7 @@ async def relay_of(client: Client, store: Path) -> AsyncIterator[Relay]:
 
 
 async def when_back(client: Client, topic: str, count: int) -> list[ReceivedMessage]:
-    """Return what a topic has, when its broker can be reached again and has so much."""
+    """Return the messages of a topic once its broker is back and has at least ``count`` of them."""
     with trio.fail_after(PATIENCE):
         while True:
             try:
@@ -53,10 +53,10 @@ async def when_back(client: Client, topic: str, count: int) -> list[ReceivedMess
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-async def test_the_broker_of_a_target_is_away(
-    own_cluster: Callable[..., Cluster], keeper: ThreadPoolExecutor, tmp_path: Path, how: str
+async def test_the_broker_of_a_target_is_unavailable(
+    own_cluster: Callable[..., Cluster], restart_thread: ThreadPoolExecutor, tmp_path: Path, how: str
 ) -> None:
-    """Nothing for it is lost, and it comes in order; other topics do not wait for it."""
+    """No message for the broker is lost or reordered, and other topics do not wait for it."""
     cluster = own_cluster(VERSION, brokers=2, settings=SETTINGS)
     operator = Operator(cluster)
 
@@ -82,11 +82,11 @@ async def test_the_broker_of_a_target_is_away(
         await trio.sleep(AWAY_SECONDS)
         here = await read_all(client, "Here", count=count)
         if how == "killed":
-            await trio.to_thread.run_sync(keeper.submit(cluster.restart, AWAY).result)
+            await trio.to_thread.run_sync(restart_thread.submit(cluster.restart, AWAY).result)
         else:
             cluster.resume(AWAY)
         there = await when_back(client, "There", count)
-        while len({message.body for message in there}) < count:  # what was frozen may have come twice
+        while len({message.body for message in there}) < count:  # the freeze may cause duplicates
             there = await when_back(client, "There", len(there) + 1)
     assert [int(message.body) for message in here] == due
     assert all(message.store_time_ms >= int(message.body) for message in [*here, *there])
@@ -95,7 +95,7 @@ async def test_the_broker_of_a_target_is_away(
     assert len(there) == count or how == "frozen"
 
 
-async def test_what_expired_before_it_was_read_is_told_and_the_rest_is_delivered(
+async def test_messages_expired_before_reading_are_reported_and_the_rest_is_delivered(
     own_cluster: Callable[..., Cluster], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = own_cluster(VERSION, settings=EXPIRING)
@@ -123,7 +123,7 @@ async def test_what_expired_before_it_was_read_is_told_and_the_rest_is_delivered
                     await trio.sleep(0.05)
         end = await send([b"lost 1", b"lost 2"], 0)
         await trio.to_thread.run_sync(operator.fill, HOME)
-        await send([b"new"], 0)  # brokers see where a queue begins by the first message that is still there
+        await send([b"new"], 0)  # brokers take the first remaining message for the start of a queue
         await trio.to_thread.run_sync(operator.expire, queue, end)
         with caplog.at_level(logging.WARNING, "rocketmq_py.relay"):
             async with relay_of(client, tmp_path):

@@ -1,6 +1,6 @@
-"""Relays on a broker that knows no exact times, killed at any moment: nothing accepted is lost.
+"""Relays killed at random on a broker that does not support exact delays: no accepted message is lost.
 
-``make relay-kills`` kills a hundred times, each way; otherwise it is ten times.
+``make relay-kills`` kills each way a hundred times. The default is ten.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ async def test_nothing_is_lost_or_early_and_repeats_have_their_id(
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Of two relays one is killed, and comes again, with its store or without: queues change hands."""
+    """One of two relays is killed and restarted, with its store or without, so that its queues are
+    reassigned.
+    """
     cluster = own_cluster("4.9.7", settings=PATIENT)
     async with Client(cluster.name_servers) as client:
         await create_topic(client, BUFFER, queues=4)

@@ -1,4 +1,6 @@
-"""Consuming where each broker has a replica: who is pulled from, and where offsets are committed."""
+"""Consumption where each broker has a replica: the broker pulled from, and the broker that gets the
+offsets.
+"""
 
 from __future__ import annotations
 
@@ -32,27 +34,27 @@ COUNT = 2000
 SETTINGS = {
     "flushDiskType": "SYNC_FLUSH",
     "slaveReadEnable": "true",
-    # Whoever is behind the newest message is sent to the replica.
+    # Consumers behind the newest message are redirected to the replica.
     "accessMessageInMemoryMaxRatio": "0",
     **PATIENT,
 }
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def cluster(request: pytest.FixtureRequest, keeper: ThreadPoolExecutor) -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest, restart_thread: ThreadPoolExecutor) -> Iterator[Cluster]:
     with start_own_cluster(request.param, replicas=True, settings=SETTINGS) as cluster:
         yield cluster
 
 
 class Pulls:
-    """Whom the queues of a topic were pulled from."""
+    """The addresses from which the queues of a topic were pulled."""
 
     def __init__(self) -> None:
         self.latest: dict[tuple[str, int], str] = {}
         self.addresses: set[str] = set()
 
     def of(self, topic: str) -> list[str]:
-        """Return whom each queue of a topic was pulled from the last time."""
+        """Return the address of the latest pull of each queue of a topic."""
         return [address for (of, _), address in self.latest.items() if of == topic]
 
 
@@ -82,7 +84,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 class Topic:
-    """A topic, its four queues, and what the master and the replica say of them."""
+    """A topic, its four queues, and their offsets on the master and the replica."""
 
     def __init__(self, cluster: Cluster, client: Client, name: str) -> None:
         self.cluster = cluster
@@ -98,7 +100,7 @@ class Topic:
         self.sent += count
 
     async def ends(self, address: str) -> list[int]:
-        """Return the queues' ends, as one broker sees them."""
+        """Return the maximum offsets of the queues on one broker."""
         answers = [
             await self.client.brokers.call(
                 address, GetMaxOffsetRequest(topic=of.topic, queue_id=of.queue_id, broker_name=BROKER)
@@ -108,7 +110,7 @@ class Topic:
         return [OffsetAnswer.from_fields(answer.fields).offset for answer in answers]
 
     async def committed(self, address: str) -> list[int]:
-        """Return how far the group has come, as one broker sees it."""
+        """Return the committed offsets of the group on one broker."""
         answers = [
             await self.client.brokers.call(
                 address,
@@ -121,7 +123,7 @@ class Topic:
         return [OffsetAnswer.from_fields(answer.fields).offset for answer in answers]
 
     async def until_done(self, address: str) -> None:
-        """Wait until a broker says that the group has come to the end."""
+        """Wait until the group's committed offsets on a broker reach the end."""
 
         async def is_done() -> bool:
             ends = await self.ends(address)
@@ -130,7 +132,7 @@ class Topic:
         await until(is_done)
 
     async def until_replicated(self) -> None:
-        """Wait until the replica has all messages, and knows that there is such a topic."""
+        """Wait until the replica has the topic and all messages."""
 
         async def is_replicated() -> bool:
             topics = self.cluster.stored(replica_of(BROKER), "config/topics.json")
@@ -146,8 +148,8 @@ async def topic_on(cluster: Cluster, name: str) -> AsyncIterator[Topic]:
         yield Topic(cluster, client, name)
 
 
-class Kept:
-    """A handler that keeps the bodies; after some of them it waits to be let on."""
+class RecordingHandler:
+    """A handler that records the bodies, and blocks after some of them until it is released."""
 
     def __init__(self, *, stop_at: int | None = None) -> None:
         self.bodies: list[int] = []
@@ -169,7 +171,7 @@ class Kept:
 
 
 @asynccontextmanager
-async def consuming(topic: Topic, handle: Kept) -> AsyncIterator[None]:
+async def consuming(topic: Topic, handle: RecordingHandler) -> AsyncIterator[None]:
     consumer = PushConsumer(
         topic.cluster.name_servers,
         group=topic.group,
@@ -186,10 +188,10 @@ async def consuming(topic: Topic, handle: Kept) -> AsyncIterator[None]:
         consumer.stop()
 
 
-async def test_who_is_far_behind_reads_from_the_replica_and_comes_back(
+async def test_consumers_far_behind_read_from_the_replica_and_return_to_the_master(
     cluster: Cluster, pulls: Pulls, unique: str
 ) -> None:
-    handle = Kept()
+    handle = RecordingHandler()
     async with topic_on(cluster, unique) as topic:
         await topic.send(COUNT)
         await topic.until_replicated()
@@ -204,10 +206,10 @@ async def test_who_is_far_behind_reads_from_the_replica_and_comes_back(
 
 
 async def test_a_replica_stands_in_for_a_master_that_is_killed(
-    cluster: Cluster, pulls: Pulls, unique: str, keeper: ThreadPoolExecutor
+    cluster: Cluster, pulls: Pulls, unique: str, restart_thread: ThreadPoolExecutor
 ) -> None:
-    """As in Java, the offsets go to the replica meanwhile, and to the master when it is back."""
-    handle = Kept(stop_at=COUNT // 10)
+    """As in Java, offsets are committed to the replica during the outage, and to the master afterwards."""
+    handle = RecordingHandler(stop_at=COUNT // 10)
     async with topic_on(cluster, unique) as topic:
         await topic.send(COUNT)
         await topic.until_replicated()
@@ -219,11 +221,12 @@ async def test_a_replica_stands_in_for_a_master_that_is_killed(
             await handle.until(COUNT)
             assert pulls.of(unique) == [topic.replica] * 4
             await topic.until_done(topic.replica)
-            await trio.to_thread.run_sync(keeper.submit(cluster.restart, BROKER).result)
+            await trio.to_thread.run_sync(restart_thread.submit(cluster.restart, BROKER).result)
             with trio.fail_after(PATIENCE):
                 while pulls.of(unique) != [topic.master] * 4:
                     await trio.sleep(0.1)
-            # Nothing new has come: what was committed elsewhere is committed here all the same.
+            # No message has arrived since. Offsets committed on the replica are committed on the master all
+            # the same.
             await topic.until_done(topic.master)
             await topic.send(100)
             await handle.until(COUNT + 100)

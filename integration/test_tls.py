@@ -1,4 +1,4 @@
-"""TLS on real servers: with the certificate that they make up when they have none, and with real ones."""
+"""TLS on real servers: with the self-signed certificate that they generate by default, and with real ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_certificate_of_an_unknown_authority_is_refused_by_default(
 
 @attrs.frozen
 class Certified:
-    """A cluster with certificates, which wants such of clients."""
+    """A cluster with certificates that requires them of clients."""
 
     cluster: Cluster
     certificates: Certificates
@@ -120,19 +120,20 @@ async def test_commands_are_encrypted(certified: Certified, unique: str) -> None
 
 
 @pytest.mark.parametrize("certificate", ["none", "foreign"])
-async def test_a_client_without_a_certificate_that_is_trusted_there_is_told(
+async def test_a_client_without_a_trusted_certificate_gets_a_clear_error(
     certified: Certified, certificate: str
 ) -> None:
     file = None if certificate == "none" else certified.foreign
     tls = TLS(ca_file=certified.ca_file, certificate_file=file)
     async with Client(certified.cluster.name_servers, tls=tls) as client:
-        for _ in range(2):  # the first on the connection that breaks, the second without dialling
+        # The first call fails on the broken connection, the second during the back-off, without connecting.
+        for _ in range(2):
             with pytest.raises(NameServerError, match="certificate of this client") as caught:
                 await client.name_servers.cluster_info()
             assert certified.cluster.name_servers in str(caught.value)
 
 
-async def test_a_server_of_another_name_is_refused(certified: Certified) -> None:
+async def test_a_server_with_another_name_is_refused(certified: Certified) -> None:
     tls = TLS(ca_file=certified.ca_file, certificate_file=certified.own, server_name="other.example")
     async with Client(certified.cluster.name_servers, tls=tls) as client:
         with pytest.raises(NameServerError, match=r"is for another host name.*'other\.example'"):

@@ -1,4 +1,4 @@
-"""Java's console finds and reads the traces that are written here."""
+"""Java's console finds and reads the traces that this client writes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ async def test_java_reads_the_trace_of_a_message(
 
 
 class FailsFirst:
-    """A handler that returns ``later`` the first time of each message; it is done after so many others."""
+    """A handler that returns ``later`` for the first delivery of each message. It is done after ``count``
+    others.
+    """
 
     def __init__(self, count: int, later: ConsumeResult) -> None:
         self.left = count
@@ -92,10 +94,10 @@ async def test_java_reads_the_trace_of_a_consumption(
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_records_are_those_that_java_writes(
+async def test_records_match_those_of_java(
     real: Cluster, client: Client, topic: str, unique: str, orderly: bool
 ) -> None:
-    """Both consume the same messages, and fail each of them once."""
+    """Both clients consume the same messages and fail each of them once."""
     here, there, traces = f"here-{unique}", f"java-{unique}", f"{unique}-traces"
     await create_topic(client, traces, queues=1)
     async with client.producer("senders") as producer:
@@ -135,7 +137,9 @@ async def test_records_are_those_that_java_writes(
 
 
 def described(records: list[list[str]], group: str) -> list[tuple[str, ...]]:
-    """Return a group's records without ids of calls, times and the group; ends have the number of retries."""
+    """Return a group's records without call ids, times and the group. Their ends have the number of
+    retries.
+    """
     calls = {fields[4]: fields for fields in records if fields[0] == "SubBefore" and fields[3] == group}
     found: list[tuple[str, ...]] = []
     for fields in records:
@@ -145,7 +149,7 @@ def described(records: list[list[str]], group: str) -> list[tuple[str, ...]]:
         elif fields[0] == "SubAfter" and fields[8] == group:
             kind, request_id, message_id, cost_ms, success, keys, code, timestamp_ms, _ = fields
             start = calls[request_id]
-            # Each client reads the clock again for the record of the end: the two spans need not agree.
+            # Each client reads the clock again for the end record, so the two durations may differ.
             assert int(start[1]) <= int(timestamp_ms)
             assert 0 <= int(cost_ms) <= PATIENCE * 1000
             found.append((kind, start[6], message_id, success, keys, code))

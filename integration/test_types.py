@@ -1,4 +1,4 @@
-"""The types that users see: pyright knows each of them."""
+"""Pyright knows the type of every public symbol."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ import pytest
 from integration.environments import ROOT, environment
 
 FETCH_SECONDS = 300.0
-"""How long may be waited for what pyright fetches."""
+"""The timeout in seconds for the download of pyright."""
 
 
 def test_pyright_finds_every_symbol_complete(tmp_path: Path) -> None:
-    """It looks at the package as an installed one, beside what is installed for these tests."""
+    """Pyright checks the package as an installed one, together with the other packages installed for these
+    tests.
+    """
     try:
         python = environment("pyright", sys.executable, ["pyright"])
-        # It fetches Node and itself when it is first called.
+        # The first call fetches Node and pyright.
         subprocess.run([python, "-m", "pyright", "--version"], check=True, timeout=FETCH_SECONDS)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         pytest.skip(f"pyright cannot be had here: {error}")
@@ -31,17 +33,17 @@ def test_pyright_finds_every_symbol_complete(tmp_path: Path) -> None:
     installed = packages / "rocketmq_py"
     shutil.rmtree(installed, ignore_errors=True)
     shutil.copytree(ROOT / "src" / "rocketmq_py", installed, ignore=shutil.ignore_patterns("__pycache__"))
-    told = subprocess.run(
+    completed = subprocess.run(
         [python, "-m", "pyright", "--verifytypes", "rocketmq_py", "--ignoreexternal", "--outputjson"],
         cwd=tmp_path,
-        # It asks the first Python on the PATH where packages are.
+        # Pyright asks the first Python on the PATH where packages are.
         env={**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": ""},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert told.stdout.startswith("{"), told.stderr
-    found = json.loads(told.stdout)["typeCompleteness"]
+    assert completed.stdout.startswith("{"), completed.stderr
+    found = json.loads(completed.stdout)["typeCompleteness"]
     assert Path(found["packageRootDirectory"]) == installed
     exported = [symbol for symbol in found["symbols"] if symbol["isExported"]]
     assert len(exported) > 8000

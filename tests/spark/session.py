@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.java_home import NoJavaError, java_home
-from integration.spark_java import hurry
+from integration.spark_java import shorten_spark_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +40,7 @@ def java_or_skip() -> Path:
         if os.environ.get("ROCKETMQ_INTEGRATION") == "required":
             pytest.fail(str(error), pytrace=False)
         pytest.skip(str(error))
-    hurry(home)
+    shorten_spark_start(home)
     return home
 
 
@@ -67,7 +67,7 @@ def _builder(
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     home = java_home()
     os.environ["JAVA_HOME"] = str(home)
-    hurry(home)
+    shorten_spark_start(home)
     # It makes Connect take a free port, and local-cluster use a directory that it removes.
     os.environ["SPARK_TESTING"] = "1"
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""What ``Admin`` says of a cluster is what RocketMQ's own ``mqadmin`` says."""
+"""``Admin`` reports the same about a cluster as RocketMQ's own ``mqadmin``."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ pytestmark = pytest.mark.usefixtures("java_and_maven")
 
 
 def rows(table: str, first: str) -> list[list[str]]:
-    """Return the words of the lines that begin with a word, which mqadmin may have cut."""
+    """Return the words of the lines that begin with ``first``, which mqadmin may have truncated."""
     return [words for line in table.splitlines() if (words := line.split()) and first.startswith(words[0])]
 
 
-async def test_the_figures_are_those_of_mqadmin(real: Cluster, client: Client, topic: str) -> None:
+async def test_the_figures_match_mqadmin(real: Cluster, client: Client, topic: str) -> None:
     group = f"group-{topic}"
     await send(client, topic, range(30))
     await until_readable(client, topic, count=30)
     async with client.admin() as admin:
         await admin.groups.create(group)
-        # By it mqadmin looks for a group's brokers; members bring it along.
+        # mqadmin finds a group's brokers through its retry topic, which members would create.
         await admin.topics.create(f"%RETRY%{group}", queues=1)
         await admin.offsets.reset(group, topic, ResetTo.offset(2))
 
@@ -53,7 +53,7 @@ async def test_the_figures_are_those_of_mqadmin(real: Cluster, client: Client, t
         assert {one.topic for one in (await admin.topics.list(system=True)).topics} <= known
 
 
-async def test_a_message_is_what_mqadmin_says(real: Cluster, client: Client, topic: str) -> None:
+async def test_a_message_matches_mqadmin(real: Cluster, client: Client, topic: str) -> None:
     group = f"group-{topic}"
     async with client.producer("senders") as producer:
         sent = await producer.send(Message(topic, b"x", "A", "order-7", {"colour": "green"}))
@@ -61,7 +61,7 @@ async def test_a_message_is_what_mqadmin_says(real: Cluster, client: Client, top
     async with client.reader() as reader:
         await reader.commit(group, {sent.queue: sent.queue_offset + 1})
     async with client.admin() as admin:
-        # By it mqadmin looks for a group's brokers; members bring it along.
+        # mqadmin finds a group's brokers through its retry topic, which members would create.
         await admin.topics.create(f"%RETRY%{group}", queues=1)
         found = await admin.messages.get(sent.offset_message_id)
         assert found is not None
