@@ -72,7 +72,7 @@ WITHOUT_SPARK = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
 WITHOUT_LONG = $(WITHOUT_SPARK) $(LONG:%=--ignore=%)
 
 unit: .venv/installed
-	EXAMPLES=10 $(BIN)/python -m pytest $(WITHOUT_LONG) -m "not other_door and not long" tests
+	EXAMPLES=10 $(BIN)/python -m pytest $(WITHOUT_LONG) -m "not other_api and not long" tests
 
 COVERED = tests/test_wrong_arguments.py tests/test_callback_arguments.py tests/protocol tests/client tests/producer tests/consumer tests/behaviours tests/aio tests/blocking
 UNCOVERED = $(WITHOUT_LONG) $(COVERED:%=--ignore=%)
@@ -91,7 +91,7 @@ long: .venv/installed
 	SIMULATED_SEEDS=$(SIMULATED_SEEDS) $(BIN)/python -m pytest $(PARALLEL) $(LONG)
 
 check-long: long  ## The tests that make check leaves out, except Spark: examples, kills, simulations, all APIs
-	$(BIN)/python -m pytest $(UNCOVERED) -m "hypothesis or other_door or long" tests
+	$(BIN)/python -m pytest $(UNCOVERED) -m "hypothesis or other_api or long" tests
 	$(MAKE) coverage
 
 SEEDS ?= 1000
@@ -127,7 +127,7 @@ SPARK_COUNTS = integration/test_spark_counts.py integration/test_spark_pipeline.
 # The slowest first.
 REAL_PARTS = spark interoperation faults spark-counts spark-kills behaviours
 
-real: java  ## All tests on real brokers; DOORS=all: each API on each version
+real: java  ## All tests on real brokers; APIS=all: each API on each version
 	$(MAKE) --jobs=4 --keep-going $(REAL_PARTS)
 
 spark: .venv/installed

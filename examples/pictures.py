@@ -1,4 +1,4 @@
-"""Render terminal output of commands as SVG, for the README.
+"""Render terminal output of commands as SVG, for README.md and docs/admin.md.
 
     python examples/pictures.py [FOLDER]
 

@@ -10,7 +10,7 @@ import trio
 
 
 class _CancelAtStep(trio.abc.Instrument):
-    """Cancels a scope when a task has been suspended for the given number of times."""
+    """Cancels a scope when a task has been suspended the given number of times."""
 
     def __init__(self, task: trio.lowlevel.Task, scope: trio.CancelScope, step: int) -> None:
         self.task = task
@@ -27,10 +27,10 @@ class _CancelAtStep(trio.abc.Instrument):
 async def cancel_at_each_await(
     operation: Callable[[], Awaitable[object]], check: Callable[[], Awaitable[object]]
 ) -> int:
-    """Run ``operation`` again and again, cancelled before it begins, at its first await, at its second …
+    """Run ``operation`` repeatedly, cancelled before it begins, at its first await, its second ….
 
-    ``check`` runs after each and tells whether anything was left behind. Ends with the first run that
-    finishes before its cancellation, and returns how many awaits were cancelled.
+    ``check`` runs after each run and raises if something leaked. The first run that finishes before its
+    cancellation is the last. Returns the number of cancelled awaits.
     """
     for step in itertools.count():
         finished = False
@@ -57,5 +57,5 @@ def open_sockets() -> int:
         try:
             count += os.readlink(f"{folder}/{name}").startswith("socket:")
         except FileNotFoundError:
-            continue  # the listing's own
+            continue  # the descriptor of the listing itself
     return count

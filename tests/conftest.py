@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import trio.testing
 
 from tests import virtual_time
 
-# The same examples every time, and EXAMPLES in a hundred of them. How long one takes says how busy
-# the machine is, nothing about the code.
+# EXAMPLES examples per property, the same in each run. No deadline, because the duration of an example
+# depends on the load of the machine.
 hypothesis.settings.register_profile(
     "rocketmq-py",
     max_examples=int(os.environ.get("EXAMPLES", "100")),
@@ -48,15 +48,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave thousands of tests that wait for their turn out of what garbage is looked for in."""
+    """Exclude the collected tests from garbage collection, which saves time."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_configure() -> None:
-    """Let SIGINT interrupt this process, and those that tests start, where the shell has it ignored.
+    """Restore SIGINT's default handler, also for the processes that tests start.
 
-    A shell does that to what it runs in the background, and tests that interrupt would wait for ever.
+    A shell ignores SIGINT in background jobs, and tests that interrupt would hang.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

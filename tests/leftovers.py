@@ -1,4 +1,4 @@
-"""What doors leave behind in a process: tasks of the trio thread, threads, and sockets."""
+"""Checks that an API leaves no tasks of the trio thread, no threads and no sockets in the process."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ PATIENCE = 10
 
 
 class Leftovers:
-    """What there was before, to compare with."""
+    """Counts of tasks, threads and sockets at creation, to compare with later ones."""
 
     def __init__(self) -> None:
         gc.collect()
-        gc.freeze()  # what is there now is none: it need not be looked through after each step
+        gc.freeze()  # spares each later collection the objects that exist now
         self.before = self._count()
 
     def until_none(self) -> Iterator[None]:
-        """Go on until there is no more than before: a broker hears later that connections have ended."""
+        """Yield until the counts are back at their start, since a broker notices closed connections later."""
         deadline = time.monotonic() + PATIENCE
         while more := self._more():
             assert time.monotonic() < deadline, more
@@ -37,8 +37,8 @@ class Leftovers:
         def tasks() -> int:
             return trio.lowlevel.current_statistics().tasks_living
 
-        # Trio keeps threads that have nothing to do for a while, for what comes next.
-        threads = [one for one in threading.enumerate() if not one.name.startswith("Trio thread")]
+        # Trio keeps idle worker threads for a while.
+        threads = [running for running in threading.enumerate() if not running.name.startswith("Trio thread")]
         return thread.call_plain(tasks), len(threads), open_sockets()
 
     def _more(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""A name server and brokers that do as a test says: for the faults that no broker produces on demand."""
+"""A scripted name server and scripted brokers, for faults that no broker produces on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Answering = Callable[[Connection, Command], None]
 
 @attrs.define(eq=False)
 class ScriptedServer:
-    """One address. ``answer`` decides what happens to each request; ``requests`` keeps them all."""
+    """A server at one address. ``answer`` handles each request, and ``requests`` records all of them."""
 
     answer: Answering
     port: int = 0
@@ -47,7 +47,7 @@ class ScriptedServer:
 
 @attrs.define(eq=False)
 class ScriptedCluster:
-    """One name server and some brokers; each broker stores what it is sent unless told otherwise.
+    """A name server and brokers. A broker accepts all sends unless its answer function differs.
 
     Attributes:
         topics: the queues of each topic on every broker: (read, write, permission).
@@ -85,7 +85,7 @@ class ScriptedCluster:
 
 
 def store(connection: Connection, request: Command) -> None:
-    """Answer a send as a broker does that stored the message."""
+    """Respond to a send like a broker that has stored the message."""
     fields = {}
     if request.code == RequestCode.SEND_MESSAGE_V2:
         fields = {
@@ -97,7 +97,7 @@ def store(connection: Connection, request: Command) -> None:
 
 
 def refuse(code: int, remark: str = "scripted") -> Answering:
-    """Return what answers every send with ``code`` and everything else with success."""
+    """Return an answer function that refuses every send with ``code`` and accepts other requests."""
 
     def answer(connection: Connection, request: Command) -> None:
         if request.code == RequestCode.SEND_MESSAGE_V2:
@@ -109,14 +109,14 @@ def refuse(code: int, remark: str = "scripted") -> Answering:
 
 
 def ignore(_: Connection, __: Command) -> None:
-    """Answer nothing."""
+    """Send no response."""
 
 
 @asynccontextmanager
 async def scripted_cluster(
     *answers: Answering, topics: Sequence[str] = ("T", "TBW102"), queues: int = 4
 ) -> AsyncIterator[ScriptedCluster]:
-    """Run a name server and one broker an answer, named broker-a, broker-b, and so on."""
+    """Run a name server and one broker per answer function, named broker-a, broker-b, and so on."""
     async with trio.open_nursery() as nursery:
         cluster = ScriptedCluster(
             ScriptedServer(ignore),

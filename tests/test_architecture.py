@@ -16,7 +16,7 @@ import rocketmq_py
 
 PACKAGE = Path(rocketmq_py.__file__).parent
 
-# What each room may import. A module at the top is a room of its own.
+# The imports that each room allows. A top-level module is a room of its own.
 BOTTOM = {
     "address",
     "codes",
@@ -60,7 +60,7 @@ ALLOWED = {
     | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "handoff"},
     "": BOTTOM
     | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"}
-    | {"aio", "blocking", "broker", "testing"},  # for their names only: loaded when one asks
+    | {"aio", "blocking", "broker", "testing"},  # names only, loaded on first use
     "testing": BOTTOM | {"protocol", "remoting", "client", "consumer", "admin", "broker"},
     "pytest_plugin": {"testing"},
     "relay": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer"},
@@ -85,7 +85,7 @@ ALLOWED = {
 }
 INTEGRATIONS = sorted((PACKAGE / "integrations").glob("[!_]*"))
 CONSUMER_ROOMS = ("allocation", "config", "group", "pull", "read", "lite_pull", "pop", "push")
-"""Of the consumers' rooms each may import those before it."""
+"""The rooms of consumers. Each may import those before it."""
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -207,7 +207,7 @@ def test_protocol_does_no_input_or_output() -> None:
                 assert not forbidden & {name.split(".")[0] for name in names}, module
 
 
-def test_every_public_name_exists_and_says_what_it_is() -> None:
+def test_every_public_name_exists_and_has_a_docstring() -> None:
     for name in rocketmq_py.__all__:
         assert getattr(rocketmq_py, name).__doc__, f"{name} has no docstring"
     with pytest.raises(AttributeError, match="no_such_name"):
@@ -247,9 +247,9 @@ def test_lazy_names_can_be_imported(package: str) -> None:
 
 
 def loaded_by(program: str) -> set[str]:
-    """Return the modules that a program has loaded when it ends."""
-    told = f"import sys\n{program}\nprint('LOADED', *sys.modules)"
-    result = subprocess.run([sys.executable, "-c", told], check=True, capture_output=True, text=True)
+    """Return the modules that a program has loaded at its end."""
+    wrapped = f"import sys\n{program}\nprint('LOADED', *sys.modules)"
+    result = subprocess.run([sys.executable, "-c", wrapped], check=True, capture_output=True, text=True)
     return set(result.stdout.rpartition("LOADED")[2].split())
 
 
@@ -275,7 +275,7 @@ def test_help_loads_no_client_and_nothing_heavy(arguments: list[str]) -> None:
         ),
     ],
 )
-def test_a_command_loads_only_what_it_uses(module: str, rooms: set[str]) -> None:
+def test_command_loads_only_the_modules_it_uses(module: str, rooms: set[str]) -> None:
     loaded = loaded_by(f"import {module}")
     assert loaded.isdisjoint(rooms | {"rocketmq_py.consumer.pop", "rocketmq_py.consumer.lite_pull"})
 

@@ -1,4 +1,4 @@
-"""Callables that users give are checked for the arguments that they will be called with."""
+"""Callables of users are checked for the arguments of their later calls."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def adds_an_argument(message: object) -> None:
 
 
 class Odd:
-    """A callable whose signature cannot be read."""
+    """A callable without a readable signature."""
 
     __signature__ = "none"
 

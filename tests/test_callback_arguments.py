@@ -1,4 +1,4 @@
-"""A user's function is checked where it is given: nothing has been sent then."""
+"""Functions of users are checked when they are passed in, before any request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def of_one_argument(_: object) -> Any: ...
 async def asynchronous(*_: object) -> Any: ...
 
 
-# Type checkers would find what is tested here.
+# Any, because type checkers would reject these arguments.
 NOTHING: Any = of_no_argument
 FIVE: Any = 5
 ONE: Any = of_one_argument

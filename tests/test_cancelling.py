@@ -1,4 +1,4 @@
-"""Every await of the producer, the consumer and the reader is cancelled once, and nothing stays behind."""
+"""Cancels the producer, the consumer and the reader at each await, and checks that nothing leaks."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ async def broker() -> AsyncIterator[EmbeddedBroker]:
 
 
 class Leftovers:
-    """What there was before, to compare with: tasks, threads, and sockets of the process."""
+    """Counts of tasks, threads and sockets at creation, to compare with later ones."""
 
     def __init__(self) -> None:
         gc.collect()
-        gc.freeze()  # what is there now is none: it need not be looked through after each step
+        gc.freeze()  # spares each later collection the objects that exist now
         self.before = self._count()
 
     def _count(self) -> tuple[int, int, int]:
@@ -43,7 +43,7 @@ class Leftovers:
         return trio.lowlevel.current_statistics().tasks_living, threading.active_count(), open_sockets()
 
     async def check(self) -> None:
-        # The broker notices at its next turns that a connection has gone.
+        # The broker notices closed connections a few task steps later.
         for _ in range(200):
             await trio.testing.wait_all_tasks_blocked()
             if not self._more():
@@ -51,7 +51,7 @@ class Leftovers:
         assert not self._more()
 
     def _more(self) -> list[str]:
-        # Fewer are no fault: a thread that an earlier test left idle ends when its time has come.
+        # Lower counts are no fault, since idle threads of earlier tests may end.
         kinds = ("tasks", "threads", "sockets")
         return [
             f"{now} {kind}, before {before}"
@@ -79,8 +79,8 @@ async def test_sends_of_a_producer_that_stays_open(broker: EmbeddedBroker, way: 
         topics = iter(range(1000))
 
         async def send_to_a_new_topic() -> None:
-            topic = f"T{next(topics)}"  # so that its route has to be asked for
-            client.connections.close(broker.broker_address)  # and the broker to be dialled
+            topic = f"T{next(topics)}"  # a new topic needs a route request
+            client.connections.close(broker.broker_address)  # the send has to reconnect
             pending = await send(Message(topic, b"x"))  # type: ignore[misc]  # one of the three above
             if way == "submit":
                 await pending
@@ -131,7 +131,7 @@ async def test_a_push_consumer_cancelled_anywhere_loses_nothing(broker: Embedded
             await consumer.run(handle)
 
     async def cancelled_after(steps: int) -> bool:
-        """Cancel a consumer when all tasks together have made so many steps; another one does the rest."""
+        """Cancel a consumer after a number of task steps. Another one receives the remaining messages."""
         nonlocal groups
         groups += 1
         group, handled = f"group-{groups}", set[bytes]()
@@ -152,12 +152,12 @@ async def test_a_push_consumer_cancelled_anywhere_loses_nothing(broker: Embedded
 
     steps = 0
     while not await cancelled_after(steps):
-        steps += 1 + steps // 8  # each of the first steps, then fewer
+        steps += 1 + steps // 8  # every step at first, then with growing gaps
     assert steps > 100
 
 
 class CancelAfterSteps(trio.abc.Instrument):
-    """Cancels a scope after so many steps of any task."""
+    """Cancels a scope after a number of steps of any tasks."""
 
     def __init__(self, scope: trio.CancelScope, steps: int) -> None:
         self.scope = scope
@@ -206,6 +206,6 @@ async def test_closing_under_load_leaves_nothing(broker: EmbeddedBroker) -> None
             await producer.submit(Message("T", b"%d" % number))
         while not handled:
             await trio.sleep(0.01)
-        # Everything has been closed while messages were on their way in both directions.
+        # Everything was closed with messages in flight in both directions.
     await leftovers.check()
     assert handled

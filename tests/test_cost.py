@@ -1,10 +1,9 @@
-"""What a message costs: the calls of Python functions that client, or embedded broker, make for one.
+"""Bounds for the number of Python function calls that the client or the embedded broker makes per message.
 
-Neither a busy machine nor luck changes them: both share one simulation, whose order of tasks comes from a
-seed. Counted are the library's own functions, while tasks of the one or the other run: trio's depend on the
-network. A bound that is exceeded says that something was put in the way of every message: see whether it can
-be done once a chunk of the connection, once a route, or only where it is used. One that is undercut by far
-should be lowered.
+The numbers do not depend on the load of the machine, because client and broker run in one simulation with a
+seeded task order. Only functions of the library are counted, since trio's calls depend on the network. If a
+bound is exceeded, a change has added work to every message. Check whether it can be done once per received
+chunk, once per route, or only where it is needed. Lower a bound that is far above the measured number.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ _is_client: ContextVar[bool] = ContextVar("_is_client", default=False)
 class Calls(trio.abc.Instrument):
     """Counts the calls of Python functions in tasks that were started where ``_is_client`` is set.
 
-    And what threads have done in trio's: the client's threads of handlers do so, and no others here.
+    Functions that threads run in the trio thread count, too. Here only the client's handler threads do so.
 
     Args:
-        of_broker: count those in all other tasks instead.
+        of_broker: count calls in all other tasks instead.
     """
 
     def __init__(self, *, of_broker: bool = False) -> None:
@@ -62,7 +61,7 @@ class Calls(trio.abc.Instrument):
 
 
 def calls_of(work: Callable[[str, Calls], Awaitable[None]], *, of_broker: bool = False) -> float:
-    """Return the calls that the client makes in ``work``, or the broker, for one of MESSAGES."""
+    """Return the calls per message, of MESSAGES, that the client or the broker makes in ``work``."""
     calls = Calls(of_broker=of_broker)
 
     async def main(world: World) -> None:
@@ -71,7 +70,7 @@ def calls_of(work: Callable[[str, Calls], Awaitable[None]], *, of_broker: bool =
             _is_client.set(True)
             await work(world.name_server_address, calls)
             return
-        # The world's own brokers note all requests, for tests to look at: this one is as users have it.
+        # The world's own brokers record all requests for tests. This one is configured as by default.
         async with EmbeddedBroker() as broker:
             _is_client.set(True)
             await work(broker.name_server_address, calls)
@@ -80,10 +79,10 @@ def calls_of(work: Callable[[str, Calls], Awaitable[None]], *, of_broker: bool =
     return calls.count / MESSAGES
 
 
-def calls_beside_threads(work: Callable[[str, Calls], Awaitable[None]]) -> float:
-    """Return the calls that the client makes for one of MESSAGES in ``work``, which has real threads.
+def calls_with_threads(work: Callable[[str, Calls], Awaitable[None]]) -> float:
+    """Return the client's calls per message, of MESSAGES, in ``work``, which uses real threads.
 
-    A simulation has none. What they do, and when, differs from run to run, so a bound for it leaves room.
+    Simulations have no threads. Their timing differs between runs, so bounds need a margin.
     """
     calls = Calls()
 
@@ -155,7 +154,7 @@ async def _consumed(address: str, calls: Calls, batch_size: int | None, *, plain
         def consumed(count: int) -> None:
             nonlocal left
             left -= count
-            calls.is_counting = 0 < left <= MESSAGES  # not what is done once, when a consumer is started
+            calls.is_counting = 0 < left <= MESSAGES  # excludes the calls of the consumer's start
             if not left:
                 consumer.stop()
 
@@ -202,7 +201,7 @@ def test_a_message_takes_no_more_calls_than_stated(
 
 
 def test_a_message_for_a_plain_handler_takes_no_more_calls_than_stated() -> None:
-    assert calls_beside_threads(consumed_plainly) <= 7.6
+    assert calls_with_threads(consumed_plainly) <= 7.6
 
 
 @pytest.mark.parametrize(("work", "bound"), [(pipelined, 13.3), (in_lists, 12.6), (consumed, 1.8)])

@@ -1,4 +1,4 @@
-"""Signatures, against frames that Java's clients signed (``integration/java/src/Sign.java`` makes them)."""
+"""Signatures, compared with frames that Java clients signed (from ``integration/java/src/Sign.java``)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_signature_is_that_of_java(signed_by_java: Command) -> None:
     assert signature(SECRET, fields, signed_by_java.body) == fields["Signature"]
 
 
-def test_what_signing_adds_is_what_java_adds(signed_by_java: Command) -> None:
+def test_signing_adds_the_fields_of_java(signed_by_java: Command) -> None:
     added = {"AccessKey", "SecurityToken", "Signature"}
     fields = {name: value for name, value in signed_by_java.fields.items() if name not in added}
     before = dict(fields)
@@ -73,7 +73,7 @@ def test_the_signature_is_of_all_fields_and_the_body(changed: dict[str, str]) ->
 
 
 @pytest.mark.parametrize("secret", ["secret", "secret-\ud800"])
-def test_a_text_that_cannot_be_signed_says_so_and_shows_no_secret(secret: str) -> None:
+def test_error_of_unsignable_text_shows_no_secret(secret: str) -> None:
     with pytest.raises(InvalidMessageError, match="cannot be signed: surrogates not allowed") as caught:
         signature(secret, {"properties": "half a pair: \ud800"}, b"")
     assert caught.value.__cause__ is caught.value.__context__ is None

@@ -37,7 +37,7 @@ from rocketmq_py.formatting import one_line
         (987654, BrokerError, False, False),
     ],
 )
-def test_a_code_says_what_may_be_done_about_it(
+def test_response_code_selects_the_error_class_and_its_retries(
     code: int, kind: type[BrokerError], retriable: bool, invalidates_route: bool
 ) -> None:
     error = BrokerError.from_answer(code, "why", "127.0.0.1:1")
@@ -91,29 +91,27 @@ def test_brokers_of_both_kinds_deny_access_with_one_error(code: int, remark: str
         (16, "subscription group no permission, G"),
     ],
 )
-def test_what_another_broker_may_allow_is_not_taken_for_a_question_of_access(
-    code: int, remark: str | None
-) -> None:
+def test_retriable_refusals_are_not_access_denied_errors(code: int, remark: str | None) -> None:
     error = BrokerError.from_answer(code, remark, "a:1")
     assert error.retriable
     assert not isinstance(error, AccessDeniedError)
 
 
-def test_a_remark_of_several_lines_is_told_in_one() -> None:
+def test_remarks_of_several_lines_become_one_line() -> None:
     error = BrokerError(1, "first\nSee https://example.org for more", "a:1")
     assert "\n" not in str(error)
     assert error.remark == "first\nSee https://example.org for more"
     assert str(BrokerError(1, None, "a:1")).endswith("no reason given")
 
 
-def test_all_errors_are_of_one_tree() -> None:
+def test_all_errors_derive_from_rocketmq_error() -> None:
     classes = [value for _, value in inspect.getmembers(errors, inspect.isclass)]
     own = [value for value in classes if value.__module__ == errors.__name__ and issubclass(value, Exception)]
     assert len(own) > 15
     assert all(issubclass(value, RocketMQError) for value in own)
 
 
-def test_no_error_is_both_retriable_and_known_to_be_in_vain() -> None:
+def test_errors_that_retries_cannot_fix_are_not_retriable() -> None:
     assert not errors.InvalidMessageError.retriable
     assert not errors.ConfigurationError.retriable
     assert not errors.ClosedError.retriable
@@ -129,7 +127,7 @@ def test_seconds_are_rounded_in_texts(seconds: float, text: str) -> None:
     assert f"within {text} s" in str(errors.ReplyTimeoutError("T", seconds, None))
 
 
-def test_words_of_peers_are_bounded_in_texts() -> None:
+def test_remarks_of_peers_are_shortened_in_error_texts() -> None:
     flood = "no\n" * 2_000_000
     for code in (ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION):
         for words in (flood, "org.apache.rocketmq.acl.common.AclException: signature failed " + flood):

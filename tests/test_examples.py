@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import signal
 import sys
@@ -16,24 +15,15 @@ import trio
 
 import rocketmq_py
 from rocketmq_py.broker import EmbeddedBroker
+from tests.programs import ENVIRONMENT, run
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rocketmq_py.__file__).parent.parent)}
 
 
 @pytest.fixture
 async def address() -> AsyncIterator[str]:
     async with EmbeddedBroker() as broker:
         yield broker.name_server_address
-
-
-async def run(*arguments: str) -> list[str]:
-    """Run Python to a good end without a word on stderr; return the lines of its output."""
-    ended = await trio.run_process(
-        [sys.executable, *arguments], capture_stdout=True, capture_stderr=True, check=False, env=ENVIRONMENT
-    )
-    assert (ended.returncode, ended.stderr.decode()) == (0, "")
-    return ended.stdout.decode().splitlines()
 
 
 async def example(name: str, *arguments: str) -> list[str]:
@@ -67,7 +57,7 @@ async def test_send_then_tail_then_consume(address: str) -> None:
         )
         assert process.stdout is not None
         consumed = b""
-        while consumed.count(b"\n") < 101:  # all but the oneway message, which has no tag
+        while consumed.count(b"\n") < 101:  # all messages except the oneway one, which has no tag
             consumed += await process.stdout.receive_some()
         process.send_signal(signal.SIGINT)
     assert process.returncode == 0
@@ -220,7 +210,7 @@ async def test_data_frames(address: str) -> None:
 
 
 async def test_a_users_test_with_the_embedded_broker(tmp_path: Path) -> None:
-    # As in a project that has no settings for pytest.
+    # The same as a project without pytest settings.
     settings = tmp_path / "pytest.ini"
     settings.write_text("[pytest]\n")
     test = str(EXAMPLES / "embedded_broker.py")
@@ -231,7 +221,7 @@ async def test_a_users_test_with_the_embedded_broker(tmp_path: Path) -> None:
 async def test_a_users_tests_with_the_fixtures(tmp_path: Path) -> None:
     settings = tmp_path / "pytest.ini"
     settings.write_text("[pytest]\n")
-    # What installing the package does; and no plugin that warns of settings that it has not got.
+    # Load the plugin as an installed package does. Leave out a plugin that warns about missing settings.
     plugin = ("-p", "rocketmq_py.pytest_plugin", "-p", "no:asyncio")
     lines = await run("-m", "pytest", "-q", *plugin, "-c", str(settings), str(EXAMPLES / "test_kit.py"))
     assert lines[-1].startswith("3 passed")

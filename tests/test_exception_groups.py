@@ -28,7 +28,7 @@ class Interruption(BaseException):
 
 
 class InterruptBrokerRequests(RpcHook):
-    """Raises in the task that asks the broker."""
+    """Raises in the task that sends the request to the broker."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -142,7 +142,7 @@ OWN_NURSERIES = (
     "remoting/running.py",
     "remoting/server.py",
 )
-"""Modules whose nurseries no public call of a client runs in, and the one that defines ``open_nursery``."""
+"""Modules whose nurseries no public call uses, and the module that defines ``open_nursery``."""
 
 
 def test_nurseries_come_from_the_function_that_unwraps_their_errors() -> None:

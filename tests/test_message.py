@@ -80,13 +80,13 @@ def test_several_keys_are_one_text() -> None:
         ({"keys": "\udfff"}, "keys .* contains a lone surrogate"),
     ],
 )
-def test_what_no_broker_takes_is_refused_with_the_field(fields: dict[str, object], text: str) -> None:
+def test_invalid_fields_are_refused_with_their_name(fields: dict[str, object], text: str) -> None:
     with pytest.raises(InvalidMessageError, match=text):
-        Message(**{"topic": "T", "body": b"x", **fields})  # type: ignore[arg-type]  # that is the test
+        Message(**{"topic": "T", "body": b"x", **fields})  # type: ignore[arg-type]  # the test
 
 
 @pytest.mark.parametrize("fields", [{"properties": {"a": "\x01"}}, {"tags": "\x02"}, {"keys": "a\x01b"}])
-def test_a_separator_in_a_property_has_an_error_of_its_own(fields: dict[str, Any]) -> None:
+def test_separators_in_properties_raise_their_own_error(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidPropertyError, match="which separate properties"):
         Message("T", b"x", **fields)
 
@@ -94,7 +94,7 @@ def test_a_separator_in_a_property_has_an_error_of_its_own(fields: dict[str, Any
 def test_a_message_is_a_value() -> None:
     message = Message("T", b"x")
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        message.topic = "U"  # type: ignore[misc]  # that is the test
+        message.topic = "U"  # type: ignore[misc]  # the test
     assert message == Message("T", b"x")
     assert attrs.evolve(message, tags="A").tags == "A"
 
@@ -124,7 +124,9 @@ def test_properties_are_copied_and_do_not_change() -> None:
         with pytest.raises(TypeError, match="properties are immutable"):
             change()
     assert attrs.evolve(message, properties={**message.properties, "a": "b"}).properties["a"] == "b"
-    assert Message("T", b"x").properties is Message("T", b"y").properties, "what nobody has costs nothing"
+    assert Message("T", b"x").properties is Message("T", b"y").properties, (
+        "messages without properties share one empty mapping"
+    )
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
@@ -151,7 +153,7 @@ def received(encoded_properties: bytes, **changes: Any) -> ReceivedMessage:
     return attrs.evolve(message, **changes)
 
 
-def test_what_a_received_message_tells_of_itself() -> None:
+def test_attributes_of_a_received_message() -> None:
     message = received(b"TAGS\x01A\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01abc\x02colour\x01green\x02")
     assert (message.tags, message.keys, message.message_id) == ("A", ("k1", "k2"), "abc")
     assert message.user_properties == {"colour": "green"}
@@ -167,7 +169,7 @@ def test_the_sharding_key_of_a_received_message() -> None:
     assert received(b"").sharding_key == ""
 
 
-def test_what_a_received_message_shows() -> None:
+def test_repr_of_a_received_message() -> None:
     message = received(b"TAGS\x01A\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01abc\x02colour\x01green\x02")
     assert repr(message) == (
         "ReceivedMessage(topic='T', broker_name='a', queue_id=1, queue_offset=2, message_id='abc', tags='A', "
@@ -180,7 +182,7 @@ def test_what_a_received_message_shows() -> None:
 
 def test_properties_are_frozen() -> None:
     with pytest.raises(TypeError):
-        received(b"a\x01b\x02").properties["a"] = "c"  # type: ignore[index]  # that is the test
+        received(b"a\x01b\x02").properties["a"] = "c"  # type: ignore[index]  # the test
 
 
 def test_properties_are_read_with_and_without_the_last_separator() -> None:
@@ -201,7 +203,7 @@ def test_names_of_topics_and_groups() -> None:
     with pytest.raises(ConfigurationError, match="at most 120"):
         check_group("g" * 121)
     with pytest.raises(ConfigurationError, match="group must be a str, not int"):
-        check_group(5)  # type: ignore[arg-type]  # that is the test
+        check_group(5)  # type: ignore[arg-type]  # the test
 
 
 @pytest.mark.parametrize(

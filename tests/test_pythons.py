@@ -1,4 +1,4 @@
-"""Which Pythons `make pythons` finds, and what it says where there is none."""
+"""The Pythons that `make pythons` finds, and its error for a missing one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHIM = "#!/bin/sh\necho 'pyenv: python3.99: command not found' >&2\nexit 127\n"
 
 
 def a_python(path: Path, version: str) -> Path:
-    """Make what says that it is a Python of this version."""
+    """Create a script that reports itself as a Python of this version."""
     return a_script(path, f"#!/bin/sh\necho {version}\n")
 
 
@@ -27,7 +27,7 @@ def a_script(path: Path, text: str) -> Path:
 
 @pytest.fixture(autouse=True)
 def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The only folder on the PATH; pyenv's is empty."""
+    """The only folder on the PATH. pyenv's folder is empty."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -35,28 +35,28 @@ def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_supported_versions_begin_with_the_oldest_that_is_required() -> None:
+def test_supported_versions_begin_with_the_oldest_required_one() -> None:
     assert supported_versions()[0] == "3.11"
     assert pythons.running_version() in supported_versions()
 
 
-def test_the_version_that_runs_is_itself() -> None:
+def test_running_version_is_the_current_interpreter() -> None:
     assert find_python(pythons.running_version()) == sys.executable
 
 
-def test_one_on_the_path(path: Path) -> None:
+def test_python_on_the_path_is_found(path: Path) -> None:
     expected = a_python(path / "python3.99", "3.99")
     assert find_python("3.99") == str(expected)
 
 
-def test_a_shim_that_fails_gives_way_to_pyenvs_own(path: Path, tmp_path: Path) -> None:
+def test_failing_shim_falls_back_to_pyenv(path: Path, tmp_path: Path) -> None:
     a_script(path / "python3.99", SHIM)
     a_python(tmp_path / "pyenv" / "versions" / "3.9.1" / "bin" / "python", "3.9")
     expected = a_python(tmp_path / "pyenv" / "versions" / "3.99.1" / "bin" / "python", "3.99")
     assert find_python("3.99") == str(expected)
 
 
-def test_where_there_is_none_it_says_what_was_tried(path: Path) -> None:
+def test_missing_python_error_lists_the_attempts(path: Path) -> None:
     with pytest.raises(NoPythonError, match=r"python3\.99 is not on the PATH; pyenv has none"):
         find_python("3.99")
     a_script(path / "python3.99", SHIM)
@@ -67,18 +67,18 @@ def test_where_there_is_none_it_says_what_was_tried(path: Path) -> None:
         find_python("3.99")
 
 
-def test_a_version_that_is_absent_is_told_and_fails_nothing(
+def test_missing_version_is_reported_and_does_not_fail(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ROCKETMQ_INTEGRATION", "required")
     monkeypatch.setattr(pythons, "supported_versions", lambda: ["3.98", "3.99"])
     assert pythons.main(["tests"]) == 0
-    told = capsys.readouterr().err
-    assert "*** Python 3.98 is NOT CHECKED: python3.98 is not on the PATH" in told
-    assert "*** Python 3.99 is NOT CHECKED" in told
+    errors = capsys.readouterr().err
+    assert "*** Python 3.98 is NOT CHECKED: python3.98 is not on the PATH" in errors
+    assert "*** Python 3.99 is NOT CHECKED" in errors
 
 
-def test_a_version_that_fails_is_counted_and_the_next_one_tried(
+def test_failing_version_is_counted_and_the_next_one_tried(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], path: Path
 ) -> None:
     tried = []

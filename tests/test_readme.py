@@ -1,4 +1,4 @@
-"""The README as package indexes show it."""
+"""The README as package indexes render it."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ async def test_a_list_is_one_span_with_a_link_to_each_send(spans: Spans) -> None
     assert "messaging.message.id" not in span.attributes
 
 
-async def test_what_a_handler_raises_is_recorded(spans: Spans) -> None:
+async def test_handler_exception_is_recorded(spans: Spans) -> None:
     async def handle(message: ReceivedMessage) -> None:
         raise ValueError("no")
 
@@ -252,7 +252,7 @@ async def test_a_result_that_has_it_delivered_again_is_an_error(spans: Spans) ->
     assert span.attributes["error.type"] == "ConsumeLater"
 
 
-async def test_what_is_received_is_a_span_of_the_wait_with_links(spans: Spans) -> None:
+async def test_receive_span_covers_the_wait_and_links_the_messages(spans: Spans) -> None:
     tracer = spans.provider.get_tracer("test")
     sending = tracer.start_span("send T")
     with tracer.start_as_current_span("around") as around:
@@ -291,7 +291,7 @@ def test_an_end_without_a_beginning_is_passed_over(spans: Spans) -> None:
     assert spans.finished() == ()
 
 
-def test_without_the_extra_the_error_says_what_to_install() -> None:
+def test_missing_extra_error_names_the_package_to_install() -> None:
     program = (
         "import sys; sys.modules['opentelemetry'] = None\n"
         "try:\n    import rocketmq_py.telemetry\nexcept Exception as error:\n    print(error)"

@@ -1,4 +1,4 @@
-"""The clock that jumps and the network in memory, which other tests stand on."""
+"""The jumping clock and the in-memory network that other tests use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_an_hour_passes_at_once_for_all_clocks() -> None:
     assert time.time_ns() - began_ns == 3600 * 10**9
 
 
-async def test_no_deadline_overtakes_what_is_on_its_way() -> None:
+async def test_clock_does_not_jump_while_data_is_in_flight() -> None:
     async with EmbeddedBroker() as broker, Producer(broker.name_server_address, group="p") as producer:
         began = trio.current_time()
         for _ in range(100):
@@ -40,7 +40,7 @@ async def test_no_deadline_overtakes_what_is_on_its_way() -> None:
         assert trio.current_time() == began
 
 
-async def test_while_a_thread_works_time_goes_as_it_does_in_reality() -> None:
+async def test_clock_runs_in_real_time_while_a_thread_works() -> None:
     released = threading.Event()
     with trio.move_on_after(30) as scope:
         await trio.to_thread.run_sync(lambda: released.wait(0.001))
@@ -54,7 +54,7 @@ async def test_while_a_thread_works_time_goes_as_it_does_in_reality() -> None:
     assert trio.current_time() - began == 3600
 
 
-async def test_what_was_written_before_the_end_is_read() -> None:
+async def test_bytes_written_before_close_are_read() -> None:
     near, far = await connected()
     assert near.socket.getpeername() == far.socket.getsockname()
     assert far.socket.getpeername() == near.socket.getsockname()
@@ -97,7 +97,7 @@ async def test_a_full_connection_holds_its_writer_up() -> None:
             read += len(await far.receive_some())
 
 
-async def test_where_nobody_listens_a_connection_is_refused() -> None:
+async def test_connection_without_listener_is_refused() -> None:
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     host, port = listener.socket.getsockname()
     with pytest.raises(OSError, match="in use"):

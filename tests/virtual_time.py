@@ -1,11 +1,10 @@
-"""Trio runs in which time jumps and whose network is memory: nothing in them waits for anything real.
+"""Trio runs with virtual time and an in-memory network.
 
-A test runs so that uses the fixture ``jumping_clock``, itself or through another. What its tasks dial and
-listen on, clients and embedded brokers alike, is a network of that run's own
-(:class:`rocketmq_py.testing.network.MemoryNetwork`), so that when all tasks are blocked nothing is on its way
-either, and the clock can jump to the next deadline without overtaking an answer, however busy the machine
-is. The time of day goes with trio's. Other processes, and threads with loops of their own, cannot reach into
-such a run.
+Tests that use the fixture ``jumping_clock``, directly or through another fixture, run this way. Clients and
+embedded brokers connect over a network of the run's own
+(:class:`rocketmq_py.testing.network.MemoryNetwork`). When all tasks are blocked, no data is in flight, so the
+clock can jump to the next deadline without overtaking a response, however busy the machine is. ``time.time``
+follows trio's clock. Other processes and threads with their own event loops cannot connect to such a run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A broker in a thread of its own, and coroutines in debug mode, on loops of asyncio and of uvloop."""
+"""Fixtures for the asyncio API: a broker in a thread, and asyncio or uvloop event loops in debug mode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 import uvloop
 
-from tests.behaviours.doors import ASYNCIO, UVLOOP
+from tests.behaviours.apis import ASYNCIO, UVLOOP
 from tests.blocking import conftest as blocking
 
 Result = TypeVar("Result")
@@ -24,15 +24,15 @@ asyncio.new_event_loop = asyncio.events.new_event_loop = uvloop.new_event_loop
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Have each test run on loops of asyncio's own and of uvloop's, or of the doors that are named."""
-    named = next((mark.args for mark in metafunc.definition.iter_markers("doors")), (ASYNCIO, UVLOOP))
-    parameters = [pytest.param(door, marks=[pytest.mark.other_door] * (door == UVLOOP)) for door in named]
+    """Run each test on asyncio and uvloop event loops, or on those that its ``apis`` mark names."""
+    named = next((mark.args for mark in metafunc.definition.iter_markers("apis")), (ASYNCIO, UVLOOP))
+    parameters = [pytest.param(api, marks=[pytest.mark.other_api] * (api == UVLOOP)) for api in named]
     metafunc.parametrize("loops", parameters, indirect=True)
 
 
 @pytest.fixture(autouse=True)
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who makes the loops of the test, those of ``asyncio.run`` too."""
+    """Select the event loop implementation of the test, also for ``asyncio.run``."""
     maker: str = request.param
     if maker == UVLOOP:
         for module in (asyncio, asyncio.events):
@@ -42,7 +42,7 @@ def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 
 @pytest.fixture
 def run_program(loops: str) -> Callable[..., str]:
-    """As the function of this name of the door for threads, with the loops of the test."""
+    """Like ``tests.blocking.conftest.run_program``, with the test's event loop implementation."""
 
     def run(program: str, *arguments: str) -> str:
         before = _ON_UVLOOP if loops == UVLOOP else ""
@@ -59,21 +59,21 @@ def address() -> Iterator[str]:
 
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
-    """Run it as ``asyncio.run`` does, and see that it leaves no tasks, and nothing for asyncio to log."""
+    """Run a coroutine with ``asyncio.run`` and check that it leaves no tasks and logs no asyncio errors."""
 
     async def watched() -> Result:
-        told: list[dict[str, Any]] = []
+        logged: list[dict[str, Any]] = []
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: told.append(context))
+        loop.set_exception_handler(lambda _, context: logged.append(context))
         loop.slow_callback_duration = 60.0
         async with asyncio.timeout(120):
             result = await main
         assert asyncio.all_tasks() == {asyncio.current_task()}
-        assert told == []
+        assert logged == []
         return result
 
-    # Debug mode keeps a stack with each callback, and a whole one with each task and future unless there is
-    # a limit for all: no test reads more of them than where they come from.
+    # Debug mode stores a stack for each callback, task and future. The tests need only the innermost frame,
+    # and a limit saves time.
     with (
         mock.patch("asyncio.constants.DEBUG_STACK_DEPTH", 1),
         mock.patch("sys.tracebacklimit", 1, create=True),
@@ -83,6 +83,6 @@ def run(main: Coroutine[Any, Any, Result]) -> Result:
 
 @pytest.fixture
 def unused_address() -> str:
-    """Where nobody listens."""
+    """An address without a listening server."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""Every await of the door for asyncio is cancelled once, and nothing stays behind, and nothing is lost."""
+"""Cancels the asyncio API at each await, and checks that nothing leaks and no message is lost."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.leftovers import Leftovers
 pytestmark = pytest.mark.long
 
 LATER = (0, 1)
-"""Turns of the loop from when a task waits until it is cancelled: what it waits for may be on its way."""
-BODIES = {b"%d" % number for number in range(200)}  # more than all that is cancelled can take
+"""Iterations of the event loop between an await and its cancellation. The result may arrive in between."""
+BODIES = {b"%d" % number for number in range(200)}  # more than all cancelled calls can receive
 FIRST = ConsumeFrom.FIRST
 
 
 @types.coroutine
 def _cancelled_at(coroutine: Coroutine[Any, Any, object], step: int, later: int) -> Generator[Any, Any, None]:
-    """Drive a coroutine, whose task is cancelled at a step's await, so many turns of the loop later."""
+    """Drive a coroutine and cancel its task ``later`` iterations of the event loop after await ``step``."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
 
@@ -57,16 +57,16 @@ def _cancelled_at(coroutine: Coroutine[Any, Any, object], step: int, later: int)
             cancel(later)
         try:
             value, resume = (yield waits_for), coroutine.send
-        except BaseException as error:  # noqa: BLE001  # the coroutine's to handle
+        except BaseException as error:  # noqa: BLE001  # the coroutine handles it
             value, resume = error, coroutine.throw
 
 
 async def cancel_at_each_await(
     operation: Callable[[], Coroutine[Any, Any, object]], check: Callable[[], Awaitable[object]]
 ) -> int:
-    """Run it again and again, cancelled at its first await, at its second …; return how many there were.
+    """Run an operation repeatedly, cancelled at its first await, its second …. Return the number of awaits.
 
-    ``check`` runs after each. Ends with the first run that ends before its cancellation.
+    ``check`` runs after each run. The first run that ends before its cancellation is the last.
     """
     for step in itertools.count(1):
         for later in LATER:
@@ -104,7 +104,7 @@ async def fill(address: str) -> None:
 
 
 class Acknowledged:
-    """Messages that a producer of a name sent and that were acknowledged."""
+    """The acknowledged messages of a producer."""
 
     def __init__(self) -> None:
         self.numbers = itertools.count()
@@ -248,7 +248,7 @@ def test_reading_and_administering(address: str) -> None:
     run(main())
 
 
-def test_what_came_for_cancelled_polls_is_not_lost(address: str) -> None:
+def test_messages_of_cancelled_polls_are_not_lost(address: str) -> None:
     async def main() -> None:
         await fill(address)
         seen: list[bytes] = []
@@ -271,7 +271,7 @@ def test_what_came_for_cancelled_polls_is_not_lost(address: str) -> None:
     run(main())
 
 
-def test_what_came_for_cancelled_pops_is_not_lost(address: str) -> None:
+def test_messages_of_cancelled_pops_are_not_lost(address: str) -> None:
     async def main() -> None:
         await fill(address)
         seen: list[bytes] = []

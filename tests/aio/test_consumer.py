@@ -57,7 +57,7 @@ def test_handlers_are_tasks_of_the_loop(address: str) -> None:
 
 
 @pytest.mark.parametrize("error", [LookupError("try again"), asyncio.CancelledError()])
-def test_what_fails_in_order_is_tried_again_in_place(address: str, error: BaseException) -> None:
+def test_failed_ordered_message_is_retried_in_place(address: str, error: BaseException) -> None:
     async def main() -> None:
         await send(address, [b"x"])
         times: list[int] = []
@@ -181,7 +181,7 @@ def test_a_poll_that_is_cancelled_at_any_moment_loses_nothing(address: str) -> N
     run(main())
 
 
-def test_what_came_for_a_cancelled_poll_is_not_committed_by_closing(address: str) -> None:
+def test_close_does_not_commit_messages_of_a_cancelled_poll(address: str) -> None:
     async def main() -> None:
         await send(address, [b"x"])
         async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
@@ -195,7 +195,7 @@ def test_what_came_for_a_cancelled_poll_is_not_committed_by_closing(address: str
 
 
 @pytest.mark.parametrize("seek", ["seek", "seek_to_begin", "seek_to_end", "seek_to_time"])
-def test_a_seek_drops_what_came_for_a_cancelled_poll(address: str, seek: str) -> None:
+def test_seek_drops_messages_of_a_cancelled_poll(address: str, seek: str) -> None:
     async def main() -> None:
         await send(address)
         async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:

@@ -1,4 +1,4 @@
-"""Handlers that tasks of the loop call, kept from call to call: nobody notices that they are."""
+"""Handlers called in reused tasks of the event loop, which must behave like new tasks."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_plain_handlers_and_lists(address: str) -> None:
         def handle(messages: list[ReceivedMessage]) -> None:
             places.add(threading.get_ident())
             seen.extend([message.body for message in messages])
-            messages.clear()  # it is the handler's own
+            messages.clear()  # the list belongs to the handler
             if len(seen) == len(NUMBERS):
                 consumer.stop()
 
@@ -117,7 +117,7 @@ def test_plain_handlers_and_lists(address: str) -> None:
 
 
 @pytest.mark.parametrize("when", ["while it waits", "when it returns"])
-def test_a_handler_whose_task_is_cancelled_has_failed_and_the_others_go_on(address: str, when: str) -> None:
+def test_cancelled_handler_task_counts_as_failed_and_others_continue(address: str, when: str) -> None:
     async def main() -> None:
         await send(address, NUMBERS[:20])
         seen: list[bytes] = []
@@ -136,7 +136,7 @@ def test_a_handler_whose_task_is_cancelled_has_failed_and_the_others_go_on(addre
             if len(set(seen)) == 20:
                 consumer.stop()
 
-        # In order, what has failed comes again soon, and before all that is behind it.
+        # In order, a failed message is retried soon, before all later ones.
         async with PushConsumer(
             address, group="g", consume_from=FIRST, concurrency=2, orderly=True, suspend_current_queue=0.01
         ) as consumer:
@@ -148,9 +148,7 @@ def test_a_handler_whose_task_is_cancelled_has_failed_and_the_others_go_on(addre
 
 
 @pytest.mark.parametrize("hooks", [[], [ConsumerHook()]])
-def test_a_call_that_takes_too_long_is_cancelled_and_its_place_taken(
-    hooks: list[ConsumerHook], address: str
-) -> None:
+def test_timed_out_call_is_cancelled_and_replaced(hooks: list[ConsumerHook], address: str) -> None:
     async def main() -> None:
         await send(address, NUMBERS[:20])
         seen: list[bytes] = []
@@ -173,7 +171,7 @@ def test_a_call_that_takes_too_long_is_cancelled_and_its_place_taken(
                 consumer.add_hook(hook)
             consumer.subscribe("T")
             await consumer.run(handle)
-        # On a busy machine others may take too long as well.
+        # On a busy machine other calls may time out, too.
         assert sorted({*seen, *cancelled}) == sorted(NUMBERS[:20])
         assert len(cancelled) == 1
 
@@ -213,7 +211,7 @@ def test_hooks_are_called_around_each_call(address: str) -> None:
     run(main())
 
 
-def test_what_cannot_be_a_handler_is_told_as_by_trio(address: str) -> None:
+def test_invalid_handlers_raise_the_errors_of_the_trio_api(address: str) -> None:
     async def main() -> None:
         async def yields(_: ReceivedMessage) -> Any:
             yield
@@ -226,8 +224,8 @@ def test_what_cannot_be_a_handler_is_told_as_by_trio(address: str) -> None:
     run(main())
 
 
-def test_a_loop_that_is_closed_while_all_its_handlers_wait_stops_their_consumer(address: str) -> None:
-    """Nothing more is handed over to it, so that nothing is refused."""
+def test_closing_the_loop_while_all_handlers_wait_stops_the_consumer(address: str) -> None:
+    """No further call is handed to the closed loop."""
 
     async def main() -> PushConsumer:
         consumer = PushConsumer(address, group="g", consume_from=FIRST, concurrency=2, close_timeout=0.1)
@@ -259,8 +257,8 @@ def test_a_loop_that_is_closed_while_all_its_handlers_wait_stops_their_consumer(
     kept.clear()
 
 
-def test_a_loop_that_is_blocked_for_longer_than_anything_may_take_loses_nothing(address: str) -> None:
-    """What has come in the meantime counts: no deadline is looked at on the loop."""
+def test_loop_blocked_longer_than_all_timeouts_loses_nothing(address: str) -> None:
+    """A result that arrived during the block counts, since deadlines are not checked on the loop."""
 
     async def main() -> None:
         await send(address)

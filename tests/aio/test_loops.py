@@ -1,4 +1,4 @@
-"""Loops that come and go, and processes that end, with things open."""
+"""Event loops and processes that end with open clients, and several event loops in one process."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ async def send_some(address: str) -> None:
         await asyncio.gather(*[producer.send(Message("T", b"x")) for _ in range(20)])
 
 
-def test_a_loop_after_the_other(address: str) -> None:
+def test_one_loop_after_another(address: str) -> None:
     for _ in range(5):
         asyncio.run(send_some(address))
     with Client(address) as client:
         assert count(client, "T") == 100
 
 
-def test_loops_in_several_threads_one_producer_for_all(address: str) -> None:
+def test_loops_in_several_threads_share_one_producer(address: str) -> None:
     ready, go_on = threading.Event(), threading.Event()
     shared: list[Producer] = []
 
@@ -67,7 +67,7 @@ def test_loops_in_several_threads_one_producer_for_all(address: str) -> None:
         assert count(client, "T") == 800
 
 
-def test_loops_in_turns_and_no_loop_at_all_with_one_producer(address: str) -> None:
+def test_one_producer_on_alternating_loops_and_outside_of_them(address: str) -> None:
     producer = Producer(address, group="g")
     loops = [asyncio.new_event_loop() for _ in range(2)]
     loops[0].run_until_complete(producer.start())
@@ -83,11 +83,9 @@ def test_loops_in_turns_and_no_loop_at_all_with_one_producer(address: str) -> No
         loop.close()
 
 
-@pytest.mark.doors("asyncio")  # it looks at what there is for a selector loop
+@pytest.mark.apis("asyncio")  # uses the internals of a selector event loop
 @pytest.mark.parametrize("has_wakeup_fd", [True, False])
-def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(
-    has_wakeup_fd: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loop_is_woken_once_per_trio_step(has_wakeup_fd: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         link, loop = current_link(), asyncio.get_running_loop()
         came: list[int] = []
@@ -97,14 +95,14 @@ def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(
         waker: Any = link._wakeup_fd if has_wakeup_fd else loop
         name = "wake" if has_wakeup_fd else "call_soon_threadsafe"
         wake = getattr(waker, name)
-        if not has_wakeup_fd:  # as with loops that are no selector loops
+        if not has_wakeup_fd:  # as with other event loops
             link._wakeup_fd = None
 
         def note(*arguments: Any) -> None:
             wakes.append(arguments)
             wake(*arguments)
 
-        def hand_over() -> None:  # in trio's thread
+        def hand_over() -> None:  # in the trio thread
             for number in range(100):
                 link.deliver(came.append, number)
             link.deliver(all_came.set)
@@ -120,8 +118,8 @@ def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(
     asyncio.run(main())
 
 
-@pytest.mark.doors("asyncio")  # it looks into a selector loop
-def test_loops_in_turns_leave_no_descriptors_and_hear_what_came_for_them() -> None:
+@pytest.mark.apis("asyncio")  # uses the internals of a selector event loop
+def test_alternating_loops_leave_no_descriptors_and_run_their_callbacks() -> None:
     loops = [asyncio.new_event_loop() for _ in range(2)]
     came: list[int] = []
 
@@ -129,12 +127,12 @@ def test_loops_in_turns_leave_no_descriptors_and_hear_what_came_for_them() -> No
         return current_link()
 
     first = loops[0].run_until_complete(come())
-    first.deliver(came.append, 1)  # it is not running
+    first.deliver(came.append, 1)  # the loop is not running
     first._wake()
     for loop in loops * 10:
         loop.run_until_complete(come())
     readers = [len(loop._selector.get_map()) for loop in loops]  # type: ignore[attr-defined]
-    assert sorted(readers) == [1, 2]  # asyncio's own, and the descriptor of the last one
+    assert sorted(readers) == [1, 2]  # asyncio's own, and the link of the last loop
     assert came == [1]
     first.deliver(came.append, 2)
     first._wake()
@@ -153,7 +151,7 @@ def test_no_task_waits_for_a_thread_that_has_ended() -> None:
 
         def fail() -> None:
             has_begun.wait(10)
-            thread._nursery.cancel_scope.cancel()  # a call is in the inbox, and is never started
+            thread._nursery.cancel_scope.cancel()  # the queued call never starts
 
         thread.post(fail)
         waiting = asyncio.create_task(link.call(trio.sleep_forever))
@@ -169,7 +167,7 @@ def test_no_task_waits_for_a_thread_that_has_ended() -> None:
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_a_task_keeps_its_context_however_empty_that_is(debug: bool) -> None:
+def test_task_keeps_its_context_even_if_empty(debug: bool) -> None:
     variable = contextvars.ContextVar[int]("variable")
 
     async def call_in_between() -> int:
@@ -178,7 +176,7 @@ def test_a_task_keeps_its_context_however_empty_that_is(debug: bool) -> None:
         token = variable.set(1)
         await link.call(trio.lowlevel.checkpoint)
         seen = variable.get()
-        variable.reset(token)  # another context's would be refused
+        variable.reset(token)  # fails in another context
         return seen
 
     async def main() -> int:
@@ -187,7 +185,7 @@ def test_a_task_keeps_its_context_however_empty_that_is(debug: bool) -> None:
     assert asyncio.run(main(), debug=debug) == 1
 
 
-def test_what_a_task_raises_that_ends_the_loop_keeps_no_other_from_going_on() -> None:
+def test_task_error_that_ends_the_loop_does_not_stop_other_deliveries() -> None:
     loop = asyncio.new_event_loop()
 
     async def main() -> None:
@@ -267,7 +265,7 @@ def test_a_call_that_is_cancelled_has_ended_unless_it_is_cancelled_again() -> No
     asyncio.run(main())
 
 
-def test_the_end_of_a_loop_closes_what_is_open_on_it(address: str) -> None:
+def test_end_of_a_loop_closes_its_producers(address: str) -> None:
     opened: list[Producer] = []
 
     async def main() -> None:
@@ -284,9 +282,9 @@ def test_the_end_of_a_loop_closes_what_is_open_on_it(address: str) -> None:
         assert count(client, "T") == 50
 
 
-def test_a_loop_that_is_closed_under_a_consumer_stops_it(address: str) -> None:
+def test_closing_the_loop_stops_its_consumer(address: str) -> None:
     async def main() -> PushConsumer:
-        # More workers than messages are there already: whose calls the loop has begun wait for good.
+        # More workers than messages exist, because workers whose calls started on the closed loop hang.
         consumer = PushConsumer(address, group="g", concurrency=64)
         await consumer.start()
         consumer.subscribe("T")
@@ -320,7 +318,7 @@ def test_a_loop_that_is_closed_under_a_consumer_stops_it(address: str) -> None:
     kept.clear()
 
 
-def test_a_loop_that_a_handler_blocks_holds_up_nobody_else(address: str) -> None:
+def test_handler_that_blocks_its_loop_delays_no_other_client(address: str) -> None:
     async def main() -> None:
         await send_some(address)
         blocked = threading.Event()
@@ -344,7 +342,7 @@ def test_a_loop_that_a_handler_blocks_holds_up_nobody_else(address: str) -> None
 
 
 def test_a_handler_that_blocks_its_loop_for_ten_seconds_costs_neither_membership_nor_messages() -> None:
-    """Longer than any request may take by default; and than what many brokers wait for heartbeats."""
+    """The block is longer than the default request timeout and the heartbeat timeout of many brokers."""
     heartbeats: list[float] = []
 
     def note(code: int, topic: str | None, peer: str) -> None:
@@ -394,7 +392,7 @@ def test_a_handler_that_blocks_its_loop_for_ten_seconds_costs_neither_membership
     assert times == [0] * 20
     assert sum(offset or 0 for offset in committed.values()) == 20
     began, ended = blocked
-    assert len([heard for heard in heartbeats if began < heard < ended]) >= 10  # of two clients
+    assert len([heard for heard in heartbeats if began < heard < ended]) >= 10  # two clients
 
 
 INTERRUPTED = """
@@ -448,7 +446,7 @@ CONSUMING_AT_THE_END = """
             try:
                 await asyncio.Event().wait()
             finally:
-                await asyncio.sleep(0)  # what is open is left while others run
+                await asyncio.sleep(0)  # tasks run between the calls, with clients still open
 
         running.append(asyncio.create_task(consumer.run(handle)))
         await both_wait.wait()
@@ -470,10 +468,10 @@ CONSUMING_AT_THE_END = """
 @pytest.mark.parametrize(
     ("end", "orderly"), [("return", False), ("return", True), ("exception", False), ("Ctrl-C", False)]
 )
-def test_a_program_that_ends_while_handlers_wait_says_nothing_and_their_messages_come_again(
+def test_exit_during_handler_calls_is_silent_and_messages_are_redelivered(
     address: str, run_program: RunProgram, end: str, orderly: bool
 ) -> None:
-    """All tasks of the loop are cancelled, those of handlers too: they have not failed."""
+    """All tasks of the loop are cancelled. Cancelled handler tasks do not count as failed."""
     asyncio.run(send_some(address))
     assert run_program(CONSUMING_AT_THE_END, address, end, str(orderly)) == ""
     times: list[int] = []
@@ -507,7 +505,7 @@ OPEN_AT_THE_END = """
 """
 
 
-def test_the_end_of_a_process_with_things_open(address: str, run_program: RunProgram) -> None:
+def test_process_may_end_with_open_clients(address: str, run_program: RunProgram) -> None:
     assert run_program(OPEN_AT_THE_END, address) == ""
     with Client(address) as client:
         assert count(client, "T") == 20
@@ -586,5 +584,5 @@ FORKED_WHILE_SENDING = """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork link")
-def test_a_fork_while_messages_are_under_way_sends_each_of_them_once(run_program: RunProgram) -> None:
+def test_fork_with_messages_in_flight_sends_each_once(run_program: RunProgram) -> None:
     assert run_program(FORKED_WHILE_SENDING) == ""

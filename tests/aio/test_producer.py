@@ -83,7 +83,7 @@ def test_futures_work_with_asyncio(address: str) -> None:
     run(main())
 
 
-def test_a_future_can_be_looked_at_in_all_ways(address: str) -> None:
+def test_all_methods_of_a_future(address: str) -> None:
     async def main() -> None:
         async with Producer(address, group="g", max_message_size=10) as producer:
             go_on = threading.Event()
@@ -127,7 +127,7 @@ def test_a_future_can_be_looked_at_in_all_ways(address: str) -> None:
     run(main())
 
 
-def test_who_flushes_does_not_wait_for_what_is_sent_later(address: str) -> None:
+def test_flush_does_not_wait_for_later_sends(address: str) -> None:
     may_go = {b"first": asyncio.Event(), b"later": asyncio.Event()}
 
     class Holds(ProducerHook):
@@ -140,7 +140,9 @@ def test_who_flushes_does_not_wait_for_what_is_sent_later(address: str) -> None:
             first = await producer.submit(Message("T", b"first"))
             flushing = asyncio.create_task(producer.flush())
             await asyncio.sleep(0)
-            await asyncio.to_thread(trio_thread().call, trio.testing.wait_all_tasks_blocked)  # it has begun
+            await asyncio.to_thread(
+                trio_thread().call, trio.testing.wait_all_tasks_blocked
+            )  # the flush has begun
             later = await producer.submit(Message("T", b"later"))
             may_go[b"first"].set()
             await flushing
@@ -159,7 +161,7 @@ def test_sends_leave_nothing_for_the_garbage_collector(address: str) -> None:
             with no_collection() as requests_left:
                 await asyncio.gather(*[producer.send(Message("T", b"x")) for _ in range(16)])
                 await asyncio.gather(*[await producer.submit(Message("T", b"x")) for _ in range(16)])
-                assert requests_left() < 4, "what reads may have its last ones still"
+                assert requests_left() < 4, "only the read loops may still reference their last requests"
 
     run(main())
 
@@ -209,7 +211,7 @@ def test_errors_are_the_trio_producers_and_lead_to_the_users_line(address: str) 
 
 
 class Noting(ProducerHook):
-    """Notes where, and with which context, it is called."""
+    """Records the thread and the context of its calls."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, int, str]] = []
@@ -262,7 +264,7 @@ def test_selectors_and_hooks_are_called_on_the_loop(address: str) -> None:
     run(main())
 
 
-def test_what_a_hook_around_requests_raises_is_told_by_its_name(
+def test_errors_of_rpc_hooks_are_logged_with_the_name_of_the_method(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Fails(RpcHook):
@@ -278,9 +280,9 @@ def test_what_a_hook_around_requests_raises_is_told_by_its_name(
             await producer.send(Message("T", b"x"))
 
     run(main())
-    told = [record for record in caplog.records if "hook failed method=" in record.message]
-    assert told
-    assert all("Fails.after_answer; " in record.message for record in told)
+    logged = [record for record in caplog.records if "hook failed method=" in record.message]
+    assert logged
+    assert all("Fails.after_answer; " in record.message for record in logged)
 
 
 def test_a_shared_client(address: str) -> None:
@@ -323,11 +325,11 @@ def test_requests_and_replies(address: str) -> None:
         async with (
             Client(address) as client,
             client.producer("asks") as asks,
-            client.producer("tells") as tells,
+            client.producer("replies") as replies,
         ):
 
             async def answer(message: ReceivedMessage) -> None:
-                await tells.reply(message, message.body.upper())
+                await replies.reply(message, message.body.upper())
 
             async with client.push_consumer("answers") as consumer:
                 await asks.send(Message("Other", b"x"))
@@ -416,7 +418,7 @@ def test_checks_are_called_on_the_loop() -> None:
     broker.stop()
 
 
-def test_nobody_answers_and_a_time_limit_cancels(unused_address: str) -> None:
+def test_unreachable_name_server_raises_and_a_timeout_cancels(unused_address: str) -> None:
     async def main() -> None:
         async with Producer(unused_address, group="g") as producer:
             with pytest.raises(NameServerError):

@@ -1,4 +1,4 @@
-"""SQL filters, and which messages they let through: a table that all brokers must agree with."""
+"""A table of SQL filters and the messages that match them on all brokers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ MESSAGES: Mapping[str, Mapping[str, str]] = {
     "only_b": {"b": "5"},
     "odd_names": {"$x": "1", "_y": "2"},
 }
-"""The messages that each condition is tried on, by name; the value has their properties."""
+"""The properties of the messages that each condition is tested with, by message name."""
 
 EVERY = frozenset(MESSAGES)
 WITH_A = EVERY - {"none", "only_b", "odd_names"}
 
-# A property that is no number of the kind that it is compared with, and the message does not match.
+# A property that is not a number of the compared kind does not match.
 CONDITIONS: list[tuple[str, str]] = [
     # Integers of 32 bits, of 64 bits, and floats
     ("a = 5", "five plus both"),
@@ -67,12 +67,12 @@ CONDITIONS: list[tuple[str, str]] = [
     ("a <> '5'", " ".join(sorted(WITH_A - {"five", "both"}))),
     ("'5' = a", "five both"),
     ("'5' <> a", " ".join(sorted(EVERY - {"five", "both"}))),
-    # Two properties: two texts are the same, or are compared as floats
+    # Two properties: equal texts, or compared as floats
     ("a = b", "none odd_names same"),
     ("a <> b", "both " + " ".join(sorted(WITH_A - {"same", "both"}))),
     ("b > a", "both"),
     ("a >= b", ""),
-    # Booleans: a property is none
+    # Booleans: no property is one
     ("TRUE", " ".join(sorted(EVERY))),
     ("FALSE", ""),
     ("NULL", ""),
@@ -84,7 +84,7 @@ CONDITIONS: list[tuple[str, str]] = [
     ("TRUE <> a", " ".join(sorted(EVERY - WITH_A))),
     ("5 = TRUE", ""),
     ("(a = 5) = TRUE", "five plus both"),
-    # What is not known is neither true nor false
+    # Unknown values are neither true nor false
     ("a IS NULL", "none only_b odd_names"),
     ("a IS NOT NULL", " ".join(sorted(WITH_A))),
     ("a IS NULL OR a = 5", "none only_b odd_names five plus both"),
@@ -98,7 +98,7 @@ CONDITIONS: list[tuple[str, str]] = [
     ("b = 6 OR c = 1", "both"),
     ("NOT (b = 6 OR c = 1)", ""),
     ("NOT (b = 6 AND c = 1)", "only_b"),
-    # What binds stronger
+    # Operator precedence
     ("a = 6 OR a = 5 AND b = 6", "six both"),
     ("(a = 6 OR a = 5) AND b = 6", "both"),
     ("NOT a = 'x' AND b = 'x'", ""),
@@ -123,18 +123,18 @@ CONDITIONS: list[tuple[str, str]] = [
     ("TAGS = 'TagA'", " ".join(sorted(EVERY))),
     ("KEYS = 'key-five'", "five"),
     ("UNIQ_KEY IS NOT NULL", " ".join(sorted(EVERY))),
-    # How it is written
+    # Whitespace, comments and trailing text
     ("a=5", "five plus both"),
     (" \t\n a\r\f= /* five * / ** */ 5 ", "five plus both"),
     ("-- a comment\na = 5", "five plus both"),
     ("a = 5 ) whatever follows", "five plus both"),
     ("a = 5 'so'", "five plus both"),
-    # What cannot be read lets all messages through, if it comes with the pull
+    # An invalid condition in a pull request matches all messages
     ("a >", " ".join(sorted(EVERY))),
     ("a > '5'", " ".join(sorted(EVERY))),
     ("aND = 5", " ".join(sorted(EVERY))),
 ]
-"""SqlFilters, and the names of the messages that they let through."""
+"""SqlFilters and the names of the matching messages."""
 
 CONDITIONS_OF_5: list[tuple[str, str]] = [
     ("a CONTAINS 'i'", "word quote"),
@@ -149,7 +149,7 @@ CONDITIONS_OF_5: list[tuple[str, str]] = [
     ("NOT (b CONTAINS '5')", " ".join(sorted(EVERY - {"only_b"}))),
     ("a CONTAINS 'i' AND a ENDSWITH 'e'", "word"),
 ]
-"""The same of what 4.x does not know."""
+"""Conditions that 4.x does not support."""
 
 _PARSE_ERROR = "org.apache.rocketmq.filter.parser.ParseException: "
 _TOKEN_ERROR = "org.apache.rocketmq.filter.parser.TokenMgrError: "
@@ -212,4 +212,4 @@ FAULTS: list[tuple[str, str]] = [
     ("a = 'x", f'{_TOKEN_ERROR}Lexical error at line 1, column 7.  Encountered: <EOF> after : "\\\'x"'),
     ("a = .x", f'{_TOKEN_ERROR}Lexical error at line 1, column 7.  Encountered: <EOF> after : ".x"'),
 ]
-"""Texts that are no conditions, and what brokers say of them: 4.x and 5.x alike."""
+"""Invalid conditions and the brokers' error remarks, equal in 4.x and 5.x."""

@@ -1,7 +1,8 @@
-"""One suite for three clusters: what holds here must hold on the embedded broker and on the real ones.
+"""One suite for all clusters: the embedded broker and real brokers must behave the same.
 
-By default it runs on the embedded broker alone, in virtual time and on a network in memory unless it is
-marked ``sockets``; ``-p integration.clusters.plugin --clusters 4.9.7,5.5.0`` takes real ones.
+By default the suite runs on the embedded broker only, in virtual time and over an in-memory network. Tests
+marked ``sockets`` use real time and sockets. ``-p integration.clusters.plugin --clusters 4.9.7,5.5.0`` runs
+the suite on real brokers.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import pytest
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from tests import virtual_time
-from tests.behaviours.doors import DOORS, TRIO, UVLOOP, client_through
+from tests.behaviours.apis import APIS, TRIO, UVLOOP, client_of_api
 
 RETRY_DELAYS = "1s 1s 1s 1s 1s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s"
-"""What the clusters of these tests use as messageDelayLevel: a retry should not take 10 s."""
+"""The messageDelayLevel of the clusters, shorter than the default so that a retry does not take 10 s."""
 
 _counter = itertools.count()
 
@@ -40,17 +41,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.definition.iter_markers("sockets")
     )
     marks = {TRIO: [pytest.mark.trio(run=virtual_time.run)] if alone else []}
-    arguments = [name for name in ("cluster_name", "door") if name in metafunc.fixturenames]
+    arguments = [name for name in ("cluster_name", "api") if name in metafunc.fixturenames]
     metafunc.parametrize(
         arguments,
         [
             pytest.param(
-                *(name, door)[: len(arguments)],
-                marks=marks.get(door, [pytest.mark.other_door]) if name == "embedded" else [],
-                id=name if door == TRIO else f"{name}-{door}",
+                *(name, api)[: len(arguments)],
+                marks=marks.get(api, [pytest.mark.other_api]) if name == "embedded" else [],
+                id=name if api == TRIO else f"{name}-{api}",
             )
             for name in names
-            for door in _doors_of(metafunc, name)
+            for api in _apis_of(metafunc, name)
         ],
         scope="session",
     )
@@ -61,22 +62,24 @@ def _clusters(metafunc: pytest.Metafunc) -> list[str]:
     return names.split(",")
 
 
-def _doors_of(metafunc: pytest.Metafunc, cluster: str) -> Sequence[str]:
-    """The doors that a test's client is opened through: its own mark counts, or that of its module.
+def _apis_of(metafunc: pytest.Metafunc, cluster: str) -> Sequence[str]:
+    """Return the APIs that a test runs on, from its ``apis`` mark or that of its module.
 
-    With ``real=True`` those of the embedded broker are left out: they wait for the clock, and take long.
-    A door hands calls and results over to trio's own classes, and never learns what broker answers them: the
-    last of the real clusters shows what doors do, the others what brokers do; and the embedded one shows what
-    loops of uvloop's do. DOORS=all runs all on each.
+    A mark with ``real=True`` limits the asyncio and threads APIs to real clusters, because on the embedded
+    broker these tests would wait in real time.
+
+    The APIs hand calls to the trio classes, so their behaviour does not depend on the broker's version. The
+    last real cluster therefore tests the APIs, the other clusters run trio only, and uvloop runs only on the
+    embedded broker. APIS=all runs every API on every cluster.
     """
     last = _clusters(metafunc)[-1]
-    every = os.environ.get("DOORS") == "all"
-    if "door" not in metafunc.fixturenames or (cluster not in ("embedded", last) and not every):
+    every = os.environ.get("APIS") == "all"
+    if "api" not in metafunc.fixturenames or (cluster not in ("embedded", last) and not every):
         return [TRIO]
-    for mark in metafunc.definition.iter_markers("doors"):
+    for mark in metafunc.definition.iter_markers("apis"):
         if cluster != "embedded" or not mark.kwargs.get("real"):
-            named = mark.args or DOORS
-            return [door for door in named if door != UVLOOP or cluster == "embedded" or every]
+            named = mark.args or APIS
+            return [api for api in named if api != UVLOOP or cluster == "embedded" or every]
         break
     return [TRIO]
 
@@ -101,10 +104,10 @@ async def cluster(cluster_name: str, real_one: ClusterUnderTest | None) -> Async
 
 
 @pytest.fixture
-async def client(cluster: ClusterUnderTest, door: str) -> AsyncIterator[Client]:
-    """A client whose producers, consumers and readers are those of the door that the test runs through."""
-    async with Client(cluster.address) as client, client_through(door, cluster.address, client) as through:
-        yield through
+async def client(cluster: ClusterUnderTest, api: str) -> AsyncIterator[Client]:
+    """A client whose producers, consumers and readers use the API under test."""
+    async with Client(cluster.address) as client, client_of_api(api, cluster.address, client) as adapted:
+        yield adapted
 
 
 @pytest.fixture
@@ -122,7 +125,7 @@ async def topic(client: Client, unique: str) -> str:
 
 
 async def create_topic(client: Client, topic: str, *, queues: int) -> None:
-    """Create a topic on every broker, and return when the name server knows it."""
+    """Create a topic on every broker and refresh its route."""
     info = await client.name_servers.cluster_info()
     for broker in info.broker_addr_table.values():
         await client.brokers.create_topic(broker.broker_addrs[0], topic, queues=queues)

@@ -1,6 +1,6 @@
-"""Behaviours over IPv6: one source for the embedded broker and for real ones.
+"""Behaviours over IPv6, for the embedded broker and for real ones.
 
-A module that derives a test class from :class:`OverIPv6` has a fixture ``cluster``, whose servers listen on
+A module that derives a test class from :class:`OverIPv6` needs a fixture ``cluster`` with servers on
 ``::1`` and announce it.
 """
 
@@ -29,12 +29,12 @@ HOST = "::1"
 
 
 def is_local(address: str) -> bool:
-    """Return whether users see an address of ``::1`` in the form that is documented."""
+    """Return whether an address of ``::1`` has the documented form."""
     return address.startswith(f"[{HOST}]:")
 
 
 class OverIPv6:
-    """Each test takes the fixture ``cluster`` of the module that derives from this."""
+    """Tests that use the fixture ``cluster`` of the deriving module."""
 
     @pytest.fixture
     async def client(self, cluster: ClusterUnderTest) -> AsyncIterator[Client]:
@@ -78,7 +78,7 @@ class OverIPv6:
         broker = client.routes.broker_address(sent[0].queue.broker_name)
         assert {one.store_host for one in received} == {broker}
         assert all(is_local(one.born_host) for one in received)
-        # One connection to each server, however its address was written.
+        # One connection to each server, however its address is spelled.
         assert sorted(one.address for one in client.connections.open_connections()) == sorted(
             [client.name_servers.addresses, broker]
         )
@@ -136,7 +136,7 @@ class OverIPv6:
             assert reply.born_host in {one.local_address for one in connections}
             nursery.cancel_scope.cancel()
 
-    async def test_transactions_end_as_their_sender_says(self, client: Client, topic: str) -> None:
+    async def test_transactions_end_with_the_state_of_their_sender(self, client: Client, topic: str) -> None:
         asked: list[ReceivedMessage] = []
 
         async def check(message: ReceivedMessage) -> TransactionState:
@@ -177,7 +177,7 @@ class OverIPv6:
             await producer.send(Message(topic, b"x"))
             with trio.fail_after(PATIENCE):
                 await handled.wait()
-            # In its first second 4.9.7 cannot tell its state.
+            # 4.9.7 fails in its first second.
             listed_brokers = await poll_until(admin.brokers.list, lambda listing: not listing.failures)
             assert [one.address for one in listed_brokers.brokers] == [broker]
             for name in ("broker-a", broker, broker.replace("[", "").replace("]", "")):
@@ -204,7 +204,7 @@ class OverIPv6:
     async def test_a_trace_names_the_client_and_the_broker(self, client: Client, topic: str) -> None:
         async with client.producer(f"senders-{topic}", trace=True) as producer:
             sent = await producer.send(Message(topic, b"x"))
-        # 4.9.7 makes that topic with the first trace, and tells the name server a moment later.
+        # 4.9.7 creates the trace topic with the first trace, and registers it a moment later.
         await poll_until(client.name_servers.topics, lambda topics: TRACE_TOPIC in topics)
         async with client.admin() as admin:
             listing = await poll_until(

@@ -37,8 +37,8 @@ async def read_all(client: Client, topic: str, *, count: int) -> list[ReceivedMe
 async def until_committed(client: Client, group: str, ends: Mapping[MessageQueue, int]) -> None:
     """Wait until a running group has committed these offsets.
 
-    Who leaves may find the one before: a broker may write down what a pull under way carries after what the
-    consumer has committed since. While it runs, its next pull tells the broker again.
+    After a member has left, an older offset may remain, because a pull in flight carries an offset that the
+    broker may store after the last commit. While the member runs, its next pull corrects the offset.
     """
     with trio.fail_after(PATIENCE):
         for queue, end in ends.items():

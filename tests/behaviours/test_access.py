@@ -1,4 +1,4 @@
-"""Namespaces, units, and what is no name server."""
+"""Namespaces, units, and addresses without a name server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_namespace_is_seen_from_outside_only(client: Client, inside: Cli
             await other.routes.get(unique)
 
 
-async def test_a_group_in_a_namespace_retries_commits_and_gives_up(
+async def test_group_in_a_namespace_retries_commits_and_writes_dead_letters(
     client: Client, inside: Client, unique: str
 ) -> None:
     await create_topic(inside, unique, queues=1)
@@ -89,7 +89,7 @@ async def test_a_group_in_a_namespace_retries_commits_and_gives_up(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_every_way_of_consuming_stays_inside_a_namespace(
+async def test_every_kind_of_consumer_stays_inside_its_namespace(
     cluster: ClusterUnderTest, client: Client, inside: Client, unique: str, way: str, tmp_path: Path
 ) -> None:
     if not serves(cluster.name, way):
@@ -107,7 +107,7 @@ async def test_every_way_of_consuming_stays_inside_a_namespace(
     assert {message.topic for message in received} == {unique}
     queues = (await client.routes.get(wrapped)).read_queues
     offsets = [await client.brokers.committed_offset(f"{NAMESPACE}%{group}", queue) for queue in queues]
-    if way != "pop":  # brokers commit what was acknowledged when they see fit
+    if way != "pop":  # brokers commit acknowledged messages later
         assert sum(offset or 0 for offset in offsets) == (4 if way in COMMITTING else 0)
     own = [await client.brokers.committed_offset(group, queue, zero_if_new=False) for queue in queues]
     assert not any(own), "the group of the same name outside has been nowhere"
@@ -117,11 +117,11 @@ async def test_every_way_of_consuming_stays_inside_a_namespace(
         assert wrapped in file.read_text(), "the names of the wire, as Java writes them"
 
 
-async def test_what_a_group_is_shown_in_a_namespace_has_the_users_names(inside: Client, unique: str) -> None:
+async def test_consumers_in_a_namespace_see_names_without_the_namespace(inside: Client, unique: str) -> None:
     await create_topic(inside, unique, queues=1)
     seen: list[ConsumeContext] = []
 
-    class Looks(ConsumerHook):
+    class RecordingHook(ConsumerHook):
         def after_consume(self, context: ConsumeContext) -> None:
             seen.append(context)
 
@@ -133,7 +133,7 @@ async def test_what_a_group_is_shown_in_a_namespace_has_the_users_names(inside: 
         await producer.send(Message(unique, b"x"))
     async with inside.push_consumer(unique, consume_from=ConsumeFrom.FIRST, rebalance_interval=1) as consumer:
         consumer.subscribe(unique)
-        consumer.add_hook(Looks())
+        consumer.add_hook(RecordingHook())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(consumer.run, fail_the_first_time)
             with trio.fail_after(PATIENCE):
@@ -152,7 +152,7 @@ async def read_dead_letters(client: Client, group: str) -> list[ReceivedMessage]
     topic = f"%DLQ%{group}"
     with trio.fail_after(PATIENCE):
         while True:
-            # The topic comes into being with its first message.
+            # The first message creates the topic.
             try:
                 await client.routes.refresh(topic)
             except TopicNotFoundError:
@@ -178,7 +178,7 @@ async def test_a_unit_is_part_of_the_clients_id(cluster: ClusterUnderTest, topic
         nursery.cancel_scope.cancel()
 
 
-async def test_a_brokers_address_is_not_taken_for_a_name_servers(client: Client, topic: str) -> None:
+async def test_broker_address_is_not_accepted_as_a_name_server(client: Client, topic: str) -> None:
     route = await client.routes.get(topic)
     address = next(iter(route.brokers.values()))[0]
     async with Client(address) as lost:

@@ -17,8 +17,8 @@ from rocketmq_py.errors import (
     UnsupportedByBrokerError,
 )
 from tests.behaviours.administering import is_4
+from tests.behaviours.apis import client_of_api
 from tests.behaviours.conftest import ClusterUnderTest
-from tests.behaviours.doors import client_through
 
 SUPER = Credentials("the-admin", "admin-secret-Grüße")
 
@@ -124,9 +124,9 @@ async def test_brokers_check_the_current_secret_and_state_of_a_user(address: str
 
 
 @pytest.mark.sockets
-@pytest.mark.doors
+@pytest.mark.apis
 async def test_new_credentials_are_fetched_when_brokers_deny_access(
-    address: str, door: str, unique: str
+    address: str, api: str, unique: str
 ) -> None:
     secrets, calls = ["first-secret"], []
 
@@ -138,8 +138,8 @@ async def test_new_credentials_are_fetched_when_brokers_deny_access(
         await admin.access.create_user(unique, "first-secret", is_super=True)
         await admin.topics.create(unique, read_queues=1, write_queues=1)
         async with (
-            Client(address, credentials=provide) as beside,
-            client_through(door, address, beside, credentials=provide) as client,
+            Client(address, credentials=provide) as trio_client,
+            client_of_api(api, address, trio_client, credentials=provide) as client,
             client.producer(f"{unique}-senders") as producer,
         ):
             await producer.send(Message(unique, b"before"))

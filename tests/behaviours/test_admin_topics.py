@@ -60,7 +60,7 @@ async def test_a_topic_is_created_and_described(client: Client, admin: Admin, un
         assert full.addresses[name]
 
 
-async def test_an_admin_opens_a_client_of_its_own(cluster: ClusterUnderTest, unique: str) -> None:
+async def test_admin_opens_its_own_client(cluster: ClusterUnderTest, unique: str) -> None:
     async with Admin(cluster.address) as admin:
         await admin.topics.create(unique, queues=1)
         assert (await admin.topics.describe(unique)).messages == 0

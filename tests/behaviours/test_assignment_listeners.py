@@ -18,13 +18,13 @@ from rocketmq_py import (
     ReceivedMessage,
 )
 from rocketmq_py.names import RETRY_PREFIX
+from tests.behaviours.apis import new
 from tests.behaviours.conftest import ClusterUnderTest
-from tests.behaviours.doors import new
 from tests.behaviours.reading import PATIENCE
 from tests.behaviours.test_consuming import Collector, fill, numbers
 from tests.behaviours.test_lite_pulling import assigned, bodies, fill_evenly, poll
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 NEVER = 1e6
 """A commit interval that is longer than any test."""

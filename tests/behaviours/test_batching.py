@@ -14,7 +14,7 @@ from rocketmq_py.producer.batch import MAX_BATCHED_MESSAGES, MAX_BATCHED_PROPERT
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import PATIENCE, read_all, until_readable
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 LARGEST = 4 * 1024 * 1024
 """The default limit of brokers for one request, in bytes."""
@@ -36,7 +36,7 @@ async def check_results(client: Client, results: dict[bytes, SendResult], topic:
         assert message.offset_message_id == result.offset_message_id
 
 
-# Lists, at the edges
+# Lists at the limits
 
 
 async def test_a_list_of_the_maximum_size_is_sent_in_one_request(client: Client, topic: str) -> None:
@@ -102,7 +102,7 @@ async def test_the_longest_properties_of_a_batched_message_are_stored(client: Cl
     )
 
 
-# Batches that make themselves
+# Batches of the BatchingProducer
 
 
 async def send_numbers(

@@ -1,4 +1,4 @@
-"""The door for threads, and what it reads with, on every cluster."""
+"""The threads API on every cluster, and the objects that it reads with."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_pulls_with_filters(client: Client, topic: str, cluster: ClusterUn
     assert await in_thread(read, cluster.address, "*", "n BETWEEN 5 AND 7") == {b"5", b"6", b"7"}
 
 
-async def test_what_brokers_have_no_more_is_told(client: Client, topic: str) -> None:
+async def test_ranges_without_messages_on_the_broker_report_it(client: Client, topic: str) -> None:
     route = await client.routes.get(topic)
     queue, empty = route.read_queues[:2]
     async with client.producer("g") as producer:
@@ -134,7 +134,7 @@ async def test_topics_are_those_of_users(client: Client, topic: str, unique: str
         topics = await reader.topics()
     assert topic in topics
     assert topics == sorted(topics)
-    # Tests call theirs by their own names, some of them in a namespace; there are no other users.
+    # Each test's topics start with its own name, some of them in a namespace.
     names = [one.removeprefix("tenant-1%") for one in topics]
     assert [name for name in names if not name.startswith(("test_", "TopicTest", "n-"))] == []
     assert not {*topics} & {*info.broker_addr_table, *info.cluster_addr_table}
@@ -154,7 +154,7 @@ async def test_offsets_of_topics_and_of_times(client: Client, topic: str, unique
             assert offset <= end
 
 
-async def test_offsets_of_a_group_that_nobody_has_joined(client: Client, topic: str, unique: str) -> None:
+async def test_offsets_of_a_group_without_members(client: Client, topic: str, unique: str) -> None:
     await fill_with_a_pause(client, topic)
     async with client.reader() as reader:
         queues = list(await reader.offsets(topic))

@@ -9,10 +9,10 @@ import pytest
 import trio
 
 from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
+from tests.behaviours.apis import new
 from tests.behaviours.conftest import ClusterUnderTest
-from tests.behaviours.doors import new
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 PATIENCE = 60
 """Seconds after which a waiting test fails."""

@@ -179,7 +179,7 @@ async def test_a_queue_is_locked_by_one_client(peer: Peer, group: str, topic: st
 
 
 async def test_a_lock_outlives_the_connection(client: Client, peer: Peer, group: str, topic: str) -> None:
-    """A client that reconnects at once has its locks still."""
+    """A client that reconnects immediately keeps its locks."""
     first, _ = queues(peer, topic)
     async with open_peers(client) as connect:
         leaving = connect()

@@ -10,7 +10,7 @@ from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import read_all
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 PATIENCE = 60
 """Seconds after which a waiting test fails."""

@@ -12,7 +12,7 @@ from rocketmq_py.protocol.handles import RecallHandle
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import read_all
 
-pytestmark = pytest.mark.doors(real=True)
+pytestmark = pytest.mark.apis(real=True)
 
 
 @pytest.mark.parametrize("level", [3, "10s"])

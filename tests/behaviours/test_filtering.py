@@ -1,4 +1,4 @@
-"""Consumers that get what a SQL filter is true of, and conditions that brokers refuse."""
+"""Consumers with SQL filters, and conditions that brokers refuse."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rocketmq_py.errors import SqlFilterRefusedError
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, until_readable
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 CONDITION = "size >= 10 AND TAGS IN ('A', 'B')"
 WRONG = "size >"
@@ -34,7 +34,7 @@ REASON = 'Encountered "<EOF>" at line 1, column 6'
 
 
 class Collector:
-    """A handler that keeps the numbers of what it gets."""
+    """A handler that records the numbers of its messages."""
 
     def __init__(self, answer: Callable[[ReceivedMessage], Any] = lambda _: None) -> None:
         self.numbers: list[int] = []
@@ -64,7 +64,7 @@ def push(client: Client, group: str, **options: Any) -> PushConsumer:
 
 
 @pytest.mark.parametrize("options", [{}, {"orderly": True}, {"broadcasting": True}], ids=str)
-async def test_push_consumers_get_what_a_condition_is_true_of(
+async def test_push_consumers_receive_only_matching_messages(
     client: Client, topic: str, unique: str, tmp_path: Path, options: dict[str, bool]
 ) -> None:
     await fill(client, topic, range(20))
@@ -85,10 +85,8 @@ async def test_push_consumers_get_what_a_condition_is_true_of(
     assert {*collector.numbers} == {*range(10, 20), 30}
 
 
-async def test_what_failed_comes_again_whatever_its_properties_are(
-    client: Client, topic: str, unique: str
-) -> None:
-    """The retry topic is not filtered: what is in there has been let through before."""
+async def test_failed_messages_are_redelivered_unfiltered(client: Client, topic: str, unique: str) -> None:
+    """The retry topic is not filtered, because its messages have matched before."""
     await fill(client, topic, range(5, 15))
     tries: Counter[bytes] = Counter()
 
@@ -107,7 +105,7 @@ async def test_what_failed_comes_again_whatever_its_properties_are(
     assert tries == {b"%d" % number: 2 for number in range(10, 15)}
 
 
-async def test_what_failed_in_order_is_tried_again_before_what_follows(
+async def test_failed_ordered_messages_are_retried_before_later_ones(
     client: Client, topic: str, unique: str
 ) -> None:
     queue = (await client.routes.get(topic)).write_queues[0]
@@ -142,7 +140,7 @@ async def test_a_condition_may_be_changed_while_the_consumer_runs(
         await fill(client, topic, range(8, 12))
         await collector.until(8, 9)
         consumer.subscribe(topic, sql="size >= 10")
-        with trio.fail_after(PATIENCE):  # until it has taken effect
+        with trio.fail_after(PATIENCE):  # until the new filter takes effect
             while not {*range(100, 110)} & {*collector.numbers}:
                 await fill(client, topic, range(100, 110))
                 await trio.sleep(0.2)
@@ -159,8 +157,8 @@ async def test_a_condition_may_be_changed_while_the_consumer_runs(
         nursery.cancel_scope.cancel()
 
 
-def why(cluster: ClusterUnderTest) -> str:
-    """Return what the cluster says against WRONG; see test_sql92.py for all of it."""
+def error_pattern(cluster: ClusterUnderTest) -> str:
+    """Return a pattern for the error of the filter WRONG. test_sql92.py tests whole remarks."""
     return re.escape(f"refuses the SQL filter {WRONG!r} on topic ") + ".*: .*" + re.escape(REASON)
 
 
@@ -171,11 +169,11 @@ async def test_a_push_consumer_is_refused_before_it_joins(
     async with push(client, unique) as consumer:
         consumer.subscribe(topic, sql=WRONG)
         for _ in range(2):
-            with pytest.raises(SqlFilterRefusedError, match=why(cluster)) as raised:
+            with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)) as raised:
                 await consumer.run(collector)
             assert (raised.value.topic, raised.value.sql) == (topic, WRONG)
         assert not client.heartbeats.has_consumer(unique)
-        with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
+        with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
             await consumer.check_sql(topic, WRONG)
         await consumer.check_sql(topic, CONDITION)
         consumer.subscribe(topic, sql=CONDITION)
@@ -200,7 +198,7 @@ async def test_a_running_push_consumer_ends_when_a_condition_is_refused(
             consumer.subscribe(topic, sql=WRONG)
 
         nursery.start_soon(change)
-        with trio.fail_after(PATIENCE), pytest.raises(SqlFilterRefusedError, match=why(cluster)):
+        with trio.fail_after(PATIENCE), pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
             await consumer.run(collector)
         assert not client.heartbeats.has_consumer(unique)
 
@@ -212,14 +210,14 @@ async def test_a_lite_pull_consumer_is_refused_when_it_polls(
     async with client.lite_pull_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe(topic, sql=WRONG)
         for _ in range(2):
-            with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
+            with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
                 await consumer.poll(timeout=PATIENCE)
         consumer.subscribe(topic, sql=CONDITION)
         numbers: set[int] = set()
         with trio.fail_after(PATIENCE):
             while numbers != {10, 11}:
                 numbers |= {int(message.body) for message in await consumer.poll(timeout=1)}
-        with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
+        with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
             await consumer.check_sql(topic, WRONG)
 
 
@@ -229,7 +227,7 @@ async def test_a_lite_pull_consumer_with_queues_assigned_is_refused_at_once(
     await fill(client, topic, range(9, 12))
     async with client.lite_pull_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
         queues = await consumer.queues(topic)
-        with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
+        with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
             await consumer.assign(queues, sql=WRONG)
         assert consumer.assignment == []
         await consumer.assign(queues, sql=CONDITION)
@@ -245,11 +243,11 @@ async def test_a_reader_is_refused_when_it_begins(
     await fill(client, topic, range(8, 12))
     await until_readable(client, topic, count=4)
     async with client.reader() as reader:
-        with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
+        with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
             async with reader.open(topic, sql=WRONG):
                 raise AssertionError("not reached")
         queues = list(await reader.offsets(topic))
-        with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
+        with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
             [message async for message in reader.range(queues[0], sql=WRONG)]
         async with reader.open(
             topic, sql=CONDITION, start=StartPosition.BEGINNING, stop_at_end=True
@@ -269,7 +267,7 @@ async def test_a_pop_consumer_is_refused_when_it_receives(
     async with client.pop_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe(topic, sql=WRONG)
         for _ in range(2):
-            with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
+            with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
                 await consumer.receive()
         consumer.subscribe(topic, sql=CONDITION)
         numbers: set[int] = set()
@@ -278,7 +276,7 @@ async def test_a_pop_consumer_is_refused_when_it_receives(
                 messages = await consumer.receive(wait=1)
                 numbers |= {int(message.body) for message in messages}
                 await consumer.ack(*messages)
-        with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
+        with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
             await consumer.check_sql(topic, WRONG)
 
 

@@ -13,7 +13,7 @@ import trio
 from rocketmq_py import Client, ConsumeFrom, ConsumeLater, Message, PushConsumer, ReceivedMessage
 from tests.behaviours.reading import read_all
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 PATIENCE = 60
 """Seconds after which a waiting test fails."""
@@ -120,7 +120,7 @@ async def test_consume_later_redelivers_only_the_rest_of_a_list(
     assert set(tries.counts.values()) == {1, 2}
 
 
-@pytest.mark.doors("trio", "asyncio", "uvloop")  # threads cannot be cancelled
+@pytest.mark.apis("trio", "asyncio", "uvloop")  # threads cannot be cancelled
 async def test_message_of_a_timed_out_handler_is_redelivered(client: Client, topic: str, unique: str) -> None:
     await fill(client, topic, 4)
     tries = Tries()
@@ -143,7 +143,7 @@ async def test_message_of_a_timed_out_handler_is_redelivered(client: Client, top
     assert tries.failures[b"2"] == [0, 1]
 
 
-@pytest.mark.doors("trio")  # the handler uses trio.from_thread
+@pytest.mark.apis("trio")  # the handler uses trio.from_thread
 async def test_synchronous_handlers_run_concurrently_and_may_fail(
     client: Client, topic: str, unique: str
 ) -> None:

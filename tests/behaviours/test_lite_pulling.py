@@ -21,7 +21,7 @@ from tests.behaviours.reading import PATIENCE, until_readable
 from tests.behaviours.test_consuming import Collector, consume, numbers
 from tests.behaviours.test_reading import fill_with_a_pause
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 
 def consumer_of(client: Client | str, group: str, *, auto_commit: bool = True) -> LitePullConsumer:
@@ -184,7 +184,7 @@ async def test_tags_and_sql_filters_select_messages(
             assert bodies(await poll(consumer, 20)) == numbers(range(20, 40))
 
 
-@pytest.mark.doors("trio", "asyncio", "uvloop")  # threads cannot be cancelled
+@pytest.mark.apis("trio", "asyncio", "uvloop")  # threads cannot be cancelled
 async def test_async_for_returns_new_messages(client: Client, topic: str, unique: str) -> None:
     received = []
     async with consumer_of(client, unique) as consumer, trio.open_nursery() as nursery:

@@ -175,19 +175,19 @@ async def test_range_with_tags_and_a_sql_filter(client: Client, topic: str) -> N
     queue = await queue_of(client, topic)
     expected = [message.body for message in await read_all(client, topic, count=80) if message.tags == "B"]
 
-    async def read(reader: Reader, **what: str) -> list[bytes]:
+    async def read(reader: Reader, **filters: str) -> list[bytes]:
         async with reader.open(
             topic,
             start=StartPosition.BEGINNING,
             stop_at_end=True,
-            **what,
+            **filters,
         ) as messages:
             return [message.body async for message in messages]
 
     async with client.reader() as reader:
-        for what in ({"tags": "B || C"}, {"sql": "TAGS = 'B'"}):
-            assert sorted(await read(reader, **what)) == sorted(expected)
-            some = await bodies_of(reader.range(queue, **what))  # type: ignore[arg-type]  # the same
+        for filters in ({"tags": "B || C"}, {"sql": "TAGS = 'B'"}):
+            assert sorted(await read(reader, **filters)) == sorted(expected)
+            some = await bodies_of(reader.range(queue, **filters))  # type: ignore[arg-type]  # filters of a range have the same names
             assert len(some) == 10
             assert set(some) < set(expected)
 

@@ -1,4 +1,4 @@
-"""Looking at what is sent: hooks, traces, spans, statistics; and compressed bodies, which nobody sees."""
+"""Observability of producers: hooks, traces, spans and statistics. Also transparent compression."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.behaviours.reading import read_all
 
 PATIENCE = 60
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 
 async def test_hooks_see_sends_and_may_forbid_them(client: Client, topic: str) -> None:
@@ -97,7 +97,7 @@ async def test_the_context_of_a_span_arrives_with_the_message(client: Client, to
 
 
 @pytest.mark.sockets
-async def test_statistics_say_what_was_done(client: Client, topic: str) -> None:
+async def test_statistics_count_sends(client: Client, topic: str) -> None:
     async with client.producer("senders", latency_faults="5.x") as producer:
         await producer.send(Message(topic, b"1"))
         for _ in range(10):

@@ -1,4 +1,4 @@
-"""Messages that belong together go to one queue, in order, and lists of messages."""
+"""Related messages go to one queue in order. Lists of messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rocketmq_py.errors import InvalidMessageError, NoQueueError
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import read_all
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 
 async def test_a_sharding_key_keeps_its_messages_in_order(client: Client, topic: str) -> None:
@@ -45,7 +45,7 @@ async def test_callables_and_predefined_selectors_choose_the_queue(client: Clien
 @pytest.mark.parametrize("form", ["V1", "V2"])
 async def test_both_request_forms(cluster: ClusterUnderTest, client: Client, topic: str, form: str) -> None:
     message = Message(topic, b"form", tags="T", keys="k", properties={"p": "q"}, flag=7)
-    async with Producer(cluster.address, request_form=form) as producer:  # type: ignore[arg-type]  # by the test
+    async with Producer(cluster.address, request_form=form) as producer:  # type: ignore[arg-type]  # values from the parameters
         result = await producer.send(message)
     (received,) = await read_all(client, topic, count=1)
     assert (received.queue, received.queue_offset) == (result.queue, result.queue_offset)
@@ -99,14 +99,14 @@ async def test_messages_that_cannot_be_batched_are_rejected_with_a_reason(client
             await producer.send_batch([])
 
 
-@pytest.mark.doors("trio")  # another client has routes of its own
+@pytest.mark.apis("trio")  # refreshes the routes of the trio client only
 async def test_sending_to_a_read_only_topic_raises(client: Client, topic: str) -> None:
     info = await client.name_servers.cluster_info()
     async with client.producer("senders") as producer:
         await producer.send(Message(topic, b"x"))
         for broker in info.broker_addr_table.values():
             await client.brokers.create_topic(broker.broker_addrs[0], topic, queues=4, perm=4)
-        with trio.fail_after(30):  # until the name server knows it
+        with trio.fail_after(30):  # until the name server knows the topic
             while (await client.routes.refresh(topic)).write_queues:
                 await trio.sleep(0.05)
         with pytest.raises(NoQueueError, match="has no queue that may be written to"):

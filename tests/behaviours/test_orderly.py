@@ -24,7 +24,7 @@ from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import read_all
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 PATIENCE = 90
 """Seconds after which a waiting test fails."""
@@ -54,10 +54,10 @@ class Journal:
             await self._more.park()
 
     def check(self, count: int, *, on: ClusterUnderTest) -> None:
-        """Every message once, and those of each queue in their order.
+        """Check that every message was handled once, and those of each queue in order.
 
-        A real broker writes down what a pull carries in another thread than what a member commits when it
-        leaves. When it is very busy the older may come last, and the next member repeats the end.
+        A real broker stores the offset of a pull and the last commit of a leaving member in different
+        threads. On a busy broker the older offset may be stored last, so the next member repeats messages.
         """
         assert len(set(self.done)) == count
         if on.name == "embedded":
@@ -74,7 +74,7 @@ def consumer_of(cluster: ClusterUnderTest, group: str, **options: object) -> Pus
         group=group,
         orderly=True,
         consume_from=ConsumeFrom.FIRST,
-        **options,  # type: ignore[arg-type]  # what a test gives
+        **options,  # type: ignore[arg-type]  # options of the test
     )
 
 

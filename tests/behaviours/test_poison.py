@@ -1,4 +1,4 @@
-"""A message with a corrupt body: it is flagged as compressed and is not."""
+"""A message with a corrupt body: flagged as compressed, but not compressed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMess
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.send_request import send_fields
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
+from tests.behaviours.apis import new
 from tests.behaviours.conftest import ClusterUnderTest
-from tests.behaviours.doors import new
 from tests.behaviours.reading import PATIENCE, read_all
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 
 async def send_poison(client: Client, queue: MessageQueue) -> None:
@@ -52,7 +52,7 @@ async def test_corrupt_message_is_logged_and_becomes_a_dead_letter(
     caplog: pytest.LogCaptureFixture,
     orderly: bool,
 ) -> None:
-    """The handler is not called with it. The messages before and after it are processed."""
+    """The handler receives the messages before and after the corrupt one."""
     handled: list[bytes] = []
     dead = f"%DLQ%group-{unique}"
 

@@ -96,7 +96,7 @@ async def test_acknowledged_message_is_not_redelivered(scenario: PopScenario, co
     assert await consumer.receive(wait=6) == []
 
 
-@pytest.mark.doors(real=True)
+@pytest.mark.apis(real=True)
 async def test_unacknowledged_message_is_redelivered(scenario: PopScenario, consumer: PopConsumer) -> None:
     await scenario.send(b"a", b"b")
     first = await receive(consumer, 2, invisible=1)
@@ -134,7 +134,7 @@ async def test_members_share_the_messages(scenario: PopScenario, cluster: Cluste
             assert len({message.body for message in found}) == 20
 
 
-@pytest.mark.doors(real=True)
+@pytest.mark.apis(real=True)
 async def test_receive_waits_for_a_message(scenario: PopScenario, consumer: PopConsumer) -> None:
     await scenario.send(b"first")
     await consumer.ack(*await receive(consumer, 1))
@@ -150,13 +150,13 @@ async def test_receive_waits_for_a_message(scenario: PopScenario, consumer: PopC
     assert bodies(received) == [b"second"]
 
 
-@pytest.mark.doors(real=True)
+@pytest.mark.apis(real=True)
 async def test_receive_without_messages_returns_none(consumer: PopConsumer) -> None:
     assert await consumer.receive(wait=0) == []
     assert await consumer.receive(wait=1) == []
 
 
-@pytest.mark.doors("trio", "asyncio", "uvloop", real=True)  # threads cannot be cancelled
+@pytest.mark.apis("trio", "asyncio", "uvloop", real=True)  # threads cannot be cancelled
 async def test_message_for_a_cancelled_receive_is_returned_by_the_next(
     scenario: PopScenario, consumer: PopConsumer
 ) -> None:
@@ -171,7 +171,7 @@ async def test_message_for_a_cancelled_receive_is_returned_by_the_next(
     await consumer.ack(message)
 
 
-@pytest.mark.doors(real=True)
+@pytest.mark.apis(real=True)
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [({"tags": "A || B"}, [b"a", b"b"]), ({"sql": "size > 2"}, [b"c"])],
@@ -211,7 +211,7 @@ async def test_change_invisible_changes_the_time_of_the_redelivery(
 async def test_deliveries_of_a_message_start_in_different_milliseconds(
     scenario: PopScenario, consumer: PopConsumer
 ) -> None:
-    """Brokers identify deliveries by it. Otherwise the end of the first one may end the second."""
+    """Brokers identify deliveries by their pop time, so that an ack of the first does not end the second."""
     sent = [b"%d" % number for number in range(100)]
     await scenario.send(*sent)
     for _ in sent:

@@ -25,12 +25,12 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import dead_letter_topic
 from rocketmq_py.protocol.bodies import ConsumerRunningInfo, RequestMode, RequestModeSetting
 from rocketmq_py.protocol.headers import GetConsumerRunningInfoRequest
+from tests.behaviours.apis import new
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
-from tests.behaviours.doors import new
 from tests.behaviours.peers import open_peer
 from tests.behaviours.reading import PATIENCE, read_all, until_readable
 
-pytestmark = pytest.mark.doors(real=True)
+pytestmark = pytest.mark.apis(real=True)
 
 NOWHERE = -1
 
@@ -238,7 +238,7 @@ async def until_dead(scenario: PopScenario, count: int) -> list[ReceivedMessage]
 
 
 async def test_messages_of_a_cancelled_member_are_redelivered(scenario: PopScenario) -> None:
-    """As after a kill, none of its messages is acknowledged."""
+    """None of the member's messages is acknowledged, as after a kill."""
 
     async def hang(_: ReceivedMessage) -> None:
         await trio.sleep_forever()
@@ -279,7 +279,7 @@ async def test_message_processed_after_its_invisible_time_is_redelivered(
     assert "not processed within the invisible time" in caplog.text
 
 
-@pytest.mark.doors("trio", "asyncio", "uvloop", real=True)  # threads cannot be cancelled
+@pytest.mark.apis("trio", "asyncio", "uvloop", real=True)  # threads cannot be cancelled
 async def test_timed_out_handler_is_cancelled(scenario: PopScenario) -> None:
     async def hang_once(message: ReceivedMessage) -> None:
         if not message.reconsume_times:
@@ -361,7 +361,7 @@ async def test_popped_messages_are_filtered(scenario: PopScenario) -> None:
     assert scenario.counts == {b"right": 1}
 
 
-@pytest.mark.doors("trio")  # looks up a client by its id
+@pytest.mark.apis("trio")  # looks up a client by its id
 async def test_status_of_popped_queues_for_operators(scenario: PopScenario) -> None:
     gate = trio.Event()
 

@@ -8,7 +8,7 @@ from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import read_all, until_readable
 from tests.behaviours.test_consuming import Collector, consume, fill, numbers
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 
 async def bodies(client: Client, topic: str, start: StartPosition) -> list[bytes]:

@@ -9,7 +9,7 @@ from rocketmq_py import Client, ConsumeFrom, Message, PendingReply, ReceivedMess
 from rocketmq_py.errors import InvalidMessageError, ReplyTimeoutError
 from tests.behaviours.conftest import ClusterUnderTest
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 PATIENCE = 60
 
@@ -39,7 +39,7 @@ async def answer_in_capitals(
 
 
 async def test_many_requests_get_their_own_replies(
-    cluster: ClusterUnderTest, client: Client, door: str, topic: str, unique: str
+    cluster: ClusterUnderTest, client: Client, api: str, topic: str, unique: str
 ) -> None:
     async with trio.open_nursery() as nursery, client.producer("askers") as producer:
         await nursery.start(answer_in_capitals, cluster, topic, unique)
@@ -60,7 +60,7 @@ async def test_many_requests_get_their_own_replies(
             bodies = [(await one).body for one in pending]
         assert bodies == [b"NUMBER %d" % number for number in range(100)]
         assert len(done) == 100
-        if door == "trio":  # a future does not have it
+        if api == "trio":  # futures have no ``sent``
             assert all(one.sent is not None for one in pending)
         nursery.cancel_scope.cancel()
 

@@ -17,7 +17,7 @@ from rocketmq_py.protocol.headers import GetConsumerStatusRequest
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import until_committed
 
-pytestmark = pytest.mark.doors
+pytestmark = pytest.mark.apis
 
 PATIENCE = 60
 """Seconds after which a waiting test fails."""
@@ -82,7 +82,7 @@ async def test_seek_continues_a_queue_at_an_offset(client: Client, unique: str) 
         await until_committed(client, group, {queue: 21})
 
 
-@pytest.mark.doors("trio")  # the query names the client id, and directly follows the last handler call
+@pytest.mark.apis("trio")  # the query names the client id, and directly follows the last handler call
 async def test_an_operator_queries_the_offsets_of_each_member(client: Client, unique: str) -> None:
     await create_topic(client, unique, queues=1)
     queue = await fill(client, unique, 20)

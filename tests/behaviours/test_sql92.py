@@ -1,4 +1,4 @@
-"""What SQL filters mean, to the embedded broker and to real ones."""
+"""The semantics of SQL filters on the embedded broker and on real ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BRINGS_SUBSCRIPTION = 4
 
 
 def pull(topic: str, offset: int, condition: str | None, **changes: object) -> PullMessageRequest:
-    """Return a pull from queue 0 that brings its condition; with None, it counts on a heartbeat."""
+    """Return a pull from queue 0 with a condition. None uses the subscription of the heartbeat."""
     values = {
         "consumer_group": "readers",
         "topic": topic,
@@ -35,11 +35,11 @@ def pull(topic: str, offset: int, condition: str | None, **changes: object) -> P
         "expression_type": SQL92,
         **changes,
     }
-    return PullMessageRequest(**values)  # type: ignore[arg-type]  # what a test gives
+    return PullMessageRequest(**values)  # type: ignore[arg-type]  # values of the test
 
 
 async def matching(peer: Peer, topic: str, condition: str) -> set[str]:
-    """Return the bodies of the messages that a condition lets through."""
+    """Return the bodies of the messages that match a condition."""
     found: set[str] = set()
     offset = 0
     while True:
@@ -63,7 +63,9 @@ async def send_messages(client: Client, topic: str, names: Sequence[str]) -> Non
     await until_readable(client, topic, count=len(names))
 
 
-async def test_what_conditions_mean(cluster: ClusterUnderTest, client: Client, unique: str) -> None:
+async def test_conditions_match_the_expected_messages(
+    cluster: ClusterUnderTest, client: Client, unique: str
+) -> None:
     conditions = CONDITIONS if cluster.name == "4.9.7" else CONDITIONS + CONDITIONS_OF_5
     await send_messages(client, unique, list(MESSAGES))
     async with open_peer(client) as peer:
@@ -76,12 +78,14 @@ def check_of(expression: str, kind: str = SQL92) -> bytes:
     return CheckClientConfig(client_id="one@x", group="g", subscription_data=subscription).encode()
 
 
-async def test_what_is_wrong_with_a_condition_is_said(cluster: ClusterUnderTest, client: Client) -> None:
+async def test_invalid_conditions_are_refused_with_a_remark(
+    cluster: ClusterUnderTest, client: Client
+) -> None:
     async with open_peer(client) as peer:
         for condition, remark in FAULTS:
             answer = await peer.send(RequestCode.CHECK_CLIENT_CONFIG, {}, check_of(condition))
             if cluster.name == "4.9.7":
-                # Its tokens have other numbers, so it lists what it expects in another order.
+                # Its tokens have other numbers, so it lists the expected tokens in another order.
                 remark = remark.split("Was expecting")[0]
                 answer_remark = (answer.remark or "").split("Was expecting")[0]
             else:

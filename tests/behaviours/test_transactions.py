@@ -25,7 +25,7 @@ from rocketmq_py.remoting import Connection
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, read_all
 
-pytestmark = pytest.mark.doors(real=True)
+pytestmark = pytest.mark.apis(real=True)
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
 
@@ -42,13 +42,13 @@ class Ledger:
         return self.states.get(message.message_id, ROLLBACK)
 
     def work(
-        self, state: TransactionState, told: TransactionState | None = None
+        self, state: TransactionState, reported: TransactionState | None = None
     ) -> Callable[[Message, str], TransactionState]:
-        """Return local work that records ``state``, and returns ``told``."""
+        """Return local work that records ``state``, and returns ``reported``."""
 
         def do(_: Message, transaction_id: str) -> TransactionState:
             self.states[transaction_id] = state
-            return told or state
+            return reported or state
 
         return do
 
@@ -70,7 +70,9 @@ async def until_checks_have_gone_round(client: Client, topic: str, group: str) -
     """Wait until the broker has checked a new transaction. It has checked older ones before."""
     ledger = Ledger()
     async with client.transaction_producer(group, ledger.check) as producer:
-        await producer.send_in_transaction(Message(topic, b"a marker"), ledger.work(ROLLBACK, told=UNKNOWN))
+        await producer.send_in_transaction(
+            Message(topic, b"a marker"), ledger.work(ROLLBACK, reported=UNKNOWN)
+        )
         await until(lambda: ledger.asked)
 
 
@@ -136,7 +138,7 @@ async def test_an_unknown_state_is_checked(
         Client(cluster.address, serialization=serialization) as client,
         client.transaction_producer(f"senders-{topic}", ledger.check) as producer,
     ):
-        sent = await producer.send_in_transaction(message, ledger.work(COMMIT, told=UNKNOWN))
+        sent = await producer.send_in_transaction(message, ledger.work(COMMIT, reported=UNKNOWN))
         assert sent.state is UNKNOWN
         received = await read_all(client, topic, count=1)
     assert bodies(received) == {message.body}
@@ -159,7 +161,7 @@ async def test_the_broker_checks_until_it_gets_an_outcome(client: Client, topic:
         return state if len(ledger.asked) > 2 else UNKNOWN
 
     async with client.transaction_producer(f"senders-{topic}", check) as producer:
-        await producer.send_in_transaction(Message(topic, b"body"), ledger.work(COMMIT, told=UNKNOWN))
+        await producer.send_in_transaction(Message(topic, b"body"), ledger.work(COMMIT, reported=UNKNOWN))
         assert bodies(await read_all(client, topic, count=1)) == {b"body"}
     assert len(ledger.asked) >= 3
 
@@ -170,7 +172,7 @@ async def test_a_restarted_producer_is_checked_before_its_first_send(
 ) -> None:
     ledger, group = Ledger(), f"senders-{topic}"
     async with Client(cluster.address) as first, first.transaction_producer(group, ledger.check) as producer:
-        await producer.send_in_transaction(Message(topic, b"body"), ledger.work(COMMIT, told=UNKNOWN))
+        await producer.send_in_transaction(Message(topic, b"body"), ledger.work(COMMIT, reported=UNKNOWN))
     options: Mapping[str, str] = {"topics": topic} if names_topics else {}
     async with (
         Client(cluster.address) as second,
@@ -193,7 +195,7 @@ async def test_another_producer_of_the_group_is_checked(
         client.transaction_producer(group, fail) as sender,
         another.transaction_producer(group, ledger.check),
     ):
-        await sender.send_in_transaction(Message(topic, b"body"), ledger.work(COMMIT, told=UNKNOWN))
+        await sender.send_in_transaction(Message(topic, b"body"), ledger.work(COMMIT, reported=UNKNOWN))
         assert bodies(await read_all(client, topic, count=1)) == {b"body"}
     assert ledger.asked
 
@@ -205,7 +207,7 @@ async def test_two_groups_of_a_client_get_their_own_checks(client: Client, topic
         client.transaction_producer(f"second-{topic}", ledgers[1].check) as second,
     ):
         for producer, ledger, body in zip((first, second), ledgers, (b"first", b"second"), strict=True):
-            await producer.send_in_transaction(Message(topic, body), ledger.work(COMMIT, told=UNKNOWN))
+            await producer.send_in_transaction(Message(topic, body), ledger.work(COMMIT, reported=UNKNOWN))
         assert bodies(await read_all(client, topic, count=2)) == {b"first", b"second"}
     assert [bodies(ledger.asked) for ledger in ledgers] == [{b"first"}, {b"second"}]
 
@@ -234,7 +236,7 @@ async def test_a_transaction_of_a_killed_sender_is_checked(
 
 
 class Questions:
-    """The checks that a client gets from brokers, in order."""
+    """The checks that a client receives from brokers, in order."""
 
     def __init__(self, client: Client) -> None:
         self.ids: list[str] = []
@@ -245,7 +247,7 @@ class Questions:
         return False
 
 
-@pytest.mark.doors("trio")  # it records the requests of brokers
+@pytest.mark.apis("trio")  # it records the requests of brokers
 async def test_checks_of_a_transaction_in_progress_are_answered_by_its_end(
     client: Client, topic: str
 ) -> None:
@@ -270,7 +272,7 @@ async def test_checks_of_a_transaction_in_progress_are_answered_by_its_end(
     assert [message.body for message in await read_all(client, topic, count=1)] == [b"slow"]
 
 
-@pytest.mark.doors("trio")  # it records the requests of brokers
+@pytest.mark.apis("trio")  # it records the requests of brokers
 async def test_there_are_no_checks_during_the_immunity_time(client: Client, topic: str) -> None:
     questions, ledger = Questions(client), Ledger()
     async with client.transaction_producer(f"senders-{topic}", ledger.check) as producer:
@@ -289,6 +291,8 @@ async def test_transactions_under_a_namespace(cluster: ClusterUnderTest, unique:
         await create_topic(client, unique, queues=1)
         async with client.transaction_producer(f"senders-{unique}", ledger.check) as producer:
             await producer.send_in_transaction(Message(unique, b"committed"), ledger.work(COMMIT))
-            await producer.send_in_transaction(Message(unique, b"asked"), ledger.work(COMMIT, told=UNKNOWN))
+            await producer.send_in_transaction(
+                Message(unique, b"asked"), ledger.work(COMMIT, reported=UNKNOWN)
+            )
             assert bodies(await read_all(client, unique, count=2)) == {b"committed", b"asked"}
     assert {message.topic for message in ledger.asked} == {unique}

@@ -1,4 +1,4 @@
-"""What the test kit sees of a cluster that is not its own."""
+"""The test kit's view of an external cluster."""
 
 from __future__ import annotations
 

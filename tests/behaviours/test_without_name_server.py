@@ -1,4 +1,4 @@
-"""A name server that goes away: whoever knows the routes goes on."""
+"""Clients that know their routes keep working without a name server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 60
 
 
 class Relay:
-    """A way to the name server that can be cut."""
+    """A proxy for the name server whose connections can be cut."""
 
     def __init__(self, to: str) -> None:
         self._host, self._port = split_address(to.split(";")[0])
@@ -24,7 +24,7 @@ class Relay:
         self.address = ""
 
     def cut(self) -> None:
-        """Close all connections, and take no new ones."""
+        """Close all connections and refuse new ones."""
         self._scope.cancel()
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -62,7 +62,7 @@ async def relay_to(cluster: ClusterUnderTest) -> AsyncIterator[Relay]:
         nursery.cancel_scope.cancel()
 
 
-async def test_consumption_goes_on(
+async def test_consumption_continues(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     numbers: set[int] = set()
@@ -98,7 +98,7 @@ async def test_consumption_goes_on(
                 await trio.sleep(0.02)
             await until(60)
             assert len([queue for queue in consumer.queues if queue.topic == topic]) == 4
-            # What was handled is committed all the same.
+            # Handled messages are committed nevertheless.
             route = await client.routes.get(topic)
             ends = {queue: await client.brokers.max_offset(queue) for queue in route.read_queues}
             await until_committed(client, f"group-{unique}", ends)

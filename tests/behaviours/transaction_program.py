@@ -1,4 +1,4 @@
-"""A sender in a process of its own: begins a transaction, prints its id, and never ends it.
+"""A sender in its own process. Begins a transaction, prints its id, and never ends it.
 
 python -m tests.behaviours.transaction_program ADDRESS GROUP TOPIC
 """

@@ -1,4 +1,4 @@
-"""Each way of consuming, for what must hold for all of them."""
+"""Functions that consume a topic with each kind of consumer, for tests that all kinds must pass."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rocketmq_py import Client, ConsumeFrom, ReceivedMessage, StartPosition
 PATIENCE = 60
 
 Consume = Callable[[Client, str, str, int, Path], Awaitable[list[ReceivedMessage]]]
-"""Takes an open client, a topic, a group, how many messages there are, and a folder; returns the messages.
+"""Takes an open client, a topic, a group, the number of messages and a folder. Returns the messages.
 
-Where the group has offsets they are committed when it returns."""
+The offsets of a group are committed on return."""
 
 
 async def _push(
@@ -111,9 +111,9 @@ WAYS: Mapping[str, Consume] = {
     "read": read,
 }
 COMMITTING = frozenset({"push", "orderly", "lite_pull", "assigned"})
-"""Those after which the group's offsets are on the brokers."""
+"""Consumers that commit the group's offsets on the brokers."""
 
 
 def serves(version: str, way: str) -> bool:
-    """Whether brokers of a version (or the embedded one) know it."""
+    """Whether the brokers of a version, or the embedded one, support the kind of consumer."""
     return way != "pop" or not version.startswith("4.")

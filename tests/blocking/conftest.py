@@ -1,4 +1,4 @@
-"""A broker in a thread of its own, and programs that talk to it."""
+"""Fixtures for the threads API: a broker in a thread, and programs run in subprocesses."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class BrokerThread:
 
 @contextmanager
 def no_collection() -> Iterator[Callable[[], int]]:
-    """Keep garbage from being collected; give what counts the requests to store messages made since."""
+    """Disable garbage collection. Yields a function that counts the SendRequests created since."""
 
     def count_requests() -> int:
         return sum(isinstance(one, SendRequest) for one in gc.get_objects())
@@ -83,7 +83,7 @@ def client(address: str) -> Iterator[Client]:
 
 @pytest.fixture
 def unused_address() -> str:
-    """Where nobody listens."""
+    """An address without a listening server."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -92,9 +92,9 @@ _TOOK_LONG = re.compile(r"(WARNING:asyncio:)?Executing <.*> took \S+ seconds")
 
 
 def run_program(program: str, *arguments: str) -> str:
-    """Run a program to a good end, in development mode, without a word on stderr; return its output.
+    """Run a program in development mode, check that it succeeds with an empty stderr, and return its output.
 
-    But that a step of a loop took long: a busy machine has asyncio say so.
+    asyncio's warnings of slow callbacks are allowed on stderr, since a busy machine causes them.
     """
     ended = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(program), *arguments],
@@ -102,7 +102,7 @@ def run_program(program: str, *arguments: str) -> str:
         text=True,
         check=False,
         env=ENVIRONMENT,
-        timeout=240,  # more than any program takes: a deadlock must fail the test
+        timeout=240,  # longer than any program takes, so that a deadlock fails the test
     )
     said = [line for line in ended.stderr.splitlines() if not _TOOK_LONG.fullmatch(line)]
     assert (ended.returncode, said) == (0, [])
@@ -110,6 +110,6 @@ def run_program(program: str, *arguments: str) -> str:
 
 
 def count(client: Client, topic: str) -> int:
-    """Return how many messages a topic has."""
+    """Return the number of messages in a topic."""
     with client.reader() as reader:
         return sum(end - first for first, end in reader.offsets(topic).values())

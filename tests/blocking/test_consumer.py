@@ -34,7 +34,7 @@ def sent(client: Client) -> Client:
     return client
 
 
-def test_handlers_have_threads_of_their_own(sent: Client) -> None:
+def test_handlers_have_their_own_threads(sent: Client) -> None:
     seen: list[bytes] = []
     threads: set[str] = set()
 
@@ -51,7 +51,7 @@ def test_handlers_have_threads_of_their_own(sent: Client) -> None:
     assert threads == {"rocketmq-py handler"}
 
 
-def test_it_runs_in_the_background_and_tries_again(sent: Client) -> None:
+def test_consumer_runs_in_the_background_and_retries(sent: Client) -> None:
     times: list[bytes] = []
     done = threading.Event()
 
@@ -140,7 +140,7 @@ def test_polls(sent: Client) -> None:
     assert sorted(seen) == sorted(NUMBERS)
 
 
-def test_a_listener_has_a_thread_of_its_own(sent: Client) -> None:
+def test_listener_has_its_own_thread(sent: Client) -> None:
     threads: list[int] = []
     have_sought = threading.Event()
 
@@ -176,7 +176,7 @@ def test_a_listener_has_a_thread_of_its_own(sent: Client) -> None:
         sent.push_consumer("g", assignment_listener=Async())
 
 
-def test_what_came_for_an_interrupted_poll_is_the_next_ones(sent: Client) -> None:
+def test_messages_of_an_interrupted_poll_go_to_the_next_poll(sent: Client) -> None:
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
         consumer.subscribe("T")
         consumer._call(consumer._undelivered.fetch, lambda: consumer._target.poll(max_messages=9, timeout=60))
@@ -187,7 +187,7 @@ def test_what_came_for_an_interrupted_poll_is_the_next_ones(sent: Client) -> Non
 
 
 @pytest.mark.parametrize("seek", ["seek", "seek_to_begin", "seek_to_end", "seek_to_time"])
-def test_a_seek_drops_what_came_for_an_interrupted_poll(sent: Client, seek: str) -> None:
+def test_seek_drops_messages_of_an_interrupted_poll(sent: Client, seek: str) -> None:
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
         sought = consumer.queues("T")[0]
         consumer.assign([sought])
@@ -229,10 +229,10 @@ def test_transactions(client: Client) -> None:
 
 
 def test_requests_and_replies(client: Client) -> None:
-    with client.producer("asks") as asks, client.producer("tells") as tells:
+    with client.producer("asks") as asks, client.producer("replies") as replies:
 
         def answer(message: ReceivedMessage) -> None:
-            tells.reply(message, message.body.upper())
+            replies.reply(message, message.body.upper())
 
         with client.push_consumer("answers") as consumer:
             consumer.subscribe("Q")

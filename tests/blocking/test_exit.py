@@ -1,4 +1,4 @@
-"""How processes end: with everything delivered, or with an error that says what is not; never late."""
+"""The end of a process: pending messages are sent or reported as unsent, within the close timeout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PIPELINED = """
         producer.submit(Message("T", b"x"))
         alone.submit(Message("T", b"x"))
     if end == "thread":
-        # It goes on when the main thread has ended, and sends still.
+        # The thread continues to send after the main thread has ended.
         def go_on():
             threading.main_thread().join()
             for _ in range(10):
@@ -37,7 +37,7 @@ PIPELINED = """
 
 
 @pytest.mark.parametrize(("end", "sent"), [("fall", 1000), ("exit", 1000), ("thread", 1010)])
-def test_what_is_pending_is_sent_when_a_process_ends(
+def test_pending_messages_are_sent_when_the_process_ends(
     address: str, client: Client, end: str, sent: int
 ) -> None:
     assert run_program(PIPELINED, address, end) == ""
@@ -58,7 +58,7 @@ CONSUMING = """
     def handle(message):
         print(message.body.decode())
         handled.set()
-        ending.wait()  # it is under way when the process ends, and finishes
+        ending.wait()  # the call is running when the process ends, and finishes
 
     threading.Thread(target=lambda: (threading.main_thread().join(), ending.set())).start()
     if way == "start":
@@ -124,7 +124,7 @@ LATE = """
     from rocketmq_py.blocking import BatchingProducer, Producer
     from rocketmq_py.handoff import trio_thread
 
-    # A name server that accepts connections and says nothing, until the end of the process has begun.
+    # A name server that accepts connections and does not respond until the process starts to end.
     host, port = sys.argv[1].split(":")
     silent = socket.create_server(("127.0.0.1", 0))
     ending = threading.Event()
@@ -142,7 +142,7 @@ LATE = """
                         return
                     other[source].sendall(data)
 
-    for _ in range(16):  # none can be started any more when the end has begun
+    for _ in range(16):  # no thread can start once the process is ending
         threading.Thread(target=serve, daemon=True).start()
     address = f"127.0.0.1:{silent.getsockname()[1]}"
     options = dict(group="g", request_timeout=60, send_timeout=60)
@@ -167,7 +167,7 @@ def test_the_end_of_a_process_waits_longer_than_a_close(address: str, client: Cl
     assert count(client, "T") == 20
 
 
-def test_messages_that_cannot_be_sent_are_told_and_hold_nothing_up() -> None:
+def test_unsent_messages_are_reported_and_do_not_delay_the_exit() -> None:
     program = """
         import socket
         from rocketmq_py import Message
@@ -175,10 +175,10 @@ def test_messages_that_cannot_be_sent_are_told_and_hold_nothing_up() -> None:
         from rocketmq_py.handoff import trio_thread
 
         trio_thread.EXIT_SECONDS = 1.5
-        # Somebody who accepts connections and never says a word.
+        # A server that accepts connections and never responds.
         silent = socket.create_server(("127.0.0.1", 0))
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        silent.detach()  # it goes on, and is no object that is still open at the end
+        silent.detach()  # keeps listening without a ResourceWarning at the end
         print(address)
         options = dict(group="g", request_timeout=60, send_timeout=60)
         producer, batching = Producer(address, **options), BatchingProducer(address, **options)
@@ -191,7 +191,7 @@ def test_messages_that_cannot_be_sent_are_told_and_hold_nothing_up() -> None:
         capture_output=True, text=True, check=False, env=ENVIRONMENT,
     )  # fmt: skip
     assert ended.returncode == 0
-    # Had it waited for the sends' own minute, each would have failed by itself.
+    # If the exit had waited for the sends' timeout of a minute, each send would have failed by itself.
     one, other = sorted(ended.stderr.splitlines(), key=lambda line: "'V'" in line)
     where = f"name_servers={ended.stdout.strip()}"
     assert one.startswith(

@@ -1,4 +1,4 @@
-"""A forked child never touches what its parent opened; both go on."""
+"""A forked child never uses its parent's connections. Both processes keep working."""
 
 from __future__ import annotations
 
@@ -101,14 +101,14 @@ MANY_CHILDREN = """
         future = producer.submit(Message("T", b"main"))
         child = os.fork()
         if not child:
-            # Locks may have been held by any thread at that moment.
+            # Any thread may have held locks at the time of the fork.
             for call in (lambda: producer.submit(Message("T", b"x")), batching.flush, future.result):
                 try:
                     call()
                 except ClosedError:
                     pass
                 else:
-                    # The one that was sent before the fork may have its result.
+                    # A message sent before the fork may have its result.
                     assert call == future.result
             producer.close()
             with Producer(address, group="g") as own:
@@ -178,7 +178,7 @@ FETCHED = """
     reader = client.reader()
     stream = reader.open("T", start="beginning")
     next(stream)
-    # As if the calls had been interrupted.
+    # The same as interrupted calls.
     consumer._call(consumer._undelivered.fetch, consumer._target.poll)
     pop._call(pop._undelivered.fetch, pop._target.receive)
 
@@ -221,7 +221,7 @@ LOCKED = """
     pending = producer.submit(Message("T", b"x"))
     assert len({pending, done}) == 2  # only futures that were hashed have the lock
 
-    def hold():  # as add_done_callback() and wait() of a concurrent.futures.Future do for a moment
+    def hold():  # add_done_callback() and wait() of a Future hold the lock for a moment
         with pending._condition, done._condition:
             held.set()
             go_on.wait()
@@ -258,5 +258,5 @@ LOCKED = """
 """
 
 
-def test_futures_in_a_child_whose_locks_were_held_by_other_threads(address: str) -> None:
+def test_futures_in_a_child_with_locks_held_by_other_threads(address: str) -> None:
     assert run_program(LOCKED, address) == "0\n"

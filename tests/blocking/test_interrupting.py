@@ -1,4 +1,4 @@
-"""Every wait of the door for threads is interrupted once, and nothing stays behind, and nothing is lost."""
+"""Interrupts the threads API at each wait, and checks that nothing leaks and no message is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIRST = ConsumeFrom.FIRST
 
 
 class Interruptions:
-    """Interrupts one of the waits, before it begins or when it has just ended, as Ctrl-C may."""
+    """Interrupts one wait, before it begins or right after it has ended, as Ctrl-C may."""
 
     def __init__(self) -> None:
         self.left = 0
@@ -60,7 +60,7 @@ def interruptions(monkeypatch: pytest.MonkeyPatch) -> Interruptions:
 def interrupt_each_wait(
     interruptions: Interruptions, operation: Callable[[], object], check: Callable[[], object]
 ) -> int:
-    """Run it again and again, interrupted at its first wait, at its second …; return how many there were."""
+    """Run an operation repeatedly, interrupted at its first, its second … wait. Return their number."""
     for step in itertools.count(1):
         for interruptions.is_late in (False, True):
             interruptions.left = step
@@ -146,7 +146,7 @@ def test_reading_and_administering(address: str, interruptions: Interruptions) -
         assert interrupt_each_wait(interruptions, use, check) > 5
 
 
-def test_what_came_for_interrupted_polls_is_not_lost(address: str, interruptions: Interruptions) -> None:
+def test_messages_of_interrupted_polls_are_not_lost(address: str, interruptions: Interruptions) -> None:
     fill(address)
     seen: list[bytes] = []
     with LitePullConsumer(address, group="g", consume_from=FIRST) as consumer:
@@ -162,7 +162,7 @@ def test_what_came_for_interrupted_polls_is_not_lost(address: str, interruptions
     assert sorted(seen) == sorted(BODIES)
 
 
-def test_what_came_for_interrupted_pops_is_not_lost(address: str, interruptions: Interruptions) -> None:
+def test_messages_of_interrupted_pops_are_not_lost(address: str, interruptions: Interruptions) -> None:
     fill(address)
     seen: list[bytes] = []
     with PopConsumer(address, group="g", consume_from=FIRST) as consumer:

@@ -35,7 +35,7 @@ def body(number: int) -> bytes:
 
 
 def bodies(client: Client, topic: str) -> list[list[bytes]]:
-    """Return what each queue of a topic has."""
+    """Return the number of messages of each queue of a topic."""
     with client.reader() as reader:
         return [[message.body for message in reader.range(queue)] for queue in reader.offsets(topic)]
 
@@ -61,7 +61,7 @@ def test_sends_leave_nothing_for_the_garbage_collector(client: Client) -> None:
         with no_collection() as requests_left:
             for _ in range(16):
                 producer.send(Message("T", b"x"))
-            assert requests_left() < 4, "what reads may have its last ones still"
+            assert requests_left() < 4, "only the read loops may still reference their last requests"
 
 
 def test_errors_are_the_trio_producers(client: Client) -> None:
@@ -145,35 +145,35 @@ def test_many_threads_share_the_space(client: Client, limits: dict[str, int]) ->
     assert count(client, "T") == 800
 
 
-def test_a_message_larger_than_all_places_goes_alone(client: Client) -> None:
+def test_message_larger_than_the_limit_is_sent_alone(client: Client) -> None:
     with client.producer("g", max_in_flight_bytes=100) as producer:
         futures = [producer.submit(Message("T", bytes(1000))) for _ in range(3)]
         assert len({future.result().message_id for future in futures}) == 3
 
 
-class BrokerStandsStill(ProducerHook):
-    """A hook that keeps the thread of all calls busy until it is told to go on."""
+class BlockingHook(ProducerHook):
+    """A hook that blocks the trio thread until it is released."""
 
     def __init__(self, producer: Producer | BatchingProducer) -> None:
-        self.is_still, self.go_on = threading.Event(), threading.Event()
+        self.is_blocking, self.go_on = threading.Event(), threading.Event()
         producer.add_hook(self)
 
     def before_send(self, context: SendContext) -> None:
-        self.is_still.set()
+        self.is_blocking.set()
         self.go_on.wait()
 
     def after_send(self, context: SendContext) -> None:
         pass
 
 
-def test_cancelling_what_waits_for_its_turn(client: Client) -> None:
+def test_cancelling_queued_sends(client: Client) -> None:
     with client.producer("g") as producer:
-        hook = BrokerStandsStill(producer)
+        hook = BlockingHook(producer)
         first = producer.submit(Message("T", b"first"))
-        hook.is_still.wait()
+        hook.is_blocking.wait()
         second = producer.submit(Message("T", b"second"))
         third = producer.submit(Message("T", b"third"))
-        assert not first.cancel(), "it is under way"
+        assert not first.cancel(), "it is in flight"
         assert second.cancel()
         hook.go_on.set()
         first.result()
@@ -184,7 +184,7 @@ def test_cancelling_what_waits_for_its_turn(client: Client) -> None:
     assert count(client, "T") == 2
 
 
-def test_futures_that_are_watched_before_and_after_they_have_an_outcome(
+def test_waiting_for_futures_before_and_after_they_are_done(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch: list[Callable[[Future[SendResult]], object]] = [
@@ -194,9 +194,9 @@ def test_futures_that_are_watched_before_and_after_they_have_an_outcome(
         lambda future: list(as_completed([future])),
     ]
     with client.producer("g") as producer, ThreadPoolExecutor(2 * len(watch)) as pool:
-        hook = BrokerStandsStill(producer)
+        hook = BlockingHook(producer)
         futures = [producer.submit(Message("T", b"x")) for _ in range(2 * len(watch))]
-        hook.is_still.wait()
+        hook.is_blocking.wait()
         assert [future.running() for future in futures] == [True] + [False] * (len(futures) - 1)
         assert not any(future.done() for future in futures)
         with pytest.raises(TimeoutError):
@@ -214,25 +214,27 @@ def test_futures_that_are_watched_before_and_after_they_have_an_outcome(
         for future in futures:
             assert [when for one, when in called if one is future] == ["first", "last"]
         assert [record.message.split()[0] for record in caplog.records] == ["callback"] * len(futures)
-        for look, future in zip(watch, futures[len(watch) :], strict=True):  # nobody has looked yet
+        for look, future in zip(
+            watch, futures[len(watch) :], strict=True
+        ):  # no result has been retrieved yet
             assert look(future)
             future.add_done_callback(lambda one: called.append((one, "late")))
             assert called.pop() == (future, "late")
 
 
-def test_an_interruption_while_all_places_are_taken(client: Client) -> None:
+def test_interrupt_while_the_send_limit_is_reached(client: Client) -> None:
     with client.producer("g", max_in_flight=1) as producer:
-        hook = BrokerStandsStill(producer)
+        hook = BlockingHook(producer)
         first = producer.submit(Message("T", b"first"))
         main = threading.main_thread().ident
         assert main is not None
 
         def interrupt() -> None:
-            hook.is_still.wait()
+            hook.is_blocking.wait()
             signal.pthread_kill(main, signal.SIGINT)
             hook.go_on.set()
 
-        hook.is_still.wait()
+        hook.is_blocking.wait()
         interrupting = threading.Thread(target=interrupt)
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # it may come a moment before, or in the call
             interrupting.start()
@@ -262,7 +264,7 @@ def test_a_callback_may_send_and_wait(client: Client) -> None:
 
 
 class RunInTrioThread(ProducerHook):
-    """A hook that runs a function in the thread that serves all calls."""
+    """A hook that runs a function in the trio thread."""
 
     def __init__(self, function: Callable[[], object]) -> None:
         self._function = function
@@ -274,7 +276,7 @@ class RunInTrioThread(ProducerHook):
         pass
 
 
-def test_nothing_waits_in_the_thread_that_would_have_to_wake_it(address: str, client: Client) -> None:
+def test_waiting_in_the_trio_thread_is_refused(address: str, client: Client) -> None:
     with (
         client.producer("g") as producer,
         client.batching_producer("g") as batching,
@@ -321,9 +323,9 @@ def test_nothing_waits_in_the_thread_that_would_have_to_wake_it(address: str, cl
         assert pending[0].result().message_id
 
 
-def test_closing_finishes_what_is_under_way(client: Client) -> None:
+def test_close_waits_for_sends_in_flight(client: Client) -> None:
     producer = client.producer("g", send_timeout=60.0)
-    producer._target.close_timeout = 60.0  # however busy the machine is
+    producer._target.close_timeout = 60.0  # long enough for a busy machine
     futures = [producer.submit(Message("T", b"x")) for _ in range(2000)]
     producer.close()
     assert all(future.done() for future in futures)
@@ -335,7 +337,7 @@ def test_closing_finishes_what_is_under_way(client: Client) -> None:
             use(Message("T", b"x"))
 
 
-def test_closing_the_client_closes_what_is_opened_from_it(address: str) -> None:
+def test_closing_the_client_closes_its_producers_and_readers(address: str) -> None:
     client = Client(address)
     producer, batching, reader = client.producer("g"), client.batching_producer("g"), client.reader()
     futures = [one.submit(Message("T", b"x")) for one in (producer, batching) for _ in range(100)]
@@ -348,28 +350,28 @@ def test_closing_the_client_closes_what_is_opened_from_it(address: str) -> None:
         client.producer("g")
 
 
-def test_who_closes_what_is_closing_already_only_waits_for_that(client: Client) -> None:
-    """As when opening it was interrupted, which closes it in the background, before its client is closed."""
+def test_second_close_waits_for_the_first(client: Client) -> None:
+    """An interrupted open closes the producer in the background, and closing its client closes it again."""
     producer = client.producer("g", close_timeout=3600)
 
     async def close_twice() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(producer.end)
             await producer._closing.wait()
-            await producer.end()  # nobody gives messages to the producer any more, and none would wait for it
+            await producer.end()  # no message is submitted any more, so no other call waits for the close
 
     producer._thread.call(close_twice)
     assert not producer.is_open
 
 
-def test_who_finishes_what_is_pending_may_find_it_closed_by_another(
+def test_drain_may_find_the_producer_closed_by_another_call(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = client.producer("g")
     drain = producer._send_queue.drain
 
     async def overtaken() -> None:
-        monkeypatch.undo()  # the other is not
+        monkeypatch.undo()  # the other call drains as usual
         await drain()
         await producer._closed.wait()
 
@@ -384,7 +386,7 @@ def test_who_finishes_what_is_pending_may_find_it_closed_by_another(
     assert not producer.is_open
 
 
-def test_what_is_closed_says_so(address: str) -> None:
+def test_closed_objects_raise_closed_error(address: str) -> None:
     client = Client(address)
     producer, batching, reader = client.producer("g"), client.batching_producer("g"), client.reader()
     message = Message("T", b"x")
@@ -409,27 +411,27 @@ def test_what_is_closed_says_so(address: str) -> None:
             use()
 
 
-def test_wrong_types_are_named_at_the_door(client: Client) -> None:
+def test_wrong_types_raise_errors_that_name_them(client: Client) -> None:
     with client.producer("g") as producer, client.batching_producer("g") as batching:
         for one in (producer, batching):
             with pytest.raises(InvalidMessageError, match="message must be a Message, not bytes"):
                 one.submit(b"x")  # type: ignore[arg-type]
             assert one.statistics.in_flight == 0
-        for door in (Producer, BatchingProducer, Reader):
+        for kind in (Producer, BatchingProducer, Reader):
             for wrong in (5, ["127.0.0.1:1"], producer, rocketmq_py.Client("127.0.0.1:1")):
                 with pytest.raises(
                     ConfigurationError, match=r"address .* or a rocketmq_py\.blocking\.Client"
                 ):
-                    door(wrong)  # type: ignore[arg-type]
+                    kind(wrong)  # type: ignore[arg-type]
 
 
-def test_clients_of_their_own(address: str) -> None:
+def test_producers_with_their_own_clients(address: str) -> None:
     with Producer(address, group="g") as producer, Reader(address) as reader:
         producer.send(Message("T", b"x"))
         assert reader.topics() == ["T"]
 
 
-def test_nobody_answers(unused_address: str) -> None:
+def test_unreachable_name_server_raises(unused_address: str) -> None:
     with Producer(unused_address, group="g") as producer:
         with pytest.raises(NameServerError):
             producer.send(Message("T", b"x"))
@@ -512,9 +514,9 @@ def descriptors_and_threads() -> tuple[int, int]:
 
 @pytest.mark.long
 def test_64_threads_send_read_and_close(address: str) -> None:
-    """Through one producer, one of their own, and a reader; nothing of it is left behind."""
+    """64 threads use a shared producer, their own producers and readers. Nothing leaks."""
     ids: list[str] = []
-    with Client(address) as client:  # what the process keeps for good is there now
+    with Client(address) as client:  # creates the objects that the process keeps
         client.producer("p").send(Message("T", b"first"))
     before = descriptors_and_threads()
 
@@ -542,4 +544,4 @@ def test_64_threads_send_read_and_close(address: str) -> None:
     deadline = time.monotonic() + 10
     while any(now > then for now, then in zip(descriptors_and_threads(), before, strict=True)):
         assert time.monotonic() < deadline, f"{before} before, {descriptors_and_threads()} now"
-        time.sleep(0.01)  # the broker, which is in this process, has to hear of the ends
+        time.sleep(0.01)  # the broker in this process notices closed connections later

@@ -21,7 +21,7 @@ from rocketmq_py.protocol.stored_message import decode_messages
 
 @pytest.fixture
 def sent(client: Client) -> list[SendResult]:
-    """A thousand messages, in topic T."""
+    """A thousand messages in topic T."""
     with client.batching_producer("g") as producer:
         outcomes = producer.send_all([Message("T", b"%d" % number, keys="k") for number in range(1000)])
     return [outcome for outcome in outcomes if isinstance(outcome, SendResult)]
@@ -32,7 +32,7 @@ def spans_of(client: Client) -> list[OffsetRange]:
         return [OffsetRange(queue, first, end) for queue, (first, end) in reader.offsets("T").items()]
 
 
-def test_what_a_reader_tells(client: Client, sent: list[SendResult]) -> None:
+def test_reader_methods(client: Client, sent: list[SendResult]) -> None:
     with client.reader() as reader:
         assert reader.topics() == ["T"]
         offsets = reader.offsets_of(["T"])["T"]
@@ -59,7 +59,7 @@ def test_committing(client: Client, sent: list[SendResult]) -> None:
 
 def test_a_range(client: Client, sent: list[SendResult]) -> None:
     with client.reader() as reader:
-        # Batches are spread as they come: a queue may be empty.
+        # The queues of batches are random, so a queue may be empty.
         queue, (_, end) = max(reader.offsets("T").items(), key=lambda item: item[1][1])
         assert [one.queue_offset for one in reader.range(queue)] == list(range(end))
         some = reader.range(queue, 3, 50)
@@ -88,7 +88,7 @@ def test_spans_are_pulled_whole(client: Client, sent: list[SendResult]) -> None:
 
 
 def members(client: Client) -> int:
-    """Return how many objects are open within all readers of a client."""
+    """Return the number of open objects of all readers of a client."""
     return sum(len(reader._children) for reader in client._children)
 
 
@@ -111,7 +111,7 @@ def test_pulls_end_when_they_are_closed_or_dropped(client: Client, sent: list[Se
         next(chunks)
         del chunks
         gc.collect()
-        reader.topics()  # crosses over after the closing
+        reader.topics()  # reaches the trio thread after the close
         for _ in range(100):
             reader.topics()
             if not members(client):
@@ -122,7 +122,7 @@ def test_pulls_end_when_they_are_closed_or_dropped(client: Client, sent: list[Se
 def test_an_error_ends_a_pull(
     client: Client, sent: list[SendResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(WAIT_SECONDS, PullState.FAILED, 0.01)  # before the other try
+    monkeypatch.setitem(WAIT_SECONDS, PullState.FAILED, 0.01)  # before the retry
     with client.reader() as reader:
         chunks = reader.pull([OffsetRange(MessageQueue("T", "broker-z", 0), 0, 1)], patience=0.001)
         with pytest.raises(RocketMQError, match="broker-z"):

@@ -1,4 +1,4 @@
-"""Calls that cross from threads to trio."""
+"""Calls from other threads into the trio thread."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_calls_of_many_threads_at_once() -> None:
         assert list(pool.map(double, range(2000))) == [2 * number for number in range(2000)]
 
 
-def test_what_is_posted_keeps_its_order_and_a_failure_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_posted_functions_run_in_order_and_a_failure_stops_none(caplog: pytest.LogCaptureFixture) -> None:
     thread = trio_thread()
     busy, go_on = threading.Event(), threading.Event()
     done: list[int] = []
@@ -133,7 +133,7 @@ def test_a_call_has_its_callers_context_until_its_end() -> None:
     assert seen == ["caller's", "caller's", variable.get(), "its own"]
 
 
-def test_what_is_caught_in_a_call_that_waited() -> None:
+def test_cancellation_within_a_call_is_caught_there() -> None:
     async def wait() -> str:
         with trio.move_on_after(0.01):
             await trio.sleep_forever()
@@ -160,7 +160,7 @@ def test_a_cancelled_call_ends_and_no_other(others: int) -> None:
             await wait("call")
 
     call = ThreadCall[None](thread, wait_in_nursery)
-    for _ in range(others):  # it comes alone, or with others
+    for _ in range(others):  # alone or with others
         thread.post(ThreadCall[None](thread, trio.lowlevel.checkpoint))
     thread.post(call)
     waits.wait()
@@ -173,7 +173,7 @@ def test_a_cancelled_call_ends_and_no_other(others: int) -> None:
         thread.call(trio.lowlevel.checkpoint)
 
 
-def test_what_a_cancelled_call_raises_while_it_ends() -> None:
+def test_error_raised_during_the_cleanup_of_a_cancelled_call() -> None:
     thread, waits = trio_thread(), threading.Event()
 
     async def fail() -> None:
@@ -212,7 +212,7 @@ def test_a_call_cancelled_before_it_has_its_task() -> None:
     call = ThreadCall[None](thread, note)
     together = threading.Event()
 
-    def cross() -> None:  # in trio's thread: what is posted meanwhile comes in one bunch
+    def cross() -> None:  # in the trio thread: functions posted meanwhile are run together
         thread.post(call)
         thread.post(call.cancel)
         together.set()
@@ -236,7 +236,7 @@ def test_the_thread_cannot_call_itself() -> None:
         thread.call(call_back)
 
 
-def test_a_thread_that_fails_lets_nobody_wait(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_thread_fails_all_waiting_calls(caplog: pytest.LogCaptureFixture) -> None:
     thread = TrioThread()
     thread.start()
 
@@ -266,7 +266,7 @@ def test_a_thread_that_fails_lets_nobody_wait(caplog: pytest.LogCaptureFixture) 
         thread.call(trio.lowlevel.checkpoint)
 
 
-def test_an_interruption_when_the_waiting_has_just_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_right_after_a_wait_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     wait, waited = ThreadCall.wait, []
 
     def interrupted(call: ThreadCall[None], *_: float) -> bool:
@@ -281,14 +281,14 @@ def test_an_interruption_when_the_waiting_has_just_ended(monkeypatch: pytest.Mon
     assert waited == [True, True]
 
 
-def test_a_signal_that_came_just_before_the_wait_is_seen_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_just_before_a_wait_interrupts_it_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     timeouts: list[float] = []
 
     class Lock:
         def acquire(self, timeout: float) -> bool:
             timeouts.append(timeout)
             if len(timeouts) == 3:
-                raise KeyboardInterrupt  # as at the end of a wait that a signal came before
+                raise KeyboardInterrupt  # a signal arrived just before the wait ended
             return False
 
     call = ThreadCall[None](trio_thread(), trio.sleep_forever)

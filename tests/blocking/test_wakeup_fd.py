@@ -23,7 +23,7 @@ def is_readable(wakeup_fd: WakeupFd) -> bool:
     return bool(select.select([wakeup_fd], [], [], 0)[0])
 
 
-def test_it_is_readable_from_the_first_wake_up_until_it_is_drained(wakeup_fd: WakeupFd) -> None:
+def test_descriptor_is_readable_from_wake_up_until_drained(wakeup_fd: WakeupFd) -> None:
     assert not is_readable(wakeup_fd)
     for _ in range(3):
         wakeup_fd.wake()
@@ -33,7 +33,7 @@ def test_it_is_readable_from_the_first_wake_up_until_it_is_drained(wakeup_fd: Wa
         assert not is_readable(wakeup_fd)
 
 
-def test_more_wake_ups_than_a_buffer_takes(wakeup_fd: WakeupFd) -> None:
+def test_more_wake_ups_than_the_buffer_holds(wakeup_fd: WakeupFd) -> None:
     for _ in range(100_000):
         wakeup_fd.wake()
     assert is_readable(wakeup_fd)

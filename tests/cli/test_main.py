@@ -216,7 +216,9 @@ for command in sys.argv[1:]:
     ],
     ids=["asking", "send", "request", "tail", "relay"],
 )
-async def test_a_command_loads_only_what_it_needs(address: str, commands: list[str], needs: set[str]) -> None:
+async def test_command_loads_only_the_modules_it_needs(
+    address: str, commands: list[str], needs: set[str]
+) -> None:
     async with Client(address) as client, client.admin() as admin:
         await admin.topics.create("Orders", queues=1)
         await admin.groups.create("billing")

@@ -94,9 +94,9 @@ async def test_heartbeats_have_the_names_on_the_wire() -> None:
         await client.heartbeats.send()
         heartbeat = heartbeats(broker)[-1]
         assert heartbeat["producerDataSet"] == [{"groupName": "ns%p"}]
-        (told,) = msgspec.convert(heartbeat["consumerDataSet"], list[dict[str, Any]])
-        assert (told["groupName"], told["unitMode"]) == ("ns%c", True)
-        assert [one["topic"] for one in told["subscriptionDataSet"]] == ["ns%T"]
+        (subscribed,) = msgspec.convert(heartbeat["consumerDataSet"], list[dict[str, Any]])
+        assert (subscribed["groupName"], subscribed["unitMode"]) == ("ns%c", True)
+        assert [one["topic"] for one in subscribed["subscriptionDataSet"]] == ["ns%T"]
 
         notice = NotifyConsumerIdsChangedRequest(consumer_group="ns%c")
         broker.connections[0].oneway_nowait(notice.code, notice.to_fields())

@@ -68,7 +68,7 @@ async def test_a_failure_that_comes_and_goes_is_logged_once_in_an_interval(
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"] * 3
 
 
-async def test_each_key_has_a_log_of_its_own(
+async def test_each_key_has_its_own_log(
     caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
 ) -> None:
     logs = RetryLogs(logger, "heartbeat", "broker", group="billing")

@@ -186,7 +186,7 @@ async def test_the_next_name_server_is_asked_when_one_fails(
         assert questions(silent) <= 1, "it stays with a name server that answers"
 
 
-async def test_missing_topics_leave_nothing_behind() -> None:
+async def test_missing_topics_leak_nothing() -> None:
     def locks() -> int:
         gc.collect()
         return sum(isinstance(one, trio.Lock) for one in gc.get_objects())

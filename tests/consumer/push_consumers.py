@@ -17,7 +17,7 @@ def consumer_of(address: str | Client, group: str = "g", **options: object) -> P
         address,
         group=group,
         consume_from=ConsumeFrom.FIRST,
-        **options,  # type: ignore[arg-type]  # what a test gives
+        **options,  # type: ignore[arg-type]  # options of the test
     )
     consumer.subscribe("T")
     return consumer

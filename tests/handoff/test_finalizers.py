@@ -152,7 +152,7 @@ EARLIER_ATEXIT = """
 """
 
 
-def test_functions_of_atexit_before_and_after_the_librarys(address: str, client: Client) -> None:
+def test_atexit_functions_before_and_after_those_of_the_library(address: str, client: Client) -> None:
     said, errors = run_watched(EARLIER_ATEXIT, address)
     assert (said, errors) == ("ClosedError ClosedError ClosedError closed\n", "")
     assert count(client, "T") == 2

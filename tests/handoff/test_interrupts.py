@@ -293,7 +293,7 @@ ON_LOOP = """
 """
 
 
-@pytest.mark.parametrize("loops", ["asyncio", pytest.param("uvloop", marks=pytest.mark.other_door)])
+@pytest.mark.parametrize("loops", ["asyncio", pytest.param("uvloop", marks=pytest.mark.other_api)])
 @pytest.mark.parametrize("call", ["send", "submit", "full", "open"])
 def test_a_call_of_a_task_interrupted_at_every_bytecode(
     address: str, client: Client, call: str, loops: str

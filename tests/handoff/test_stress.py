@@ -270,7 +270,7 @@ PROGRAM = """
     running.result()
     assert not failures, failures[0]
 
-    # What is stored
+    # Stored messages
 
     # Those until now: the collector may run a finalizer in a thread of callbacks for a while.
     acknowledged = list(results)
@@ -297,7 +297,7 @@ PROGRAM = """
 """
 
 
-def test_everything_at_once(address: str) -> None:
+def test_all_callers_concurrently(address: str) -> None:
     seed = str(random.randrange(2**32))
     print(f"seed: {seed}")  # shown if it fails
     print(run_watched(PROGRAM, address, str(SECONDS), seed, limit=SECONDS + 60)[0])

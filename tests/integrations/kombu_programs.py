@@ -35,12 +35,12 @@ def publish(connection: Connection, queue: Queue, *bodies: Any, **options: Any) 
 
 
 class Receiver:
-    """Consumes queues on a channel of its own.
+    """Consumes queues on its own channel.
 
     Args:
-        connection: where.
-        queues: what.
-        act: is called with each message; by default it acknowledges.
+        connection: the connection of the channel.
+        queues: the queues to consume.
+        act: called with each message. By default it acknowledges.
         prefetch: the channel's prefetch count.
     """
 

@@ -1,4 +1,4 @@
-"""Tables of messages: bounded reads, and writes of what pandas and Arrow hold."""
+"""Data frames of messages: bounded reads, and writes of pandas and Arrow tables."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_topic_as_a_table(client: Client, broker: TestBroker) -> None:
     assert {row["msgId"] for row in table.to_pylist()} == {one.message_id for one in broker.messages(TOPIC)}
 
 
-def test_an_address_opens_a_client_of_its_own(client: Client, broker: TestBroker) -> None:
+def test_address_opens_its_own_client(client: Client, broker: TestBroker) -> None:
     fill(client, 2)
     assert bodies(read_messages(TOPIC, broker.name_server_address, instance_name="frames")) == [0, 1]
     assert bodies(read_messages("Other", broker.name_server_address)) == []

@@ -1,4 +1,4 @@
-"""What kombu's users see: the same on brokers 4.x, 5.x and the embedded one."""
+"""The kombu transport behaves the same on brokers 4.x, 5.x and the embedded one."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_message_that_no_known_queue_wants_is_refused(connection: Connection, 
 # Acknowledgements
 
 
-def test_a_requeued_message_comes_again(connection: Connection, unique: str) -> None:
+def test_requeued_message_is_redelivered(connection: Connection, unique: str) -> None:
     queue = job_queue(unique)
     publish(connection, queue, "again")
 

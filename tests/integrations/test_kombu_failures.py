@@ -1,4 +1,4 @@
-"""Failures: of brokers, of connections, of workers. On the embedded broker, which fails when it should."""
+"""Failures of brokers, connections and workers, injected into the embedded broker."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run_program(program: str, *arguments: str) -> subprocess.CompletedProcess[st
     )  # fmt: skip
 
 
-def test_a_message_comes_again_after_the_visibility_timeout(broker: TestBroker) -> None:
+def test_message_is_redelivered_after_the_visibility_timeout(broker: TestBroker) -> None:
     with opened(broker, visibility_timeout=60) as holding, opened(broker) as other:
         publish(holding, job_queue("q"), "task")
         holder = Receiver(holding, job_queue("q"), act=keep, prefetch=1)
@@ -254,7 +254,7 @@ FORKED = """
 
 
 @pytest.mark.long
-def test_a_forked_child_opens_a_connection_of_its_own(broker: TestBroker) -> None:
+def test_forked_child_opens_its_own_connection(broker: TestBroker) -> None:
     ended = run_program(FORKED, broker.name_server_address)
     assert (ended.stdout, ended.returncode) == ("good\n", 0), ended.stderr
 

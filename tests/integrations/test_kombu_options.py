@@ -1,4 +1,4 @@
-"""URLs, options and names of the transport, and what it does without kombu."""
+"""URLs, options and names of the transport, and its error without kombu."""
 
 from __future__ import annotations
 

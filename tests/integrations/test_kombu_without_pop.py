@@ -1,4 +1,4 @@
-"""The transport on brokers that cannot pop, as those of 4.x: the embedded one, which is said to be one."""
+"""The transport on brokers without pop, as 4.x. The embedded broker reports such a version."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.integrations.test_kombu import (
     test_a_cancelled_consumer_consumes_again,
     test_a_cancelled_consumer_leaves_messages_to_others,
     test_a_rejected_message_is_dropped,
-    test_a_requeued_message_comes_again,
     test_basic_get,
     test_closing_a_channel_requeues_its_messages,
     test_prefetch_count_limits_unacknowledged_messages,
+    test_requeued_message_is_redelivered,
     test_size_purge_and_delete,
 )
 
@@ -24,10 +24,10 @@ __all__ = [
     "test_a_cancelled_consumer_consumes_again",
     "test_a_cancelled_consumer_leaves_messages_to_others",
     "test_a_rejected_message_is_dropped",
-    "test_a_requeued_message_comes_again",
     "test_basic_get",
     "test_closing_a_channel_requeues_its_messages",
     "test_prefetch_count_limits_unacknowledged_messages",
+    "test_requeued_message_is_redelivered",
     "test_size_purge_and_delete",
 ]
 """Behaviours that must not depend on pop."""
@@ -46,7 +46,7 @@ def no_pop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.long
-def test_a_message_that_is_not_acknowledged_in_time_comes_again(address: str, unique: str) -> None:
+def test_unacknowledged_message_is_redelivered_after_the_timeout(address: str, unique: str) -> None:
     queue = job_queue(unique)
     with connect(address, visibility_timeout=1.0) as connection:
         publish(connection, queue, "task")

@@ -1,4 +1,4 @@
-"""Log records as messages: batched in the background, bounded, and never in the way of the program."""
+"""Log records as messages: batched in the background, bounded, and without blocking the program."""
 
 from __future__ import annotations
 

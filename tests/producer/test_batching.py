@@ -37,7 +37,7 @@ from tests.scripted import scripted_cluster
 
 QUEUE = MessageQueue("T", "broker-a", 1)
 NEVER = 1000.0
-"""Seconds to linger that no test waits for: what is sent before was sent for another reason."""
+"""A linger time in seconds that no test reaches, so that batches are sent for another reason."""
 
 
 @attrs.define(eq=False)

@@ -326,12 +326,12 @@ async def test_unretrieved_errors_are_logged(caplog: pytest.LogCaptureFixture) -
             assert all(one.error for one in looked_at)
         del looked_at, producer
         gc.collect()
-    told = [record.message for record in caplog.records if "MESSAGE_ILLEGAL" in record.message]
-    assert ["count=1 " in told[0], "count=4 " in told[1]] == [True, True], (
+    logged = [record.message for record in caplog.records if "MESSAGE_ILLEGAL" in record.message]
+    assert ["count=1 " in logged[0], "count=4 " in logged[1]] == [True, True], (
         "the first at once, then the others"
     )
-    assert "and their results were never awaited: count=1 last_error=127.0.0.1:" in told[0]
-    assert "MESSAGE_ILLEGAL (13): too long" in told[0]
+    assert "and their results were never awaited: count=1 last_error=127.0.0.1:" in logged[0]
+    assert "MESSAGE_ILLEGAL (13): too long" in logged[0]
 
 
 async def test_a_batching_producer_logs_unretrieved_errors(caplog: pytest.LogCaptureFixture) -> None:
@@ -352,8 +352,8 @@ def test_unretrieved_errors_are_logged_together_at_intervals(caplog: pytest.LogC
             now = REPORT_INTERVAL
         PendingSend().resolve(ClosedError(text), log)
     del log
-    told = [record.message for record in caplog.records]
-    assert [tuple(text.split()[-2:]) for text in told] == [
+    logged = [record.message for record in caplog.records]
+    assert [tuple(text.split()[-2:]) for text in logged] == [
         ("count=1", "last_error=first"), ("count=4", "last_error=fifth"), ("count=1", "last_error=sixth"),
     ]  # fmt: skip
 

@@ -184,7 +184,7 @@ async def test_closing_fails_waiting_requests(jumping_clock: trio.testing.MockCl
             await pending
 
 
-async def test_a_cancelled_request_leaves_nothing_behind() -> None:
+async def test_cancelled_request_leaks_nothing() -> None:
     async with scripted_cluster(Replier().answer) as cluster, Producer(cluster.address) as producer:
 
         async def check() -> None:

@@ -53,13 +53,13 @@ async def test_each_stored_message_has_a_trace_record() -> None:
 
 
 async def test_a_transaction_has_records_of_its_half_message_and_each_report() -> None:
-    def ask_of_what_is_unknown(connection: Connection, request: Command) -> None:
+    def check_unknown_transactions(connection: Connection, request: Command) -> None:
         if request.code == ENDS and request.fields.get("fromTransactionCheck") != "true":
             place = {"tranStateTableOffset": "7", "commitLogOffset": "70"}
             connection.oneway_nowait(ASKS, place, stored("asked over"))
         store(connection, request)
 
-    async with scripted_cluster(ask_of_what_is_unknown, topics=TOPICS) as cluster:
+    async with scripted_cluster(check_unknown_transactions, topics=TOPICS) as cluster:
         async with TransactionProducer(
             cluster.address, group="g", check=always(ROLLBACK), trace=True
         ) as producer:

@@ -62,7 +62,7 @@ async def test_check_gets_the_half_message() -> None:
     (message,) = messages
     assert (message.topic, message.body, message.queue_id) == ("T", b"body", 3)
     assert message.message_id == "ID"
-    assert message.broker_name == "broker-a", "the address tells it, because brokers 4.x do not"
+    assert message.broker_name == "broker-a", "4.x brokers send no broker name, so it comes from the address"
     assert (end.fields["producerGroup"], end.fields["topic"]) == ("tenant%g", "tenant%T")
     assert "transactionId" not in end.fields, "it is the broker's"
 
@@ -177,7 +177,7 @@ async def test_a_plain_check_runs_in_a_thread() -> None:
         threads.append(threading.get_ident())
         return COMMIT
 
-    class Callable_:  # noqa: N801 - what is tested
+    class Callable_:  # noqa: N801 - the test needs this name
         async def __call__(self, _: ReceivedMessage) -> TransactionState:
             threads.append(threading.get_ident())
             return COMMIT

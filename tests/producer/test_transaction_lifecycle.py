@@ -33,7 +33,7 @@ from tests.producer.transacting import (
     in_an_async_call,
     not_called,
     producer_of,
-    told,
+    reported_states,
     working,
 )
 from tests.scripted import scripted_cluster, store
@@ -115,7 +115,7 @@ async def test_a_hook_sees_the_error_of_a_failed_report(jumping_clock: trio.test
 
 
 @pytest.mark.parametrize("way", [in_an_async_call, in_a_block])
-async def test_a_transaction_cancelled_at_any_await_leaves_nothing_behind(
+async def test_transaction_cancelled_at_any_await_leaks_nothing(
     way: Callable[[TransactionProducer, TransactionState], Awaitable[TransactionSendResult]],
 ) -> None:
     finished = 0
@@ -134,7 +134,7 @@ async def test_a_transaction_cancelled_at_any_await_leaves_nothing_behind(
                 assert not any(one.pending for one in producer.client.connections.open_connections())
 
             assert await cancel_at_each_await(send, check) >= 2
-        assert told(cluster.brokers["broker-a"]) == ["8"] * finished
+        assert reported_states(cluster.brokers["broker-a"]) == ["8"] * finished
 
 
 async def test_cancelled_local_work_reports_nothing() -> None:
@@ -160,7 +160,7 @@ async def test_cancelled_local_work_reports_nothing() -> None:
             assert caught.group_contains(ValueError)
             assert producer.transaction_statistics.in_progress == 0
         broker = cluster.brokers["broker-a"]
-        assert (len(broker.asked(SENDS)), told(broker)) == (3, [])
+        assert (len(broker.asked(SENDS)), reported_states(broker)) == (3, [])
 
 
 async def test_finished_local_work_is_reported_although_its_task_is_cancelled() -> None:
@@ -180,7 +180,7 @@ async def test_finished_local_work_is_reported_although_its_task_is_cancelled() 
             with trio.CancelScope() as scope:
                 assert (await producer.send_in_transaction(MESSAGE, plain_work)).end_error is None
             assert scope.cancel_called
-        assert told(cluster.brokers["broker-a"]) == ["8", "12"]
+        assert reported_states(cluster.brokers["broker-a"]) == ["8", "12"]
 
 
 async def test_closing_waits_for_transactions_in_progress_and_starts_no_more(
@@ -209,7 +209,7 @@ async def test_closing_waits_for_transactions_in_progress_and_starts_no_more(
         assert trio.current_time() - ended < 1000, (
             "closing continues when they have ended, before its timeout"
         )
-        assert told(cluster.brokers["broker-a"]) == ["8", "8"]
+        assert reported_states(cluster.brokers["broker-a"]) == ["8", "8"]
 
 
 @pytest.mark.parametrize("is_send_stuck", [False, True])
@@ -244,7 +244,7 @@ async def test_a_transaction_that_does_not_end_before_closing_remains_unknown(
         assert one.state is COMMIT
         assert isinstance(one.end_error, ClosedError)
         broker = cluster.brokers["broker-a"]
-        assert not told(broker)
+        assert not reported_states(broker)
         assert bool(broker.asked(RequestCode.UNREGISTER_CLIENT)) is not is_send_stuck, "if there is time left"
 
 

@@ -47,7 +47,7 @@ from tests.producer.transacting import (
     in_an_async_call,
     not_called,
     producer_of,
-    told,
+    reported_states,
     working,
 )
 from tests.scripted import refuse, scripted_cluster, store
@@ -149,7 +149,7 @@ async def test_an_exception_never_commits(
                     raise ValueError("in the block")
         assert (sent.state, str(sent.error)) == (on_error, "the database is away")
         assert transaction.state is on_error
-        assert told(cluster.brokers["broker-a"]) == [ON_WIRE[on_error]] * 2
+        assert reported_states(cluster.brokers["broker-a"]) == [ON_WIRE[on_error]] * 2
     assert "the database is away" in caplog.text
     assert sent.result.message_id in caplog.text
 
@@ -180,7 +180,7 @@ async def test_a_result_other_than_a_state_is_unknown(
         async with producer_of(cluster.address, on_error=ROLLBACK) as producer:
             sent = await producer.send_in_transaction(MESSAGE, lambda *_: outcome)  # type: ignore[arg-type]
         assert (sent.state, sent.error) == (UNKNOWN, None), "the work was done, whatever it returned"
-        assert told(cluster.brokers["broker-a"]) == ["0"]
+        assert reported_states(cluster.brokers["broker-a"]) == ["0"]
     assert f"returned {outcome!r} instead of a TransactionState" in caplog.text
 
 
@@ -191,7 +191,7 @@ async def test_the_state_of_a_block_must_be_a_state(outcome: Any) -> None:
             with pytest.raises(TypeError):
                 async with producer.transaction(MESSAGE) as transaction:
                     transaction.state = outcome
-        assert told(cluster.brokers["broker-a"]) == ["0"]
+        assert reported_states(cluster.brokers["broker-a"]) == ["0"]
 
 
 @pytest.mark.parametrize(("code", "status"), NOT_OK)
@@ -206,7 +206,7 @@ async def test_a_half_message_with_a_status_other_than_send_ok_is_rolled_back(
                     raise AssertionError("the block must not be run")
         assert (sent.result.status, sent.state, sent.error) == (status, ROLLBACK, None)
         assert caught.value.code == code
-        assert told(cluster.brokers["broker-a"]) == ["12", "12"]
+        assert reported_states(cluster.brokers["broker-a"]) == ["12", "12"]
 
 
 async def test_local_work_is_not_called_without_a_half_message() -> None:
@@ -218,7 +218,7 @@ async def test_local_work_is_not_called_without_a_half_message() -> None:
                 async with producer.transaction(MESSAGE):
                     raise AssertionError("the block must not be run")
             assert producer.transaction_statistics.in_progress == 0
-        assert not told(cluster.brokers["broker-a"])
+        assert not reported_states(cluster.brokers["broker-a"])
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ async def test_an_answer_without_an_offset_reports_nothing() -> None:
         async with producer_of(cluster.address) as producer:
             with pytest.raises(ProtocolError, match="malformed answer of broker-a to a send: 'nonsense'"):
                 await producer.send_in_transaction(MESSAGE, not_called)
-        assert not told(cluster.brokers["broker-a"])
+        assert not reported_states(cluster.brokers["broker-a"])
 
 
 async def test_the_report_goes_to_the_broker_of_the_half_message() -> None:
@@ -261,7 +261,7 @@ async def test_the_report_goes_to_the_broker_of_the_half_message() -> None:
             for _ in range(4):
                 await producer.send_in_transaction(MESSAGE, working(COMMIT))
         assert cluster.brokers["broker-a"].asked(SENDS), "the attempt was made there"
-        assert [len(told(server)) for server in cluster.brokers.values()] == [0, 4]
+        assert [len(reported_states(server)) for server in cluster.brokers.values()] == [0, 4]
 
 
 async def test_a_failed_report_is_an_end_error(

@@ -37,12 +37,12 @@ NOT_OK = [
 ]
 
 
-async def never_asked(_: ReceivedMessage) -> TransactionState:
-    raise AssertionError("nobody asks in these tests")
+async def never_checked(_: ReceivedMessage) -> TransactionState:
+    raise AssertionError("brokers check no transaction in these tests")
 
 
 def producer_of(client: Client | str, **options: Any) -> TransactionProducer:
-    return TransactionProducer(client, group="g", check=never_asked, rng=random.Random(1), **options)
+    return TransactionProducer(client, group="g", check=never_checked, rng=random.Random(1), **options)
 
 
 def answering(code: int, *, offset_id: str = "7F00000100002A9F00000000000004D2") -> Answering:
@@ -62,7 +62,7 @@ def answering(code: int, *, offset_id: str = "7F00000100002A9F00000000000004D2")
     return answer
 
 
-def told(server: ScriptedServer) -> list[str]:
+def reported_states(server: ScriptedServer) -> list[str]:
     """Return the states that were reported to a broker before the producer was unregistered."""
     return [request.fields["commitOrRollback"] for request in server.asked(ENDS)]
 

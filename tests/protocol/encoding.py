@@ -1,4 +1,4 @@
-"""What the library only reads, written as it is read."""
+"""Encoders for commands and batches that the library only decodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rocketmq_py.protocol.command import Command, encode
 
 
 def encode_command(command: Command) -> bytes:
-    """Return the whole frame of a command, of any peer."""
+    """Return the frame of a command of any peer."""
     return encode(
         command.code, command.language, command.version, command.opaque, command.flag, command.remark,
         command.fields, command.body, command.serialization,
@@ -17,5 +17,5 @@ def encode_command(command: Command) -> bytes:
 
 
 def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
-    """Return a batch's body."""
+    """Return the body of a batch."""
     return b"".join([encode_batched(message.flag, message.body, message.properties) for message in messages])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def _head(size: str, system_flag: str, born_host: str = "0a000001", store_host: str = "0a000002") -> str:
-    """Return what all of them begin with, from the size to the length of the body."""
+    """Return the common start of all messages, from the size to the length of the body."""
     return (
         f"{size}daa320a73610a6860000000300000009000000000000000b0000001cbe991a14{system_flag}0000018bcfe56800"
         f"{born_host}0000c3500000018bcfe56801{store_host}00002a9f000000020000000000000004"
@@ -15,7 +15,7 @@ _HELLO = "0000000568656c6c6f"
 _TOPIC = "0354c3a9"
 _TAGS_AND_KEYS = "000f544147530141024b455953016b3102"
 _KEYS_AND_TAGS = "000f4b455953016b310254414753014102"
-_KEYS_AND_TAGS_OF_4 = "000e4b455953016b3102544147530141"  # 4.9.8 leaves the last separator out
+_KEYS_AND_TAGS_OF_4 = "000e4b455953016b3102544147530141"  # 4.9.8 omits the last separator
 _V6_BORN, _V6_STORE = (f"20010db80000000000000000000000{number}" for number in ("01", "02"))
 _BATCH_OF_TWO = (
     "00000031000000000000000000000005000000036f6e6500184b455953016b025741495401747275650254414753014102"

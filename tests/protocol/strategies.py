@@ -1,4 +1,4 @@
-"""What property tests of several modules draw from."""
+"""Hypothesis strategies that several modules use."""
 
 from __future__ import annotations
 

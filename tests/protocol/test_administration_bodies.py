@@ -1,4 +1,4 @@
-"""Bodies of administration, as 4.9.7 and 5.5.0 write them."""
+"""Administration bodies as 4.9.7 and 5.5.0 encode them."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def test_settings_are_lines_of_text() -> None:
         read_properties(b"\xff=1")
 
 
-def test_a_backslash_is_an_escape_to_who_reads_settings() -> None:
+def test_backslashes_in_settings_are_escaped() -> None:
     assert write_properties({"a": "1", "path": "C:\\x"}) == b"a=1\npath=C:\\\\x"
 
 
 @pytest.mark.parametrize("settings", [{"": "1"}, {"a=b": "1"}, {"a b": "1"}, {"a": "1\nb=2"}])
-def test_settings_that_would_be_read_as_others_are_refused(settings: dict[str, str]) -> None:
+def test_ambiguous_settings_are_refused(settings: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError):
         write_properties(settings)

@@ -37,7 +37,7 @@ QUEUE = MessageQueue("T", "b", 3)
 
 
 class AnyBody(Protocol):
-    """What all bodies have."""
+    """The interface of all body classes."""
 
     def encode(self) -> bytes: ...
 
@@ -55,7 +55,7 @@ PROCESS_QUEUE = (
     '"transactionMsgCount":0,"transactionMsgMaxOffset":0,"transactionMsgMinOffset":0,"tryUnlockTimes":0}'
 )
 
-# What Java 5.5.0 writes, in standard JSON.
+# Bodies that Java 5.5.0 encodes, in standard JSON.
 STANDARD: list[tuple[type[AnyBody], str]] = [
     (
         Heartbeat,
@@ -123,7 +123,7 @@ STANDARD: list[tuple[type[AnyBody], str]] = [
     ),
 ]
 
-# What Java writes in fastjson's dialect, the same by 4.9.8 and 5.5.0 but for members that are new.
+# Bodies that Java encodes in fastjson's dialect. 4.9.8 and 5.5.0 differ only in new members.
 DIALECT: list[tuple[type[AnyBody], str]] = [
     (ResetOffsets, '{"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:5}}'),
     (
@@ -155,7 +155,7 @@ KINDS = [kind for kind, _ in STANDARD + DIALECT]
 
 
 def without_order(text: str) -> str:
-    """Return what is the same for two texts that differ only in the order of members."""
+    """Return a form that is equal for texts that differ only in the order of members."""
     return "".join(sorted(text))
 
 
@@ -173,7 +173,7 @@ def test_java_body_in_the_dialect_is_read_and_written(kind: type[AnyBody], text:
 
 
 def test_codes_of_tags_may_be_texts() -> None:
-    """Go's client writes them so; fastjson takes them for numbers."""
+    """Go's client encodes numbers as strings, which fastjson accepts as numbers."""
     text = (
         '{"clientID":"192.0.2.2@15606","producerDataSet":[],"consumerDataSet":[{"groupName":"g",'
         '"subscriptionDataSet":[{"classFilterMode":false,"topic":"T","subString":"Tag1 || Tag3",'
@@ -233,7 +233,7 @@ def test_route_is_written_as_standard_json() -> None:
     assert TopicRoute.decode(ROUTE.encode()) == ROUTE
 
 
-def test_a_broker_is_dialled_in_one_form_and_written_as_it_was_announced() -> None:
+def test_broker_address_is_normalized_for_dialling_only() -> None:
     broker = BrokerData(broker_name="b", announced={MASTER_ID: "0:0:0:0:0:0:0:1:10911", 1: "nonsense"})
     assert broker.broker_addrs == {MASTER_ID: "[::1]:10911", 1: "nonsense"}
     text = broker.encode()
@@ -265,7 +265,7 @@ def test_a_route_of_too_many_queues_is_refused_before_they_are_made(text: str, c
 
 
 @pytest.mark.parametrize("conf", ["b", "b:", "b:²", "b:x", "b:-1", "b:" + "9" * 4300, "b:1:2", "a:1;b:٣"])
-def test_an_order_configuration_that_is_none(conf: str) -> None:
+def test_invalid_order_configuration(conf: str) -> None:
     with pytest.raises(ProtocolError, match="expected broker:count"):
         TopicRoute.decode(json.dumps({"orderTopicConf": conf}).encode())
 
@@ -355,7 +355,7 @@ def test_messages_that_are_acknowledged_together() -> None:
 
 
 @pytest.mark.parametrize("offset", [6, 7 + 65_536])
-def test_what_was_not_popped_together_cannot_be_acknowledged_together(offset: int) -> None:
+def test_batch_ack_refuses_offsets_outside_the_popped_batch(offset: int) -> None:
     with pytest.raises(ProtocolError, match="popped together"):
         bodies.bits_of(7, [offset])
 
@@ -374,7 +374,7 @@ def test_tables_of_queues_may_be_missing() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("data", [b"", b"null", b"[]", b"5", b"{", b'"x"', b"\xff", b"[" * 100_000])
-def test_what_is_no_body(kind: type[AnyBody], data: bytes) -> None:
+def test_invalid_bodies_are_refused(kind: type[AnyBody], data: bytes) -> None:
     with pytest.raises(ProtocolError):
         kind.decode(data)
 

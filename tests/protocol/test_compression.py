@@ -27,7 +27,7 @@ from rocketmq_py.protocol.compression import (
 
 KINDS = list(CompressionType)
 CODECS = [Zlib(), FastZlib(), Lz4(), Zstd()]
-"""One of each class: what is true of a kind is true of both that know ZLIB."""
+"""One codec of each kind. The two ZLIB codecs behave the same."""
 NAMES = [type(one).__name__ for one in CODECS]
 LARGE = 1 << 30
 ANY_LEVEL = 1
@@ -38,7 +38,7 @@ data_to_pack = st.binary(max_size=3000) | st.binary(max_size=5).map(lambda data:
 
 @pytest.fixture
 def forget_codecs() -> Iterator[None]:
-    """Have the codecs of this test loaded anew, and those of the next one too."""
+    """Reload the codecs for this test, and again for the next one."""
     codec.cache_clear()
     yield
     codec.cache_clear()
@@ -85,7 +85,7 @@ def test_lz4_blocks_stand_alone_as_java_wants_them() -> None:
 
 
 @codecs
-def test_a_limit_is_kept(one: Zlib | Lz4 | Zstd) -> None:
+def test_decompression_respects_the_limit(one: Zlib | Lz4 | Zstd) -> None:
     compressed = one.compress(bytes(1_000_000), ANY_LEVEL)
     assert one.decompress(compressed, 1_000_000) == bytes(1_000_000)
     with pytest.raises(ProtocolError, match="more than 999999 bytes"):
@@ -94,7 +94,7 @@ def test_a_limit_is_kept(one: Zlib | Lz4 | Zstd) -> None:
 
 @codecs
 @pytest.mark.parametrize("data", [b"ab" * 300, bytes(range(256)) * 500])
-def test_what_breaks_off_is_refused(one: Zlib | Lz4 | Zstd, data: bytes) -> None:
+def test_truncated_data_is_refused(one: Zlib | Lz4 | Zstd, data: bytes) -> None:
     compressed = one.compress(data, ANY_LEVEL)
     for size in {0, 1, 5, len(compressed) // 2, len(compressed) - 1}:
         with pytest.raises(ProtocolError):
@@ -102,12 +102,12 @@ def test_what_breaks_off_is_refused(one: Zlib | Lz4 | Zstd, data: bytes) -> None
 
 
 @codecs
-def test_what_follows_the_end_is_left_alone(one: Zlib | Lz4 | Zstd) -> None:
+def test_bytes_after_the_end_are_ignored(one: Zlib | Lz4 | Zstd) -> None:
     assert one.decompress(one.compress(b"ab" * 300, ANY_LEVEL) + b"rest", LARGE) == b"ab" * 300
 
 
 @given(st.sampled_from(CODECS), st.data())
-def test_damaged_bytes_are_read_or_are_a_protocol_error(one: Zlib | Lz4 | Zstd, data: st.DataObject) -> None:
+def test_damaged_bytes_decode_or_raise_protocol_error(one: Zlib | Lz4 | Zstd, data: st.DataObject) -> None:
     damaged = bytearray(one.compress(data.draw(st.binary(max_size=300)), ANY_LEVEL))
     damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     try:
@@ -116,7 +116,7 @@ def test_damaged_bytes_are_read_or_are_a_protocol_error(one: Zlib | Lz4 | Zstd, 
         return
 
 
-def test_threads_compress_side_by_side() -> None:
+def test_threads_compress_concurrently() -> None:
     bodies = [random.Random(number).randbytes(1000) * 50 for number in range(4)]
     results: dict[int, set[bytes]] = {number: set() for number in range(4)}
 
@@ -138,9 +138,7 @@ def test_threads_compress_side_by_side() -> None:
     ("kind", "module"), [(CompressionType.LZ4, "lz4.frame"), (CompressionType.ZSTD, "zstandard")]
 )
 @pytest.mark.usefixtures("forget_codecs")
-def test_a_missing_extra_is_named(
-    kind: CompressionType, module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_extra_is_named(kind: CompressionType, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigurationError, match=rf"rocketmq-py\[{kind.name.lower()}\]"):
         compress(b"", kind)
@@ -149,7 +147,7 @@ def test_a_missing_extra_is_named(
 
 
 @pytest.mark.usefixtures("forget_codecs")
-def test_the_fast_zlib_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_zlib_is_used_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(codec(CompressionType.ZLIB), FastZlib)
     codec.cache_clear()
     monkeypatch.setitem(sys.modules, "isal.isal_zlib", None)

@@ -1,4 +1,4 @@
-"""Whatever a peer sends is read, or is a ProtocolError: no other error leaves a decoder."""
+"""Decoders return a value or raise ProtocolError for any bytes that a peer sends."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ BYTES = [
 
 @contextmanager
 def only_protocol_errors() -> Iterator[None]:
-    """Let through what a decoder may raise: of texts that users give as well, their errors too."""
+    """Allow only the errors that decoders raise, including those for invalid user input."""
     text = ""
     try:
         yield
     except (ProtocolError, ConfigurationError, InvalidMessageError) as error:
         text = str(error)
-    assert len(text.encode()) < 2000, "it can be written into a log or an answer"
+    assert len(text.encode()) < 2000, "the error is too long for a log line or a response"
 
 
 @st.composite
@@ -128,7 +128,7 @@ def test_headers_are_read_or_are_a_protocol_error(cls: type[Header], data: st.Da
 
 
 def _hostile_bodies() -> Iterator[tuple[type[AnyBody], bytes]]:
-    """Yield each body with each hostile value in the place of each member and of each key."""
+    """Yield each body with each member and each key replaced by each hostile value."""
     for kind, text in STANDARD + DIALECT:
         whole = fastjson.loads(text.encode())
         assert isinstance(whole, dict)
@@ -147,7 +147,7 @@ def _hostile_bodies() -> Iterator[tuple[type[AnyBody], bytes]]:
 
 
 def _has_queues_as_keys(value: Any) -> bool:
-    """Tell whether JSON cannot write it."""
+    """Return whether the value has keys that JSON cannot encode."""
     return isinstance(value, dict) and any(
         not isinstance(key, str) or _has_queues_as_keys(inner) for key, inner in value.items()
     )
@@ -173,7 +173,7 @@ def test_bodies_are_read_or_are_a_protocol_error(kind: type[AnyBody], data: byte
 
 
 def test_a_body_is_read_from_a_deep_stack_too() -> None:
-    """The client's tasks stand higher on the stack than a test: what is nested must not end them."""
+    """Nested JSON must not exceed the recursion limit, even with less stack left than in a test."""
     room = sys.getrecursionlimit() - 150
 
     def from_depth(depth: int, data: bytes) -> None:
@@ -202,7 +202,7 @@ class _Failing:
         raise self.error
 
 
-def test_an_error_of_python_becomes_a_protocol_error() -> None:
+def test_other_exceptions_become_protocol_errors() -> None:
     for error in (RecursionError("too deep"), KeyError("x"), ValueError("x" * 10_000), AssertionError()):
         with pytest.raises(ProtocolError, match="a body cannot be read: ") as caught:
             _Failing(error).read()
@@ -210,13 +210,13 @@ def test_an_error_of_python_becomes_a_protocol_error() -> None:
         assert len(str(caught.value)) < 300
 
 
-def test_errors_of_ones_own_stay_what_they_are() -> None:
+def test_library_errors_are_not_wrapped() -> None:
     for error in (ConfigurationError("x"), InvalidMessageError("y"), ProtocolError("z"), MemoryError()):
         with pytest.raises(type(error)) as caught:
             _Failing(error).read()
         assert caught.value is error
 
 
-def test_a_peers_text_is_shown_by_its_beginning() -> None:
+def test_long_texts_of_peers_are_shortened() -> None:
     assert shortened("short") == "short"
     assert shortened("x" * 1_000_000) == "x" * 200 + "… (1000000 characters)"

@@ -97,7 +97,7 @@ def test_the_fed_buffer_may_be_used_again() -> None:
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 0, 3, 2**31 - 1, MAX_FRAME_SIZE - 3])
-def test_impossible_lengths_are_refused_as_soon_as_they_have_come(length: int) -> None:
+def test_impossible_lengths_are_refused_on_arrival(length: int) -> None:
     with pytest.raises(ProtocolError, match=str(length)):
         FrameDecoder().feed(length.to_bytes(4, "big", signed=True) + bytes(4))
 
@@ -133,5 +133,5 @@ def test_after_an_error_it_stays_unusable() -> None:
     assert str(first.value) == str(second.value)
 
 
-def test_nothing_gives_nothing() -> None:
+def test_empty_input_yields_no_command() -> None:
     assert FrameDecoder().feed(b"") == []

@@ -1,4 +1,4 @@
-"""Frames of the Java clients and of real brokers: all are read, and what is written again is the same.
+"""Frames of the Java clients and of real brokers: decoding and encoding them again changes nothing.
 
 ``integration/capture.py`` wrote the data, and writes it again.
 """
@@ -45,7 +45,7 @@ def decode(frame: Frame) -> Command:
 
 
 def same_json(body: bytes, written: bytes) -> None:
-    """Check that all that was written is in the body, and nothing is missing that we know of."""
+    """Check that the body has all encoded members, and that no known member is missing."""
     original, again = fastjson.loads(body), fastjson.loads(written)
     assert _known_members(original, again) == again
 
@@ -55,9 +55,9 @@ NEW_IN_5 = {
     "filterServerTable", "attributes", "consumeMessageOrderly", "consumeTimeoutMinute", "groupSysFlag",
     "mqPopTable", "userConsumerInfo",
 }  # fmt: skip
-"""Members that Java 4 does not write."""
+"""Members that Java 4 omits."""
 LEFT_OUT = {"groupRetryPolicy", "minTimeStampStr", "maxTimeStampStr", "consumeTimeStampStr"}
-"""Members that we neither read nor write."""
+"""Members that the library ignores."""
 
 
 def _known_members(original: Any, written: Any) -> Any:
@@ -75,7 +75,7 @@ def _known_members(original: Any, written: Any) -> Any:
 
 
 def body_of(kind: Any) -> Callable[[bytes], None]:
-    """Return a check that a body is read as this kind and written the same."""
+    """Return a check that a body decodes as ``kind`` and encodes to the same bytes."""
 
     def check(data: bytes) -> None:
         same_json(data, kind.decode(data).encode())
@@ -212,9 +212,9 @@ ANSWER_BODIES: Mapping[int, Callable[[bytes], None]] = {
 }
 
 HOOK_FIELDS = {"ReqT"}
-"""What Java's hooks add to requests of any kind."""
+"""Fields that Java's hooks add to all requests."""
 DEFAULTS_OF_5 = {"committed": "true", "queueId": "-1", "IS_SUPPORT_HEART_BEAT_V2": "false"}
-"""What we always write, as Java 5 does, and Java 4 does not know."""
+"""Fields that the library and Java 5 always encode, and Java 4 does not know."""
 
 
 def test_there_are_frames() -> None:
@@ -226,7 +226,7 @@ def test_there_are_frames() -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_frames_are_written_again(file: Path) -> None:
+def test_frames_encode_unchanged(file: Path) -> None:
     for frame in frames_of(file):
         command = decode(frame)
         written = encode_command(command)
@@ -285,7 +285,7 @@ def test_typed_headers_write_the_same_fields(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_bodies_are_read_and_written_again(file: Path) -> None:
+def test_bodies_encode_unchanged(file: Path) -> None:
     for frame in frames_of(file):
         command = decode(frame)
         check = body_check(frame, command)

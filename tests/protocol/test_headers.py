@@ -182,7 +182,7 @@ def test_names_are_those_of_java(cls: type[Header]) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_fields_may_be_missing_where_java_says_so(cls: type[Header]) -> None:
+def test_optional_fields_of_java_may_be_missing(cls: type[Header]) -> None:
     for name in NAMES[cls].split():
         fields = filled(cls)
         del fields[name.removesuffix("!")]
@@ -244,7 +244,7 @@ def test_values_are_written_as_java_writes_them() -> None:
     }
 
 
-def test_a_batch_says_so() -> None:
+def test_batch_header_is_flagged() -> None:
     fields = dict.fromkeys("abcdefgh", "1")
     assert headers.SendBatchMessageRequest.from_fields(fields).to_fields() == fields | {"m": "true"}
 
@@ -279,7 +279,7 @@ def test_each_request_knows_a_code() -> None:
     assert all(code in RequestCode.__members__.values() for code in codes)
 
 
-def test_what_a_class_has_compiled_is_not_its_childrens() -> None:
+def test_subclasses_have_their_own_codec() -> None:
 
     class Parent(Header, frozen=True, kw_only=True):
         first: str

@@ -55,7 +55,7 @@ def test_ids_count_up_and_begin_again() -> None:
     assert len(set(ids[:65_536])) == 65_536
 
 
-def test_ids_that_are_taken_together_are_those_that_would_come_one_by_one() -> None:
+def test_ids_generated_together_equal_single_ones() -> None:
     world = World()
     generator, same = world.generator(), world.generator()
     taken = [generator.next(), *generator.take(5_000), *generator.take(62_000), generator.next()]
@@ -63,7 +63,7 @@ def test_ids_that_are_taken_together_are_those_that_would_come_one_by_one() -> N
     assert generator.take(0) == []
 
 
-def test_the_clock_is_read_again_while_many_ids_are_taken() -> None:
+def test_clock_is_read_again_while_many_ids_are_generated() -> None:
     def now_ms() -> int:
         world.now_ms += 1
         return world.now_ms
@@ -89,7 +89,7 @@ def test_a_fork_does_not_repeat_the_first() -> None:
     world = World()
     generator = world.generator()
     first = generator.next()
-    world.process_id += 0x10000  # even where the 16 bits in the id are the same
+    world.process_id += 0x10000  # the 16 bits in the id stay the same
     second = generator.next()
     assert first[:12] == second[:12]
     assert first[12:20] != second[12:20]
@@ -121,7 +121,7 @@ def test_time_begins_with_each_month() -> None:
     assert generator.next()[20:28] == f"{29 * 86_400_000 - 1000:08X}"
     world.now_ms += 1000
     assert generator.next()[20:28] == "00000000"
-    world.now_ms -= 1  # a clock that was set back
+    world.now_ms -= 1  # the clock is set back
     assert generator.next()[20:28] == f"{29 * 86_400_000 - 1:08X}"
 
 
@@ -141,7 +141,7 @@ def test_months_begin_in_the_time_zone() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "xyz", "0A", "0A" * 15 + "0", "G" * 32, "0A" * 17, " " + "0A" * 16])
-def test_what_is_no_id_is_refused(text: str) -> None:
+def test_invalid_ids_are_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="32 or 56 hex digits"):
         OffsetMessageId.parse(text)
 
@@ -166,7 +166,7 @@ def test_java_offset_message_id_of_ipv6() -> None:
         ("FE80000000000000000000000000000100002A9F0000001CBE991A14", "[fe80::1%eth0]:10911"),
     ],
 )
-def test_an_id_is_of_the_broker_whose_address_it_holds(text: str, address: str) -> None:
+def test_id_has_the_address_of_its_broker(text: str, address: str) -> None:
     parsed = OffsetMessageId.parse(text)
     assert parsed.is_of(address)
     assert not parsed.is_of(address.replace("10911", "10912"))

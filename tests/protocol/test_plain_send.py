@@ -41,7 +41,7 @@ requests = st.builds(
 
 
 def decoder() -> FrameDecoder:
-    """Return one that has seen a plain send."""
+    """Return a decoder that has decoded a plain send."""
     decoder = FrameDecoder(decodes_sends=True)
     decoder.feed_typed(encode_command(SEND))
     return decoder
@@ -56,7 +56,7 @@ def frame_of(header: bytes) -> bytes:
 
 
 @given(st.lists(requests | commands, max_size=6), st.integers(1, 1000))
-def test_what_is_read_as_a_plain_send_is_the_same_command(sent: list[Command], size: int) -> None:
+def test_plain_sends_equal_the_generic_commands(sent: list[Command], size: int) -> None:
     data = b"".join([encode_command(command) for command in sent])
     general, typed = FrameDecoder(), decoder()
     pieces = [data[start : start + size] for start in range(0, len(data), size)]
@@ -64,7 +64,7 @@ def test_what_is_read_as_a_plain_send_is_the_same_command(sent: list[Command], s
     assert [as_command(one) for piece in pieces for one in typed.feed_typed(piece)] == expected
 
 
-def test_plain_sends_are_read_as_such_from_the_second_on() -> None:
+def test_plain_sends_are_typed_from_the_second_on() -> None:
     sent = [SEND, SEND, Command(int(RequestCode.HEART_BEAT), 2), SEND, SEND]
     received = FrameDecoder(decodes_sends=True).feed_typed(b"".join(map(encode_command, sent)))
     assert [type(one) for one in received] == [Command, SendCommand, Command, Command, SendCommand]
@@ -73,7 +73,7 @@ def test_plain_sends_are_read_as_such_from_the_second_on() -> None:
     assert (plain.opaque, plain.body, plain.fields.topic, plain.fields.queue_id) == (1, b"body", "T", "3")
 
 
-def test_who_did_not_ask_for_plain_sends_gets_commands() -> None:
+def test_plain_sends_are_decoded_only_on_request() -> None:
     received = FrameDecoder().feed_typed(encode_command(SEND) * 2)
     assert received == FrameDecoder(decodes_sends=True).feed(encode_command(SEND) * 2) == [SEND, SEND]
 
@@ -92,11 +92,11 @@ def test_who_did_not_ask_for_plain_sends_gets_commands() -> None:
     ],
     ids=["oneway", "an answer", "signed", "sent again", "a batch", "no queue", "binary", "long names"],
 )
-def test_all_else_is_read_in_the_general_way(request_: Command) -> None:
+def test_other_frames_use_the_generic_decoder(request_: Command) -> None:
     assert decoder().feed_typed(encode_command(request_)) == [request_]
 
 
-def test_a_header_with_numbers_is_read_in_the_general_way() -> None:
+def test_header_with_numbers_uses_the_generic_decoder() -> None:
     fields: dict[str, object] = {**FIELDS, "e": 3, "c": None}
     (received,) = decoder().feed_typed(frame_of(json.dumps({"code": CODE, "extFields": fields}).encode()))
     assert received == Command(
@@ -104,13 +104,13 @@ def test_a_header_with_numbers_is_read_in_the_general_way() -> None:
     )
 
 
-def test_garbage_behind_a_plain_send_is_a_protocol_error() -> None:
+def test_garbage_after_a_plain_send_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="cannot be read"):
         decoder().feed_typed(frame_of(b'{"code":310,"extFields":{"a":"\xff"}'))
 
 
 @pytest.mark.parametrize("version", ["4.9.8", "5.5.0"])
-def test_what_java_sends_is_read_as_a_plain_send(version: str) -> None:
+def test_sends_of_java_decode_as_plain_sends(version: str) -> None:
     lines = (FRAMES / f"java-{version}-json.jsonl").read_text(encoding="utf-8").splitlines()
     sent = [bytes.fromhex(line["hex"]) for line in map(json.loads, lines) if line["code"] == CODE]
     requests = [frame for frame in sent if not FrameDecoder().feed(frame)[0].flag]
@@ -127,7 +127,7 @@ def test_what_java_sends_is_read_as_a_plain_send(version: str) -> None:
     st.integers(0, 2**63 - 1),
     text,
 )
-def test_a_template_writes_the_answer_that_its_fields_make(
+def test_template_equals_encoding_the_response(
     marks: dict[str, str], queue_id: int, opaque: int, log_offset: int, queue_offset: int, unique_id: str
 ) -> None:
     template = answer_template(marks, "7F00", queue_id)
@@ -146,7 +146,7 @@ def test_a_template_writes_the_answer_that_its_fields_make(
 
 
 @pytest.mark.parametrize("region", ["%d%b%%", '"opaque":0,', '","n":"\\', "\u2028é\U0001f600"])
-def test_a_template_takes_every_region_as_it_is(region: str) -> None:
+def test_template_accepts_any_region(region: str) -> None:
     template = answer_template({"MSG_REGION": region}, "7F00", 1)
     assert template is not None
     (answer,) = FrameDecoder().feed(template.frame(7, 255, 5, "U"))
@@ -161,5 +161,5 @@ def test_a_template_takes_every_region_as_it_is(region: str) -> None:
 
 
 @pytest.mark.parametrize("region", ["\x00msgId", "\ud800"])
-def test_a_region_out_of_the_common_has_no_template(region: str) -> None:
+def test_unusual_region_has_no_template(region: str) -> None:
     assert answer_template({"MSG_REGION": region}, "7F00", 1) is None

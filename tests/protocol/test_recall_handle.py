@@ -10,11 +10,11 @@ from rocketmq_py.protocol.handles import RecallHandle
 HANDLE = RecallHandle("orders", "broker-a", "1732190000000", "7F0000013A5C0D0000000000")
 
 
-def test_a_handle_survives_its_way() -> None:
+def test_handle_round_trip() -> None:
     assert RecallHandle.decode(HANDLE.encode()) == HANDLE
 
 
-def test_it_is_what_a_broker_makes() -> None:
+def test_handle_equals_that_of_a_broker() -> None:
     words = b"v1 orders broker-a 1732190000000 7F0000013A5C0D0000000000"
     assert HANDLE.encode() == base64.urlsafe_b64encode(words).decode()
 
@@ -30,6 +30,6 @@ def test_it_is_what_a_broker_makes() -> None:
         "ünicode",
     ],
 )
-def test_what_is_no_handle_is_refused(text: str) -> None:
+def test_invalid_handles_are_refused(text: str) -> None:
     with pytest.raises(InvalidMessageError, match="recall handle"):
         RecallHandle.decode(text)

@@ -25,19 +25,19 @@ def test_a_handle_is_a_text() -> None:
     assert str(HANDLE) == TEXT
 
 
-def test_old_clients_leave_the_offset_out() -> None:
+def test_handles_of_old_clients_have_no_offset() -> None:
     handle = attrs.evolve(HANDLE, offset=None)
     assert str(handle) == TEXT.removesuffix(" 7")
     assert ReceiptHandle.parse(str(handle)) == handle
 
 
 @pytest.mark.parametrize("text", ["", "5", "5 x 30000 2 1 broker-a 3 7", TEXT.replace(" 1 ", " 9 ")])
-def test_what_is_no_handle(text: str) -> None:
+def test_invalid_handles_are_refused(text: str) -> None:
     with pytest.raises(ProtocolError, match="is not a receipt handle"):
         ReceiptHandle.parse(text)
 
 
-def test_what_was_popped_in_order_has_a_queue_of_its_own() -> None:
+def test_ordered_pops_have_their_own_revive_queue() -> None:
     assert attrs.evolve(HANDLE, revive_queue_id=999).is_ordered
     assert not HANDLE.is_ordered
 
@@ -80,12 +80,12 @@ def test_where_popped_messages_come_from() -> None:
         ("0 3 1", None, "0 qox%1 1"),
     ],
 )
-def test_what_of_an_answer_cannot_be_read(fields: tuple[str | None, ...]) -> None:
+def test_invalid_pop_responses_are_refused(fields: tuple[str | None, ...]) -> None:
     with pytest.raises(ProtocolError, match="in the answer to a pop cannot be read"):
         PoppedOffsets.parse(*fields)
 
 
-def test_what_java_and_its_brokers_write_is_written_again() -> None:
+def test_java_handles_and_offsets_encode_unchanged() -> None:
     commands = [decode(frame) for file in FILES for frame in frames_of(file)]
     handles = [command.fields["extraInfo"] for command in commands if "extraInfo" in command.fields]
     assert handles

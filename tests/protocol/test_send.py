@@ -122,7 +122,7 @@ def test_fields_of_a_batch() -> None:
     text,
     st.binary(max_size=50),
 )
-def test_a_template_writes_what_the_fields_would(
+def test_template_equals_encoding_the_fields(
     code: int,
     names: tuple[str, str, str],
     unit_mode: bool,
@@ -151,7 +151,7 @@ def test_a_template_writes_what_the_fields_would(
 
 
 @pytest.mark.parametrize("name", ["%d%b%%", '"opaque":0,', '","n":"\\', "%RETRY%G", "\u2028é\U0001f600"])
-def test_a_template_takes_every_name_as_it_is(name: str) -> None:
+def test_template_accepts_any_name(name: str) -> None:
     form = SendRequestBuilder(RequestCode.SEND_MESSAGE_V2, name, name)
     template = form.template(1, name)
     assert template is not None
@@ -160,11 +160,11 @@ def test_a_template_takes_every_name_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["\x00f", "\ud800", "x" * 100_000])
-def test_names_out_of_the_common_have_no_template(name: str) -> None:
+def test_unusual_names_have_no_template(name: str) -> None:
     assert SendRequestBuilder(RequestCode.SEND_MESSAGE_V2, "G", "T").template(0, name) is None
 
 
-def test_properties_that_attributes_stand_for() -> None:
+def test_attributes_become_properties() -> None:
     message = Message("T", b"body", delay_level=3, wait_store_ok=False)
     encoded = encode_message_properties(message, ID)
     assert decode_properties(encoded) == {"UNIQ_KEY": ID, "WAIT": "false", "DELAY": "3"}
@@ -237,7 +237,7 @@ def test_properties_in_a_batch_are_bounded() -> None:
         ({"queueOffset": ""}, "not a position"),
     ],
 )
-def test_what_is_no_place_in_a_queue_is_no_answer_to_a_send(changes: dict[str, str], text: str) -> None:
+def test_send_responses_with_an_invalid_position_are_refused(changes: dict[str, str], text: str) -> None:
     fields = {"msgId": "id", "queueId": "3", "queueOffset": "5"}
     assert stored_place(fields) == ("id", 3, 5)
     with pytest.raises(ProtocolError, match=text):
@@ -245,7 +245,7 @@ def test_what_is_no_place_in_a_queue_is_no_answer_to_a_send(changes: dict[str, s
 
 
 @pytest.mark.parametrize("name", ["msgId", "queueId", "queueOffset"])
-def test_an_answer_to_a_send_says_where_it_is(name: str) -> None:
+def test_send_responses_without_a_position_are_refused(name: str) -> None:
     fields = {"msgId": "id", "queueId": "3", "queueOffset": "5"}
     del fields[name]
     with pytest.raises(ProtocolError, match=f"field '{name}' is missing"):
@@ -253,11 +253,11 @@ def test_an_answer_to_a_send_says_where_it_is(name: str) -> None:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=300), min_size=1), st.sampled_from([32, 56, 300]))
-def test_bare_messages_of_a_batch_have_the_bytes_of_the_general_way(bodies: list[bytes], size: int) -> None:
+def test_bare_messages_of_a_batch_encode_like_others(bodies: list[bytes], size: int) -> None:
     unique_ids = [f"{place:0{size}X}" for place in range(len(bodies))]
     general = []
     for body, unique_id in zip(bodies, unique_ids, strict=True):
-        # One argument that is equal to its default and not the same object: that is looked at, as others are.
+        # An argument that equals its default but is another object, which is compared like any other.
         bare, looked_at = Message("T", body), Message("T", body, delay=float("0"))
         assert (bare.is_bare, looked_at.is_bare) == (True, False)
         assert bare == looked_at

@@ -37,7 +37,7 @@ def as_commands(received: list[Command | SendAnswer | SendCommand]) -> list[Comm
 
 
 @given(st.lists(answers | commands, max_size=6), st.integers(1, 1000))
-def test_what_is_read_as_an_answer_to_a_send_is_the_same_command(sent: list[Command], size: int) -> None:
+def test_send_responses_equal_the_generic_commands(sent: list[Command], size: int) -> None:
     data = b"".join([encode_command(command) for command in (ANSWER, *sent)])
     general, typed = FrameDecoder(), FrameDecoder()
     pieces = [data[start : start + size] for start in range(0, len(data), size)]
@@ -45,7 +45,7 @@ def test_what_is_read_as_an_answer_to_a_send_is_the_same_command(sent: list[Comm
     assert as_commands([one for piece in pieces for one in typed.feed_typed(piece)]) == expected
 
 
-def test_answers_to_sends_are_read_as_such_from_the_second_on() -> None:
+def test_send_responses_are_typed_after_another_send_response() -> None:
     first, second, other, third = FrameDecoder().feed_typed(
         b"".join(map(encode_command, (ANSWER, ANSWER, Command(0, 2, RESPONSE_FLAG, {}), ANSWER)))
     )
@@ -63,7 +63,7 @@ def test_answers_to_sends_are_read_as_such_from_the_second_on() -> None:
     ],
     ids=["gone away", "a request", "another field", "a body", "binary"],
 )
-def test_all_else_is_read_in_the_general_way(answer: Command) -> None:
+def test_other_frames_use_the_generic_decoder(answer: Command) -> None:
     _, received = FrameDecoder().feed_typed(encode_command(ANSWER) + encode_command(answer))
     assert received == answer
 
@@ -81,13 +81,13 @@ def test_all_else_is_read_in_the_general_way(answer: Command) -> None:
     ],
     ids=str,
 )
-def test_a_place_out_of_the_common_is_read_in_the_general_way(place: dict[str, str]) -> None:
+def test_unusual_positions_use_the_generic_decoder(place: dict[str, str]) -> None:
     answer = Command(0, 1, RESPONSE_FLAG, STORED | place)
     _, received = FrameDecoder().feed_typed(encode_command(ANSWER) + encode_command(answer))
     assert received == answer
 
 
-def test_a_place_that_is_written_as_numbers_is_the_same() -> None:
+def test_positions_encoded_as_numbers_are_equal() -> None:
     header = b'{"code":0,"extFields":{"msgId":"id","queueId":3,"queueOffset":5},"flag":1,"opaque":7}'
     frame = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
     _, received = FrameDecoder().feed_typed(encode_command(ANSWER) + frame)
@@ -96,7 +96,7 @@ def test_a_place_that_is_written_as_numbers_is_the_same() -> None:
     assert received.as_command().fields == STORED
 
 
-def test_garbage_behind_an_answer_is_a_protocol_error() -> None:
+def test_garbage_after_a_response_is_a_protocol_error() -> None:
     header = b'{"code":0,"extFields":{"msgId":"\xff"}'
     frame = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
     with pytest.raises(ProtocolError, match="cannot be read"):

@@ -183,7 +183,7 @@ def test_an_inner_batch_that_does_not_decompress_is_one_corrupt_message() -> Non
     assert corrupt.body == b"nothing"
 
 
-def test_inner_batch_that_is_none_is_one_corrupt_message() -> None:
+def test_invalid_inner_batch_is_one_corrupt_message() -> None:
     data = stored(b"nothing", system_flag=INNER_BATCH_FLAG | NEED_UNWRAP_FLAG) + java.PLAIN
     corrupt, sound = decode_messages(data, "b")
     assert corrupt.corruption is not None
@@ -219,7 +219,7 @@ def test_a_body_that_cannot_be_unpacked_leaves_the_others_alone(
     ("data", "module", "extra"),
     [(java.LZ4, "lz4.frame", "rocketmq-py[lz4]"), (java.ZSTD, "zstandard", "rocketmq-py[zstd]")],
 )
-def test_a_missing_extra_is_named(
+def test_missing_extra_is_named(
     data: bytes, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     codec.cache_clear()
@@ -261,7 +261,7 @@ def test_round_trip(values: dict[str, object]) -> None:
     assert message.store_size == len(data)
 
 
-def test_a_message_is_the_same_whichever_way_it_was_decoded() -> None:
+def test_all_decoders_return_the_same_message() -> None:
     data = stored(properties=b"TAGS\x01A\x02")
     quick, general = decode(data), stored_message._decode(data, 0, len(data), "broker-a")
     assert attrs.asdict(quick) == attrs.asdict(general)
@@ -297,7 +297,7 @@ ALIKE = [
     java.V6_BOTH,
     java.INNER_BATCH,
 ]
-"""Messages of which many could be taken for each other's like."""
+"""Messages so similar that a decoder which reuses earlier results might confuse them."""
 
 
 @given(st.lists(st.tuples(st.sampled_from(ALIKE), st.integers(1, 4)), max_size=6))
@@ -308,14 +308,14 @@ def test_messages_are_the_same_whatever_comes_before_them(runs: list[tuple[bytes
     assert [attrs.asdict(message) for message in together] == [attrs.asdict(one) for one in by_itself]
 
 
-def test_a_gap_before_the_next_message_is_passed_over_wherever_it_is() -> None:
+def test_padding_before_the_next_message_is_skipped() -> None:
     padded = patched(java.PLAIN + b"\0\0", 0, len(java.PLAIN) + 2)
     messages = decode_messages(padded * 3 + java.PLAIN * 3, "broker-a")
     assert len(messages) == 6
     assert len({(one.topic, one.body, one.encoded_properties) for one in messages}) == 1
 
 
-def test_java_message_is_written_again() -> None:
+def test_java_message_encodes_unchanged() -> None:
     assert encode_again(decode(java.PLAIN)) == java.PLAIN
 
 
@@ -331,7 +331,7 @@ def test_ipv6_flags_follow_the_addresses() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, len(java.PLAIN)))
-def test_a_message_that_breaks_off_is_not_left_out_without_a_word(cut: int) -> None:
+def test_truncated_message_is_not_skipped_silently(cut: int) -> None:
     data = java.PLAIN + java.V6_BOTH[:cut]
     with pytest.raises(ProtocolError, match=f"at byte {len(java.PLAIN)} "):
         decode_messages(data, "b")
@@ -360,14 +360,14 @@ def test_the_first_message_is_always_there() -> None:
     assert answer.continue_at == 2
 
 
-def test_what_is_not_packed_uses_no_budget() -> None:
+def test_uncompressed_messages_use_no_budget() -> None:
     data = b"".join([numbered(java.V6_BOTH, number) for number in range(50)])
     answer = decode_within_budget(data, "b", budget=1)
     assert [message.queue_offset for message in answer.messages] == list(range(50))
     assert answer.continue_at is None
 
 
-def test_what_is_looked_up_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decompression_of_queried_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     data = zeros(10_000) * 2
     assert len(decode_messages(data, "b")) == 2
     monkeypatch.setattr(stored_message, "ALL_MESSAGES_BUDGET", 9_000)
@@ -407,7 +407,7 @@ def test_a_blank_rest_ends_the_list() -> None:
     assert len(decode_messages(java.PLAIN + blank + java.PLAIN, "b")) == 1
 
 
-def test_nothing_is_no_message() -> None:
+def test_empty_input_is_no_message() -> None:
     assert decode_messages(b"", "b") == []
 
 
@@ -423,7 +423,9 @@ def test_nothing_is_no_message() -> None:
         patched(java.PLAIN, 93, 100, 1),  # the topic's length
         patched(java.PLAIN, 97, 100, 2),  # the properties' length
         patched(java.PLAIN, 97, -1, 2),
-        patched(stored(b"", topic=""), 36, BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG),  # no room for such hosts
+        patched(
+            stored(b"", topic=""), 36, BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG
+        ),  # too short for IPv6 hosts
     ],
 )
 @pytest.mark.parametrize("before", [b"", java.PLAIN * 2])
@@ -474,6 +476,6 @@ def test_properties_that_are_no_utf8_are_read() -> None:
 
 
 @pytest.mark.parametrize("values", [{"topic": "t" * 65_536}, {"properties": bytes(32_768)}])
-def test_what_does_not_fit_is_refused(values: dict[str, object]) -> None:
+def test_values_out_of_range_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(InvalidMessageError):
         stored(**values)  # type: ignore[arg-type]  # each value has its parameter's type

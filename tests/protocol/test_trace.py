@@ -57,7 +57,7 @@ CASES: list[tuple[TraceRecord, str]] = [
 
 
 @pytest.mark.parametrize(("record", "text"), CASES)
-def test_a_record_is_what_java_writes(record: TraceRecord, text: str) -> None:
+def test_record_equals_that_of_java(record: TraceRecord, text: str) -> None:
     assert encode_record(record) == text.replace("|", "\x01") + "\x02"
     assert read_records(encode_record(record).encode()) == [text.split("|")]
 
@@ -70,7 +70,7 @@ def test_records_follow_one_another_and_share_their_keys() -> None:
     assert keys_of(record for record, _ in CASES) == ["ID1", "k1", "k2", "k"]
 
 
-def test_what_was_written_is_read_again() -> None:
+def test_encoded_records_decode_unchanged() -> None:
     body = "".join(encode_record(record) for record, _ in CASES).encode()
     assert decode_records(body) == [record for record, _ in CASES]
 
@@ -86,13 +86,13 @@ def test_what_was_written_is_read_again() -> None:
         "SubAfter|Q|ID1|4|false|k|x|1|g",
     ],
 )
-def test_what_is_no_record_is_left_out(text: str) -> None:
+def test_invalid_records_are_skipped(text: str) -> None:
     good, _ = CASES[1]
     body = f"{text}\x02".replace("|", "\x01").encode() + encode_record(good).encode()
     assert decode_records(body) == [good]
 
 
-def test_what_old_clients_write_is_read() -> None:
+def test_records_of_old_clients_decode() -> None:
     before_4_7 = "Pub|1|R|g|T|ID1|A|k|h:1|5|3|0|true\x02SubAfter|Q|ID1|4|true|null\x02"
     sent, consumed = decode_records(before_4_7.replace("|", "\x01").encode())
     assert isinstance(sent, PublishTrace)

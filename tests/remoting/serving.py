@@ -18,7 +18,7 @@ def echo(connection: Connection, request: Command) -> None:
 
 
 def ignore(_: Connection, __: Command) -> None:
-    """Nothing is asked of a client in these tests."""
+    """Ignore requests to the client, since these tests send none."""
 
 
 @asynccontextmanager

@@ -63,7 +63,7 @@ async def connected(
 
 
 @pytest.mark.parametrize("serialization", list(Serialization))
-async def test_an_answer_comes_to_its_request(serialization: Serialization) -> None:
+async def test_response_goes_to_its_request(serialization: Serialization) -> None:
     async with connected(echo, serialization=serialization) as connection:
         answer = await connection.request(10, {"a": "b"}, b"body", timeout=3)
         assert (answer.code, answer.fields, answer.body, answer.remark) == (0, {"a": "b"}, b"body", "echo")
@@ -117,7 +117,7 @@ async def test_a_request_without_a_timeout_waits_for_its_answer(
         asker.respond(request, 0)
 
 
-async def test_a_deadline_that_is_none_leaves_nothing_behind() -> None:
+async def test_nan_deadline_is_refused_and_leaves_nothing_pending() -> None:
     async with connected(silent) as connection:
         with pytest.raises(ValueError, match="NaN"):
             connection.submit(10, {}, deadline=math.nan, timeout=1, on_answer=lambda _: None)
@@ -135,7 +135,7 @@ async def test_a_connection_that_stays_silent_is_broken(jumping_clock: trio.test
         assert caught.value.delivery is Delivery.NOT_SENT
 
 
-async def test_a_slow_peer_is_not_taken_for_dead_by_short_timeouts(
+async def test_short_timeouts_do_not_close_the_connection_of_a_slow_peer(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     held: list[tuple[Connection, Command]] = []
@@ -169,7 +169,7 @@ async def test_a_connection_that_answers_in_between_is_kept(jumping_clock: trio.
         assert not connection.is_closed
 
 
-async def test_every_waiter_is_told_at_once_when_it_breaks() -> None:
+async def test_lost_connection_fails_all_pending_requests_immediately() -> None:
     def hang_up_at_ten(connection: Connection, request: Command) -> None:
         if request.body == b"9":
             connection.close()
@@ -189,11 +189,11 @@ async def test_every_waiter_is_told_at_once_when_it_breaks() -> None:
     assert [error.delivery for error in errors] == [Delivery.UNKNOWN] * 10
 
 
-async def test_a_request_that_was_still_buffered_is_known_as_not_sent() -> None:
+async def test_buffered_request_fails_as_not_sent() -> None:
     answers: list[Answer] = []
     async with connected(echo) as connection:
         connection.submit(10, {}, deadline=trio.current_time() + 3, timeout=3, on_answer=answers.append)
-        connection.close("test")  # before the writer had its turn
+        connection.close("test")  # before the writer task runs
     (error,) = answers
     assert isinstance(error, ConnectionLostError)
     assert error.delivery is Delivery.NOT_SENT
@@ -262,7 +262,7 @@ async def test_oneway_and_requests_from_the_other_side() -> None:
     def server(connection: Connection, request: Command) -> None:
         server_side.append(connection)
         seen.append(request)
-        connection.respond(request, 0)  # nothing happens: it was oneway
+        connection.respond(request, 0)  # no effect, because the request is oneway
         arrived.set()
 
     async with connected(server, client_handler=echo) as connection:
@@ -305,7 +305,7 @@ async def test_garbage_from_the_peer_closes_the_connection(garbage: bytes) -> No
         nursery.cancel_scope.cancel()
 
 
-async def test_closing_gracefully_writes_what_is_buffered() -> None:
+async def test_graceful_close_writes_buffered_bytes() -> None:
     seen: list[bytes] = []
     closed = trio.Event()
 
@@ -332,7 +332,7 @@ async def test_go_away_drains_the_connection() -> None:
         assert connection.is_closed  # nothing else was pending
 
 
-async def test_an_answer_nobody_asked_for_is_dropped() -> None:
+async def test_unexpected_response_is_dropped() -> None:
     def twice(connection: Connection, request: Command) -> None:
         connection.respond(request, 0, {}, request.body)
         connection.respond(request, 0, {}, b"again")
@@ -343,7 +343,7 @@ async def test_an_answer_nobody_asked_for_is_dropped() -> None:
 
 
 async def frozen_connection(nursery: trio.Nursery) -> tuple[Connection, trio.SocketStream]:
-    """Return a connection whose writer waits for the operating system, and the peer's end of it."""
+    """Return a connection with a blocked writer, and the peer's end."""
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener:
         deadlines = Deadlines()
@@ -373,7 +373,7 @@ async def codes_until(peer: trio.SocketStream, last: int) -> list[int]:
     return codes
 
 
-async def test_what_timed_out_before_it_was_written_is_not_written_later(
+async def test_request_that_timed_out_before_writing_is_not_written(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with trio.open_nursery() as nursery:
@@ -387,7 +387,7 @@ async def test_what_timed_out_before_it_was_written_is_not_written_later(
         await trio.aclose_forcefully(peer)
 
 
-async def test_what_is_cancelled_before_it_was_written_is_not_written_later(
+async def test_request_cancelled_before_writing_is_not_written(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with trio.open_nursery() as nursery:
@@ -428,7 +428,9 @@ async def test_answers_to_a_peer_that_does_not_read_them_are_bounded(
             while True:
                 answered += len(decoder.feed(await peer.receive_some(1 << 20)))
         assert 8 <= answered < 30
-        await peer.send_all(encode_request(220, 1000, {}, b""))  # and once it reads, it is answered again
+        await peer.send_all(
+            encode_request(220, 1000, {}, b"")
+        )  # once the peer reads, the server responds again
         while not any(command.opaque == 1000 for command in decoder.feed(await peer.receive_some(1 << 20))):
             pass
         nursery.cancel_scope.cancel()

@@ -53,18 +53,18 @@ async def test_removed_ones_never_expire(
     await trio.sleep(2)
     assert kept.expired_at is not None
     assert removed.expired_at is None
-    deadlines.remove(kept)  # one that has expired is left alone
+    deadlines.remove(kept)  # removing an expired one has no effect
     nursery.cancel_scope.cancel()
 
 
-async def test_what_expires_may_put_off_others_of_the_same_moment(
+async def test_expiry_may_defer_others_with_the_same_deadline(
     autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
 ) -> None:
     deadlines = Deadlines()
     nursery.start_soon(deadlines.run)
     watched: list[Watched] = []
 
-    class PutsOff(Watched):
+    class DefersOthers(Watched):
         def expire(self) -> None:
             super().expire()
             for one in watched:
@@ -72,7 +72,7 @@ async def test_what_expires_may_put_off_others_of_the_same_moment(
                     deadlines.remove(one)
                     deadlines.add(one, 5.0)
 
-    watched += [PutsOff(), PutsOff()]
+    watched += [DefersOthers(), DefersOthers()]
     for one in watched:
         deadlines.add(one, 1.0)
     await trio.sleep(10)
@@ -95,7 +95,7 @@ async def test_an_earlier_deadline_wakes_a_sweeper_that_sleeps_for_a_later_one(
 
 
 @pytest.mark.parametrize("never", [math.inf, 1e308])
-async def test_what_has_no_deadline_never_expires_and_can_be_removed(
+async def test_infinite_deadline_never_expires_and_can_be_removed(
     never: float, autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
 ) -> None:
     deadlines = Deadlines()
@@ -110,15 +110,15 @@ async def test_what_has_no_deadline_never_expires_and_can_be_removed(
 
 
 def raw_answers(request: bytes, bodies: int) -> bytes:
-    """Return the answers to the requests in ``request``, each with a body of so many bytes."""
+    """Return the responses to the requests in ``request``, each with a body of the given size."""
     return b"".join([encode_response(one, 0, {}, bytes(bodies)) for one in FrameDecoder().feed(request)])
 
 
 @pytest.mark.parametrize("late", [0, 1, 3600])
-async def test_answers_that_arrived_during_a_stall_are_answers(
+async def test_responses_that_arrived_during_a_stall_are_delivered(
     late: float, mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They take many readings, and the deadlines of all have passed when the first can be made."""
+    """The responses take many reads, and all deadlines have passed before the first read."""
     monkeypatch.setattr(wire, "READ_SIZE", 1024)
     count = 20
     answers: list[Answer] = []
@@ -136,7 +136,7 @@ async def test_answers_that_arrived_during_a_stall_are_answers(
         await trio.testing.wait_all_tasks_blocked()
         data = raw_answers(await peer.receive_some(1 << 20), 2048)
 
-        # From here on no task of trio's runs until the time has passed.
+        # From here on no trio task runs until the deadlines have passed.
         os.set_blocking(peer.socket.fileno(), False)
         assert os.write(peer.socket.fileno(), data) == len(data)
         mock_clock.jump(1 + late)

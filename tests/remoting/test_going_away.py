@@ -1,4 +1,4 @@
-"""Peers that answer GO_AWAY: they did not do what was asked, and another connection carries it."""
+"""Peers that respond GO_AWAY: the client repeats the request over another connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.scripted import scripted_cluster, store
 
 
 class GoingAway:
-    """Answers GO_AWAY to all that comes over its first connections, and the rest as asked."""
+    """Responds GO_AWAY on its first connections, and echoes requests on later ones."""
 
     def __init__(self, connections: int = 1) -> None:
         self.going = connections
@@ -42,7 +42,7 @@ def submit(connection: Connection, body: bytes, on_answer: Callable[[Answer], No
     connection.submit(10, {}, body, deadline=end, timeout=30, on_answer=on_answer)
 
 
-async def test_all_that_is_under_way_is_sent_again_over_one_new_connection() -> None:
+async def test_requests_in_flight_are_repeated_over_one_new_connection() -> None:
     peer = GoingAway()
     answers: list[Answer] = []
     answered = trio.Event()
@@ -64,7 +64,7 @@ async def test_all_that_is_under_way_is_sent_again_over_one_new_connection() -> 
     assert peer.done == [b"%d" % number for number in range(100)]
 
 
-async def test_what_has_not_been_written_moves_over_and_oneways_are_not_lost() -> None:
+async def test_unwritten_requests_and_oneways_move_to_the_new_connection() -> None:
     answers: list[Answer] = []
     answered = trio.Event()
     asked: list[tuple[Connection, bytes]] = []
@@ -77,7 +77,7 @@ async def test_what_has_not_been_written_moves_over_and_oneways_are_not_lost() -
     def peer(connection: Connection, request: Command) -> None:
         asked.append((connection, request.body))
         if connection is asked[0][0]:
-            connection.oneway_nowait(39, {})  # is read together with the answer, and just before it
+            connection.oneway_nowait(39, {})  # the client reads it together with the response, just before it
             connection.respond(request, ResponseCode.GO_AWAY)
         else:
             connection.respond(request, 0)
@@ -95,7 +95,7 @@ async def test_what_has_not_been_written_moves_over_and_oneways_are_not_lost() -
     assert len({peers_end for peers_end, _ in asked}) == 2
 
 
-async def test_who_still_has_the_connection_may_use_it(jumping_clock: trio.testing.MockClock) -> None:
+async def test_draining_connection_stays_usable(jumping_clock: trio.testing.MockClock) -> None:
     peer = GoingAway()
     async with serving(peer) as address, pool_of() as connections:
         connection = await connections.get(address)
@@ -107,7 +107,7 @@ async def test_who_still_has_the_connection_may_use_it(jumping_clock: trio.testi
     assert peer.done == [b"1", b"2", b"3"]
 
 
-async def test_a_peer_that_sends_away_again_is_answered_to_who_asked() -> None:
+async def test_second_go_away_is_returned_to_the_caller() -> None:
     peer = GoingAway(connections=1000)
     async with serving(peer) as address, pool_of() as connections:
         answer = await connections.request(address, 10, {}, timeout=3)
@@ -116,7 +116,7 @@ async def test_a_peer_that_sends_away_again_is_answered_to_who_asked() -> None:
 
 
 async def serve_one_connection(handler: Handler, *, task_status: trio.TaskStatus[str]) -> None:
-    """Serve the first who comes; nobody else gets a connection."""
+    """Accept one connection, then stop listening."""
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     task_status.started(f"127.0.0.1:{listener.socket.getsockname()[1]}")
     async with listener:
@@ -124,7 +124,9 @@ async def serve_one_connection(handler: Handler, *, task_status: trio.TaskStatus
     await Connection(stream, deadlines=Deadlines(), handler=handler).run()
 
 
-async def test_a_peer_that_has_gone_is_told_as_such(jumping_clock: trio.testing.MockClock) -> None:
+async def test_unreachable_peer_after_go_away_raises_connect_error(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
     def go(connection: Connection, request: Command) -> None:
         connection.respond(request, ResponseCode.GO_AWAY)
 
@@ -133,7 +135,7 @@ async def test_a_peer_that_has_gone_is_told_as_such(jumping_clock: trio.testing.
         connection = await connections.get(address)
         with pytest.raises(ConnectError):
             await connection.request(10, {}, timeout=3)
-        with pytest.raises(ConnectError):  # in its back-off
+        with pytest.raises(ConnectError):  # backing off
             await connection.request(10, {}, timeout=3)
         with pytest.raises(ConnectError):
             await connection.oneway(10, {})
@@ -160,7 +162,7 @@ async def test_the_timeout_covers_both_connections(jumping_clock: trio.testing.M
         assert all(one.pending == 0 for one in connections.open_connections())
 
 
-async def test_a_cancelled_request_that_moved_over_leaves_nothing() -> None:
+async def test_cancelled_repeated_request_leaves_nothing() -> None:
     moved = trio.Event()
 
     def go_away_then_hold(connection: Connection, request: Command) -> None:
@@ -182,7 +184,7 @@ async def test_a_cancelled_request_that_moved_over_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize("way", ["send", "submit"])
-async def test_a_send_that_was_sent_away_has_used_up_no_try(way: str) -> None:
+async def test_go_away_uses_no_send_attempt(way: str) -> None:
     sent_away: list[Connection] = []
 
     def broker(connection: Connection, request: Command) -> None:

@@ -1,4 +1,4 @@
-"""Requests that are given to an address before there is a connection to it."""
+"""Requests queued for an address before its connection is open."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.remoting.serving import echo, ignore, pool_of, serving
 
 @asynccontextmanager
 async def swallowing() -> AsyncIterator[str]:
-    """An address that is never done with being dialled, with TLS."""
+    """An address whose TLS handshake never completes."""
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener:
         yield f"127.0.0.1:{listener.socket.getsockname()[1]}"
@@ -44,7 +44,7 @@ def submit(
     return channel.submit(10, fields or {}, body, deadline=deadline, timeout=timeout, on_answer=on_answer)
 
 
-async def test_what_is_given_to_a_dial_leaves_in_order_before_what_is_given_to_its_connection() -> None:
+async def test_requests_queued_during_a_dial_are_written_first_and_in_order() -> None:
     seen: list[bytes] = []
     answers: list[Answer] = []
     answered = trio.Event()
@@ -75,7 +75,7 @@ async def test_what_is_given_to_a_dial_leaves_in_order_before_what_is_given_to_i
     assert [answer.body for answer in answers if isinstance(answer, Command)] == [b"1", b"3", b"4"]
 
 
-async def test_a_dial_that_hangs_holds_up_no_other_address(jumping_clock: trio.testing.MockClock) -> None:
+async def test_hanging_dial_does_not_delay_other_addresses(jumping_clock: trio.testing.MockClock) -> None:
     answers: list[Answer] = []
     async with swallowing() as hanging, pool_of(TLS(), connect_timeout=5) as connections:
         dial = connections.channel_nowait(hanging)
@@ -84,7 +84,7 @@ async def test_a_dial_that_hangs_holds_up_no_other_address(jumping_clock: trio.t
         forgotten = submit(dial, b"forgotten", answers.append, timeout=2)
         assert forgotten.delivery is Delivery.NOT_SENT
         forgotten.forget()
-        forgotten.forget()  # once more does nothing
+        forgotten.forget()  # a second call has no effect
         await trio.sleep(4)
         (late,) = answers
         assert isinstance(late, RequestTimeoutError)
@@ -93,13 +93,13 @@ async def test_a_dial_that_hangs_holds_up_no_other_address(jumping_clock: trio.t
         (_, failed) = answers
         assert isinstance(failed, ConnectError)
         assert "no connection within 5 s" in str(failed)
-        with pytest.raises(ConnectError):  # in its back-off
+        with pytest.raises(ConnectError):  # backing off
             connections.channel_nowait(hanging)
         await trio.sleep(100)
         assert len(answers) == 2
 
 
-async def test_each_that_waits_gets_an_error_of_its_own(jumping_clock: trio.testing.MockClock) -> None:
+async def test_each_waiting_caller_gets_its_own_error(jumping_clock: trio.testing.MockClock) -> None:
     answers: list[Answer] = []
     async with swallowing() as hanging, pool_of(TLS(), connect_timeout=5) as connections:
         dial = connections.channel_nowait(hanging)
@@ -111,7 +111,7 @@ async def test_each_that_waits_gets_an_error_of_its_own(jumping_clock: trio.test
     assert answers[0] is not answers[1]
 
 
-async def test_what_cannot_be_encoded_is_told_alone() -> None:
+async def test_request_that_cannot_be_encoded_fails_alone() -> None:
     answers: list[Answer] = []
     async with serving(echo) as address, pool_of() as connections:
         dial = connections.channel_nowait(address)
@@ -123,7 +123,7 @@ async def test_what_cannot_be_encoded_is_told_alone() -> None:
     assert isinstance(answers[1], Command)
 
 
-async def test_what_waits_when_the_client_closes_is_told() -> None:
+async def test_closing_fails_requests_queued_during_a_dial() -> None:
     answers: list[Answer] = []
     async with swallowing() as hanging, trio.open_nursery() as nursery:
         connections = ConnectionPool(nursery, ignore, tls=TLS())
@@ -138,7 +138,7 @@ async def test_what_waits_when_the_client_closes_is_told() -> None:
     assert "the client is closed" in str(error)
 
 
-async def test_a_request_of_a_dial_that_succeeded_is_its_connections() -> None:
+async def test_request_queued_during_a_dial_belongs_to_the_connection() -> None:
     held: list[tuple[Connection, Command]] = []
     answers: list[Answer] = []
     async with serving(lambda *asked: held.append(asked)) as address, pool_of() as connections:

@@ -17,7 +17,7 @@ from rocketmq_py.remoting import TLS, Connection, ConnectionPool, serve
 from tests.remoting.serving import echo, ignore, pool_of, serving
 
 
-async def test_many_who_ask_share_one_connection() -> None:
+async def test_concurrent_callers_share_one_connection() -> None:
     async with serving(echo) as address, pool_of() as connections:
         found: list[Connection] = []
 
@@ -32,7 +32,7 @@ async def test_many_who_ask_share_one_connection() -> None:
         assert connections.open_connections() == [found[0]]
 
 
-async def test_being_cancelled_does_not_disturb_others_who_wait_for_the_same_dial() -> None:
+async def test_cancelling_one_waiter_does_not_cancel_the_shared_dial() -> None:
     async with serving(echo) as address, pool_of() as connections:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(connections.get, address)
@@ -41,7 +41,7 @@ async def test_being_cancelled_does_not_disturb_others_who_wait_for_the_same_dia
         assert (await connections.request(address, 10, {}, b"x", timeout=3)).body == b"x"
 
 
-async def test_addresses_that_nobody_dials_any_more_are_forgotten(
+async def test_failures_of_unused_addresses_are_forgotten(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with pool_of() as connections:
@@ -52,11 +52,11 @@ async def test_addresses_that_nobody_dials_any_more_are_forgotten(
         assert len(connections._failures) < 10
 
 
-async def test_nobody_there_is_one_clear_line_and_backs_off(
+async def test_refused_connection_raises_one_line_and_backs_off(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with serving(echo) as address:
-        pass  # now nothing listens there
+        pass  # the server has stopped listening
     port = int(address.split(":")[1])
     async with pool_of() as connections:
         with pytest.raises(ConnectError, match=f"cannot connect to {address}: Connection refused") as caught:
@@ -88,7 +88,7 @@ async def test_a_broken_connection_is_dialled_again() -> None:
         assert (await second.request(1, {}, timeout=3)).code == 0
 
 
-async def test_one_that_accepts_and_hangs_up_is_not_dialled_in_a_circle(
+async def test_peer_that_hangs_up_is_not_redialled_in_a_loop(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     accepted = 0
@@ -164,8 +164,8 @@ async def test_a_port_in_use_is_a_configuration_error() -> None:
     "address",
     ["nonsense", "a..b:1", ".host:1", "127.0.0.1:0", "127.0.0.1:-1", "ho st:1", "h\u00fc" * 40 + ":1"],
 )
-async def test_what_is_no_address_is_refused_and_ends_nothing(address: str) -> None:
-    # A name server may name it: it must not end the client.
+async def test_invalid_address_raises_and_leaves_the_pool_usable(address: str) -> None:
+    # The address may come from a name server, so it must not end the client.
     async with serving(echo) as good, pool_of() as connections:
         with pytest.raises(ConnectError, match="cannot connect to"):
             await connections.get(address)

@@ -69,7 +69,7 @@ async def test_of_several_errors_the_first_is_raised_and_notes_the_others() -> N
     assert caught.value.__notes__ == ["another task failed, too: KeyError('second')"]
 
 
-async def test_an_interruption_is_raised_rather_than_an_error() -> None:
+async def test_interrupts_take_precedence_over_errors() -> None:
     with pytest.raises(KeyboardInterrupt):
         await run(failing_when_cancelled(KeyboardInterrupt()), failing(ValueError()))
 

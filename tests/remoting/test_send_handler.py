@@ -1,4 +1,4 @@
-"""Plain sends are offered to a handler of their own first."""
+"""Plain sends go to a dedicated handler first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fail(_: Connection, __: SendCommand) -> bytes | None:
 
 
 async def answers_to(sent: list[bytes], send_handler: SendHandler) -> list[Command]:
-    """Return what is answered before the end of the connection."""
+    """Return the responses until the connection ends."""
     frames = [
         encode_request(RequestCode.SEND_MESSAGE_V2, number, FIELDS, body) for number, body in enumerate(sent)
     ]
@@ -51,14 +51,16 @@ async def answers_to(sent: list[bytes], send_handler: SendHandler) -> list[Comma
     return answers
 
 
-async def test_what_it_leaves_goes_to_the_handler_of_all() -> None:
+async def test_unhandled_sends_go_to_the_general_handler() -> None:
     answers = await answers_to(BODIES, take)
     assert [answer.opaque for answer in answers] == [0, 1, 2, 3]
     assert [answer.fields for answer in answers] == [FIELDS, {"plain": "T"}, FIELDS, {"plain": "T"}]
     assert [answer.body for answer in answers] == [b"first", b"", b"unusual", b""]
 
 
-async def test_a_defect_in_it_is_answered(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_the_send_handler_is_returned_to_the_client(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     answers = await answers_to(BODIES, fail)
     assert [answer.code for answer in answers] == [0, *[ResponseCode.SYSTEM_ERROR] * 3]
     assert answers[1].remark == "LookupError: a defect"

@@ -1,4 +1,4 @@
-"""Requests are signed as the last thing before they become bytes."""
+"""Requests are signed last, just before encoding."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.remoting.serving import pool_of, serving
 CREDENTIALS = Credentials("key", "secret")
 
 
-class Asked:
-    """What arrives at a server."""
+class RecordingServer:
+    """A server that records the requests it receives."""
 
     def __init__(self) -> None:
         self.requests: list[Command] = []
@@ -27,9 +27,9 @@ class Asked:
 
 @pytest.mark.parametrize("token", [None, "token"])
 async def test_every_kind_of_request_is_signed(token: str | None) -> None:
-    asked = Asked()
+    server = RecordingServer()
     credentials = Credentials("key", "secret", token)
-    async with serving(asked) as address, pool_of(credentials=credentials) as connections:
+    async with serving(server) as address, pool_of(credentials=credentials) as connections:
         connection = await connections.get(address)
         answers: list[Answer] = []
         connection.submit(
@@ -38,31 +38,31 @@ async def test_every_kind_of_request_is_signed(token: str | None) -> None:
         await connection.oneway(2, {"way": "oneway"}, b"2")
         connection.oneway_nowait(3, {"way": "oneway_nowait"}, b"3")
         await connections.request(address, 4, {"way": "request"}, b"4", timeout=3)
-    assert [request.body for request in asked.requests] == [b"1", b"2", b"3", b"4"]
-    for request in asked.requests:
+    assert [request.body for request in server.requests] == [b"1", b"2", b"3", b"4"]
+    for request in server.requests:
         assert request.fields["AccessKey"] == "key"
         assert request.fields.get("SecurityToken") == token
         assert request.fields["Signature"] == signature("secret", request.fields, request.body)
 
 
 async def test_fields_that_are_used_again_are_signed_anew() -> None:
-    asked = Asked()
+    server = RecordingServer()
     fields = {"queueId": "1"}
-    async with serving(asked) as address, pool_of(credentials=CREDENTIALS) as connections:
+    async with serving(server) as address, pool_of(credentials=CREDENTIALS) as connections:
         await connections.request(address, 10, fields, timeout=3)
         assert fields == {"queueId": "1"}
         fields["queueId"] = "2"
         await connections.request(address, 10, fields, timeout=3)
-    first, second = asked.requests
+    first, second = server.requests
     assert first.fields["Signature"] != second.fields["Signature"]
     assert second.fields["Signature"] == signature("secret", second.fields, b"")
 
 
 async def test_without_credentials_nothing_is_added() -> None:
-    asked = Asked()
-    async with serving(asked) as address, pool_of() as connections:
+    server = RecordingServer()
+    async with serving(server) as address, pool_of() as connections:
         await connections.request(address, 10, {"a": "b"}, timeout=3)
-    assert asked.requests[0].fields == {"a": "b"}
+    assert server.requests[0].fields == {"a": "b"}
 
 
 async def test_answers_are_not_signed() -> None:
@@ -88,9 +88,9 @@ async def test_answers_are_not_signed() -> None:
     assert answers[0].fields == {"mine": "1"}
 
 
-async def test_what_cannot_be_signed_leaves_the_connection_alone() -> None:
-    asked = Asked()
-    async with serving(asked) as address, pool_of(credentials=CREDENTIALS) as connections:
+async def test_request_that_cannot_be_signed_leaves_the_connection_usable() -> None:
+    server = RecordingServer()
+    async with serving(server) as address, pool_of(credentials=CREDENTIALS) as connections:
         with pytest.raises(InvalidMessageError):
             await connections.request(address, 10, {"half": "\ud800"}, timeout=3)
         assert (await connections.request(address, 10, {}, timeout=3)).code == 0

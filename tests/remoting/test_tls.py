@@ -188,10 +188,10 @@ def encrypted(authority: trustme.CA, tmp_path: Path) -> tuple[Path, Path]:
     return certificate, key_file
 
 
-def test_an_encrypted_key_wants_its_password(encrypted: tuple[Path, Path]) -> None:
+def test_encrypted_key_needs_its_password(encrypted: tuple[Path, Path]) -> None:
     certificate, key_file = encrypted
     TLS(certificate_file=certificate, key_file=key_file, key_password="hush").context()
-    # Not asked for at the terminal.
+    # OpenSSL must not prompt for the password.
     with pytest.raises(ConfigurationError, match=r"client\.key is encrypted; set key_password"):
         TLS(certificate_file=certificate, key_file=key_file).context()
     with pytest.raises(ConfigurationError, match=r"client\.key") as caught:
@@ -199,7 +199,7 @@ def test_an_encrypted_key_wants_its_password(encrypted: tuple[Path, Path]) -> No
     assert "loud" not in str(caught.value)
 
 
-def test_the_password_stays_out_of_sight() -> None:
+def test_password_is_not_shown() -> None:
     assert "hush" not in repr(TLS(key_password="hush"))
 
 
@@ -219,6 +219,6 @@ def test_invalid_passwords_are_refused_without_showing_them(password: Any, text:
     assert caught.value.__cause__ is None
 
 
-def test_a_file_name_that_is_none() -> None:
+def test_invalid_file_name() -> None:
     with pytest.raises(ConfigurationError, match="TLS: cannot load"):
         TLS(ca_file="a\0b").context()

@@ -14,12 +14,12 @@ from rocketmq_py.remoting.writer import (
 )
 
 LARGE = 16 * 1024 * 1024
-"""Bytes that no socket takes at once."""
+"""More bytes than a socket accepts in one write."""
 
 
 @asynccontextmanager
 async def streams() -> AsyncIterator[tuple[trio.SocketStream, trio.SocketStream]]:
-    """Give both ends of a connection of real sockets."""
+    """Yield both ends of a connection over real sockets."""
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener:
         ours = await trio.open_tcp_stream(*listener.socket.getsockname())
@@ -36,7 +36,7 @@ async def received(stream: trio.SocketStream, size: int) -> bytes:
     return bytes(data)
 
 
-async def test_what_a_socket_does_not_take_at_once_follows_before_all_else() -> None:
+async def test_bytes_the_socket_did_not_accept_are_written_next() -> None:
     async with streams() as (ours, peer), trio.open_nursery() as nursery:
         writer = Writer(Wire(ours), LARGE)
         writer.put(b"first ")
@@ -53,7 +53,7 @@ async def test_what_a_socket_does_not_take_at_once_follows_before_all_else() -> 
     assert data.count(b"x") == LARGE
 
 
-async def test_what_is_written_alone_may_go_in_part_and_the_rest_follows() -> None:
+async def test_partial_write_of_a_single_frame_is_completed() -> None:
     async with streams() as (ours, peer), trio.open_nursery() as nursery:
         writer = Writer(Wire(ours), LARGE)
         nursery.start_soon(writer.run)
@@ -66,7 +66,7 @@ async def test_what_is_written_alone_may_go_in_part_and_the_rest_follows() -> No
 
 
 @pytest.mark.parametrize("size", [1, LARGE])
-async def test_a_block_writes_at_its_end_as_much_as_the_socket_takes(
+async def test_block_writes_at_its_end_up_to_the_socket_buffer(
     size: int,
 ) -> None:
     async with streams() as (ours, peer), trio.open_nursery() as nursery:
@@ -86,7 +86,7 @@ async def test_a_block_writes_at_its_end_as_much_as_the_socket_takes(
     assert data == b"first " + b"x" * size + b" last"
 
 
-async def test_a_block_does_not_write_frames_that_were_taken_back_or_whose_writer_was_closed() -> None:
+async def test_block_skips_withdrawn_frames_and_closed_writers() -> None:
     async with streams() as (ours, peer), trio.open_nursery() as nursery:
         writer = Writer(Wire(ours), LARGE)
         nursery.start_soon(writer.run)
@@ -103,7 +103,7 @@ async def test_a_block_does_not_write_frames_that_were_taken_back_or_whose_write
         nursery.cancel_scope.cancel()
 
 
-async def test_others_run_between_two_writes() -> None:
+async def test_other_tasks_run_between_writes() -> None:
     async with streams() as (ours, _), trio.open_nursery() as nursery:
         writer = Writer(Wire(ours), LARGE)
         nursery.start_soon(writer.run)
@@ -118,7 +118,7 @@ async def test_others_run_between_two_writes() -> None:
 
 
 @pytest.mark.parametrize("closed_here", [True, False])
-async def test_a_socket_that_is_closed_is_told_as_streams_tell_it(closed_here: bool) -> None:
+async def test_closed_socket_raises_the_errors_of_trio_streams(closed_here: bool) -> None:
     async with streams() as (ours, peer):
         wire = Wire(ours)
         writer = Writer(wire, LARGE)

@@ -1,4 +1,4 @@
-"""Those who receive messages: members of groups that come and go, and who reads for itself."""
+"""The consumers of a workload: group members that come and go, and a reader without a group."""
 
 from __future__ import annotations
 
@@ -19,86 +19,88 @@ from rocketmq_py import (
     StartPosition,
 )
 from rocketmq_py.errors import RocketMQError
+from tests.simulation.history import OnPurposeError
 from tests.simulation.plan import BROADCASTING, INVISIBLE_SECONDS, READER, Group
-from tests.simulation.scene import Scene
-from tests.simulation.story import OnPurposeError
+from tests.simulation.run_context import RunContext
 
 TIGHT = 4
-"""Messages of a queue that a push consumer holds where it holds few; another pull may bring as many."""
+"""Pull threshold and batch size of a tight plan. Another pull may add as many messages."""
 
 
 class Consumers:
     """The members of a plan's groups."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        self._story = scene.story
-        self._rng = scene.rng
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._history = context.history
+        self._rng = context.rng
         self._numbers = itertools.count()
         self._open: dict[int, PushConsumer] = {}
 
     async def run(self) -> None:
-        """Consume until all is over."""
+        """Consume until the run ends."""
         async with trio.open_nursery() as nursery:
-            for group in self._scene.plan.groups:
+            for group in self._context.plan.groups:
                 for _ in range(group.members):
                     nursery.start_soon(self._members, group)
 
     def check_bounds(self) -> None:
-        """Find members that hold more than they may."""
-        for consumer in self._open.values() if self._scene.plan.tight else ():
+        """Report consumers that cache more messages than their threshold allows."""
+        for consumer in self._open.values() if self._context.plan.tight else ():
             for queue, statistics in consumer.statistics.queues.items():
                 if statistics.cached > 2 * TIGHT:
-                    self._story.find(f"{statistics.cached} messages of {queue} are held, not {TIGHT}")
+                    self._history.add_finding(
+                        f"{statistics.cached} messages of {queue} are cached, the threshold is {TIGHT}"
+                    )
 
     async def _members(self, group: Group) -> None:
-        """One member after the other: each stays for a while, or until all is over."""
+        """Run one member after another. Each stays for a random time or until the run ends."""
         consume: Callable[[Group, int], Awaitable[None]] = {
             "lite": self._lite,
             "pop": self._pop,
             READER: self._read,
         }.get(group.name, self._push)
-        while not self._scene.over.is_set():
-            stays = self._rng.uniform(1, 40) if self._rng.random() < 0.5 else self._scene.plan.seconds
+        while not self._context.over.is_set():
+            stays = self._rng.uniform(1, 40) if self._rng.random() < 0.5 else self._context.plan.seconds
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_member, nursery.cancel_scope, stays)
                 try:
                     await consume(group, next(self._numbers))
                 except RocketMQError as error:
-                    self._scene.world.trace("member fails", group.name, type(error).__name__)
+                    self._context.world.trace("member fails", group.name, type(error).__name__)
                     await trio.sleep(1)
                 nursery.cancel_scope.cancel()
 
     async def _end_member(self, scope: trio.CancelScope, stays: float) -> None:
         with trio.move_on_after(stays):
-            await self._scene.over.wait()
-        if self._scene.is_calm:
-            await self._scene.over.wait()
+            await self._context.over.wait()
+        if self._context.is_healed:
+            await self._context.over.wait()
         scope.cancel()
 
     async def _handle(self, group: Group, member: int, message: ReceivedMessage) -> None:
-        with self._story.handling(group, member, message):
+        with self._history.handling(group, member, message):
             await trio.sleep(self._rng.uniform(0.0, 0.2))
             # A broadcasting group has no second delivery.
-            fails = not self._scene.is_calm and group.name not in BROADCASTING
+            fails = not self._context.is_healed and group.name not in BROADCASTING
             if fails and self._rng.random() < 0.1:
                 raise OnPurposeError
 
     async def _push(self, group: Group, member: int) -> None:
         broadcasting = group.name in BROADCASTING
         consumer = PushConsumer(
-            self._scene.address,
+            self._context.address,
             group="broadcast" if broadcasting else group.name,
             instance_name=group.name if broadcasting else None,
             broadcasting=broadcasting,
-            local_offsets=self._scene.folder if broadcasting else None,
+            local_offsets=self._context.folder if broadcasting else None,
             orderly=group.name == "orderly",
             consume_from=ConsumeFrom.FIRST,
-            now_ms=self._scene.clock(),
-            pull_threshold_for_queue=TIGHT if self._scene.plan.tight else 1000,
-            pull_batch_size=TIGHT if self._scene.plan.tight else 32,
+            now_ms=self._context.clock(),
+            pull_threshold_for_queue=TIGHT if self._context.plan.tight else 1000,
+            pull_batch_size=TIGHT if self._context.plan.tight else 32,
         )
-        async with self._scene.closing(group.name, consumer) as consumer:
+        async with self._context.closing(group.name, consumer) as consumer:
             consumer.subscribe(group.topic)
             self._open[member] = consumer
 
@@ -112,42 +114,44 @@ class Consumers:
 
     async def _lite(self, group: Group, member: int) -> None:
         consumer = LitePullConsumer(
-            self._scene.address,
+            self._context.address,
             group=group.name,
             consume_from=ConsumeFrom.FIRST,
-            now_ms=self._scene.clock(),
+            now_ms=self._context.clock(),
         )
-        async with self._scene.closing(group.name, consumer) as consumer:
+        async with self._context.closing(group.name, consumer) as consumer:
             consumer.subscribe(group.topic)
             while True:
                 for message in await consumer.poll(timeout=5):
-                    with self._story.handling(group, member, message):
+                    with self._history.handling(group, member, message):
                         pass
 
     async def _pop(self, group: Group, member: int) -> None:
-        consumer = PopConsumer(self._scene.address, group=group.name, now_ms=self._scene.clock())
-        async with self._scene.closing(group.name, consumer) as consumer:
+        consumer = PopConsumer(self._context.address, group=group.name, now_ms=self._context.clock())
+        async with self._context.closing(group.name, consumer) as consumer:
             consumer.subscribe(group.topic)
             while True:
                 for message in await consumer.receive(invisible=INVISIBLE_SECONDS, wait=5.0):
                     with contextlib.suppress(OnPurposeError):
                         await self._handle(group, member, message)
                         await consumer.ack(message)
-                        self._story.acknowledged[message.body] += self._scene.is_calm
+                        self._history.acknowledged[message.body] += self._context.is_healed
 
     async def _read(self, group: Group, member: int) -> None:
-        """Read all from the beginning: each message once, without a gap."""
-        places: dict[MessageQueue, int] = {}
+        """Read each queue from its beginning, and check that offsets have no gaps or repetitions."""
+        next_offsets: dict[MessageQueue, int] = {}
         async with (
-            self._scene.closing(
-                group.name, Reader(self._scene.address, now_ms=self._scene.clock())
+            self._context.closing(
+                group.name, Reader(self._context.address, now_ms=self._context.clock())
             ) as reader,
             reader.open(group.topic, start=StartPosition.BEGINNING) as messages,
         ):
             async for message in messages:
-                queue, place = message.queue, places.get(message.queue, 0)
-                if message.queue_offset != place and not self._story.is_said_twice(queue):
-                    self._story.find(f"{queue} is read at {message.queue_offset} after {place - 1}")
-                places[queue] = message.queue_offset + 1
-                with self._story.handling(group, member, message):
+                queue, expected = message.queue, next_offsets.get(message.queue, 0)
+                if message.queue_offset != expected and not self._history.has_reused_offsets(queue):
+                    self._history.add_finding(
+                        f"{queue} is read at {message.queue_offset} after {expected - 1}"
+                    )
+                next_offsets[queue] = message.queue_offset + 1
+                with self._history.handling(group, member, message):
                     pass

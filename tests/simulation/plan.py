@@ -1,4 +1,4 @@
-"""What a seed stands for: who is there, and what goes wrong."""
+"""The plan of a simulation: its brokers, clients and faults, derived from a seed."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ FAULTS = (
     "crash_name_server",
 )
 LATE_HEARTBEATS = "late_heartbeats"
-"""Heartbeats come seconds later: their clients may be gone."""
+"""Heartbeats arrive seconds late, possibly after their clients have closed."""
 OVERTAKING = frozenset({"delay", "freeze", "slow", "partition"})
-"""What is sent on a new connection may come before what was sent on the one before."""
+"""Faults after which requests of a new connection may overtake those of the previous connection."""
 OPERATIONS = ("crash_without_flush", "reset", "add_queues", "close_for_reading", "close_for_writing")
-"""What operators do, or would have prevented."""
+"""Actions of operators, and a crash that loses unflushed messages."""
 PRODUCERS = ("single", "batching", "keyed", "transacting", "pinned", "asking")
 CONSUMERS = {"push": "plain", "lite": "plain", "orderly": "keyed", "pop": "plain", "push-tx": "transacted"}
 BROADCASTING = ("broadcast-0", "broadcast-1")
 READER = "reader"
 INVISIBLE_SECONDS = 15.0
-"""How long what was popped is kept from others."""
+"""Invisible time of popped messages."""
 _Part = TypeVar("_Part")
 
 
 @attrs.frozen
 class Group:
-    """Who gets each message of a topic at least once: a consumer group, or one who reads for itself.
+    """A consumer group or a reader. It receives each message of a topic at least once.
 
-    Its name is that of the way in which its members consume.
+    Its name selects the kind of consumer.
     """
 
     name: str
@@ -50,27 +50,27 @@ class Group:
 
     @property
     def pulls(self) -> bool:
-        """Whether it commits offsets up to which everything is done with."""
+        """Whether the group commits offsets, and has handled all messages below them."""
         return self.name in CONSUMERS and self.name != "pop"
 
 
 @attrs.frozen
 class Plan:
-    """What a seed stands for.
+    """A simulation's clients and faults.
 
     Attributes:
         seed: the seed.
-        brokers: how many.
-        name_servers: how many.
-        producers: which kinds there are.
-        groups: who consumes.
-        messages: how many each producer sends.
-        faults: what goes wrong, and when, in seconds.
-        seconds: after which nothing goes wrong any more.
-        latency: of the network, at the most.
-        clocks: whether the clocks of consumers differ, and jump.
-        tight: whether push consumers hold a few messages only.
-        replicas: whether each broker has one.
+        brokers: the number of brokers.
+        name_servers: the number of name servers.
+        producers: the kinds of producers.
+        groups: the consumer groups and readers.
+        messages: the number of messages that each producer sends.
+        faults: each fault's time in seconds, and its name.
+        seconds: the time after which no fault occurs.
+        latency: the maximum latency of the network in seconds.
+        clocks: whether the consumers' clocks differ and jump.
+        tight: whether push consumers cache only a few messages.
+        replicas: whether each broker has a replica.
     """
 
     seed: int
@@ -88,35 +88,35 @@ class Plan:
 
     @property
     def keeps_commits(self) -> bool:
-        """Whether what a group commits last is what its brokers keep: no older commit overtakes it."""
-        return (OVERTAKING | {"crash_without_flush"}).isdisjoint([what for _, what in self.faults])
+        """Whether brokers keep the last commit of a group, because no older commit can arrive after it."""
+        return (OVERTAKING | {"crash_without_flush"}).isdisjoint([fault for _, fault in self.faults])
 
     @property
     def knows_requesters(self) -> bool:
-        """Whether brokers know in the end where replies go.
+        """Whether brokers know the requesters' connections in the end, so that replies arrive.
 
-        Java's, and so the embedded one, forget a client when a connection of its ends that they have heard
-        of after the one that it has now.
+        A Java broker, and so the embedded one, forgets a client when an old connection ends that registered
+        after the client's current connection.
         """
-        return (OVERTAKING | {LATE_HEARTBEATS}).isdisjoint([what for _, what in self.faults])
+        return (OVERTAKING | {LATE_HEARTBEATS}).isdisjoint([fault for _, fault in self.faults])
 
     @property
     def quiet_seconds(self) -> float:
-        """How long to wait for what should not come, once everything has."""
+        """Seconds to wait for unexpected deliveries once all messages have arrived."""
         return 4 * INVISIBLE_SECONDS if any(group.name == "pop" for group in self.groups) else 10.0
 
     def smaller(self) -> Iterator[Plan]:
-        """Yield plans that have less than this one: the most first."""
+        """Yield smaller plans, the largest reductions first."""
         for faults in _fewer(self.faults):
             yield attrs.evolve(self, faults=faults)
         for groups in _fewer(self.groups):
             yield attrs.evolve(self, groups=groups)
         for producers in _fewer(self.producers):
             yield attrs.evolve(self, producers=producers)
-        for place, group in enumerate(self.groups):
+        for index, group in enumerate(self.groups):
             if group.members > 1:
-                alone = attrs.evolve(group, members=group.members - 1)
-                yield attrs.evolve(self, groups=(*self.groups[:place], alone, *self.groups[place + 1 :]))
+                fewer = attrs.evolve(group, members=group.members - 1)
+                yield attrs.evolve(self, groups=(*self.groups[:index], fewer, *self.groups[index + 1 :]))
         if self.messages > 1:
             yield attrs.evolve(self, messages=self.messages // 2)
             yield attrs.evolve(self, messages=self.messages - 1)
@@ -132,42 +132,42 @@ class Plan:
             yield attrs.evolve(self, replicas=False)
 
     def __str__(self) -> str:
-        """Return it as a person reads it."""
+        """Describe the plan in lines."""
         groups = ", ".join([f"{group.name} of {group.members} on {group.topic}" for group in self.groups])
         lines = [
             f"{self.brokers} brokers, {self.name_servers} name servers, up to {self.latency:g} s away",
             f"producers of {self.messages} messages each: {', '.join(self.producers) or 'none'}",
             f"groups: {groups or 'none'}",
-            *[f"{at:9.3f} s  {what}" for at, what in self.faults],
-            f"{self.seconds:9.3f} s  nothing goes wrong any more",
+            *[f"{at:9.3f} s  {fault}" for at, fault in self.faults],
+            f"{self.seconds:9.3f} s  no more faults",
         ]
         if self.clocks:
-            lines.append("the clocks of consumers differ, and jump")
+            lines.append("the clocks of consumers differ and jump")
         if self.tight:
-            lines.append("push consumers hold a few messages only")
+            lines.append("push consumers cache only a few messages")
         if self.replicas:
             lines.append("each broker has a replica")
         return "\n".join(lines)
 
 
 def _fewer(parts: tuple[_Part, ...]) -> Iterator[tuple[_Part, ...]]:
-    """Yield the halves, then all without one."""
+    """Yield both halves, then the parts without each one of them."""
     if len(parts) > 2:
         yield parts[: len(parts) // 2]
         yield parts[len(parts) // 2 :]
-    for place in range(len(parts)):
-        yield (*parts[:place], *parts[place + 1 :])
+    for index in range(len(parts)):
+        yield (*parts[:index], *parts[index + 1 :])
 
 
 def plan_of(seed: int) -> Plan:
-    """Return what a seed stands for."""
+    """Return the plan of a seed."""
     rng = random.Random(f"plan {seed}")
     seconds = rng.uniform(10, 60)
     names = rng.sample(sorted(CONSUMERS), rng.randint(1, 3))
     faults = [(rng.uniform(0, seconds), rng.choice(FAULTS)) for _ in range(rng.randint(0, 8))]
     operations = [(rng.uniform(0, seconds), rng.choice(OPERATIONS)) for _ in range(rng.randint(0, 3))]
     others = rng.choice((BROADCASTING, (READER,), ()))
-    more = random.Random(f"more {seed}")  # what was added later leaves the rest of a seed's plan as it was
+    more = random.Random(f"more {seed}")  # separate, so that other choices of a seed stay the same
     late = [(more.uniform(0, seconds), LATE_HEARTBEATS) for _ in range(more.choice((0, 0, 0, 4)))]
     return Plan(
         seed=seed,
@@ -192,7 +192,7 @@ BRIEF_SECONDS = 5.0
 
 
 def brief_plan_of(seed: int) -> Plan:
-    """Return the beginning of what a seed stands for, made small: a fifth of the processor time."""
+    """Return a short and small version of a seed's plan, which needs a fifth of the CPU time."""
     plan = plan_of(seed)
     sooner = BRIEF_SECONDS / plan.seconds
     group = plan.groups[seed % len(plan.groups)]
@@ -203,7 +203,7 @@ def brief_plan_of(seed: int) -> Plan:
         producers=plan.producers[:2],
         groups=(attrs.evolve(group, members=min(group.members, 2)),),
         messages=min(plan.messages, 10),
-        faults=tuple([(at * sooner, what) for at, what in plan.faults[:2]]),
+        faults=tuple([(at * sooner, fault) for at, fault in plan.faults[:2]]),
         seconds=BRIEF_SECONDS,
         replicas=False,
     )

@@ -1,4 +1,4 @@
-"""Defects to be planted: what a simulation that is worth something finds. Each is told by its docstring."""
+"""Planted defects that a simulation must find. Each docstring describes the defect."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ Defect = Callable[[], AbstractContextManager[Any]]
 
 
 def lost_wake_up() -> AbstractContextManager[Any]:
-    """A queue that was full is not pulled from again when it has space."""
+    """Pulling does not resume when a full queue has space again."""
     return mock.patch.object(PullLoop, "resume_if_space")
 
 
 def offset_too_early() -> AbstractContextManager[Any]:
-    """What was pulled is committed, whether it was handled or not."""
+    """Pulled messages are committed before they are handled."""
     return mock.patch.object(ProcessQueue, "safe_offset", property(lambda queue: queue.next_offset))
 
 
 def reply_matched_twice() -> AbstractContextManager[Any]:
-    """A reply goes to its request, and to another one that waits."""
+    """A reply resolves its request and another waiting one."""
     resolve = PendingReplies._resolve
 
     def twice(
@@ -66,8 +66,8 @@ def reply_matched_twice() -> AbstractContextManager[Any]:
     return mock.patch.object(PendingReplies, "_resolve", twice)
 
 
-def retry_that_forgets_the_queue() -> AbstractContextManager[Any]:
-    """The second try of a message that names its queue goes to any queue."""
+def retry_ignores_queue() -> AbstractContextManager[Any]:
+    """A retry of a message sent to a fixed queue uses any queue."""
     failed = SendRequest.attempt_failed
 
     def forget(request: SendRequest, error: RocketMQError) -> float | None:
@@ -77,8 +77,8 @@ def retry_that_forgets_the_queue() -> AbstractContextManager[Any]:
     return mock.patch.object(SendRequest, "attempt_failed", forget)
 
 
-def one_lock_for_everybody() -> AbstractContextManager[Any]:
-    """A broker locks a queue for whoever asks."""
+def shared_queue_lock() -> AbstractContextManager[Any]:
+    """A broker grants a queue's lock to every client."""
 
     def lock(
         locks: QueueLocks, group: str, queues: Collection[MessageQueue], client_id: str
@@ -89,7 +89,7 @@ def one_lock_for_everybody() -> AbstractContextManager[Any]:
 
 
 def dropped_acknowledgement() -> AbstractContextManager[Any]:
-    """What was popped and handled is not acknowledged."""
+    """Popped and handled messages are not acknowledged."""
 
     async def ack(consumer: PopConsumer, message: PoppedMessage) -> None:
         await trio.lowlevel.checkpoint()
@@ -98,7 +98,7 @@ def dropped_acknowledgement() -> AbstractContextManager[Any]:
 
 
 def rolled_back_message_shown() -> AbstractContextManager[Any]:
-    """What the check of a transaction says is not looked at: it is committed."""
+    """A checked transaction is committed whatever state the check returns."""
     report = TransactionReporter.report
 
     async def commit(reporter: TransactionReporter, half: Any, state: TransactionState) -> Any:
@@ -107,8 +107,8 @@ def rolled_back_message_shown() -> AbstractContextManager[Any]:
     return mock.patch.object(TransactionReporter, "report", commit)
 
 
-def close_that_leaves_a_task() -> AbstractContextManager[Any]:
-    """A client's heartbeats go on when it is closed."""
+def task_left_by_close() -> AbstractContextManager[Any]:
+    """A task of the client keeps running after its close."""
     run = Heartbeats.run
 
     async def leave(heartbeats: Heartbeats) -> None:
@@ -118,24 +118,24 @@ def close_that_leaves_a_task() -> AbstractContextManager[Any]:
     return mock.patch.object(Heartbeats, "run", leave)
 
 
-def dedup_of_a_batch() -> AbstractContextManager[Any]:
-    """Of the messages of a batch that are equally long one is sent, and all are acknowledged."""
+def deduplicated_batch() -> AbstractContextManager[Any]:
+    """A batch sends one message of each length, and reports all as sent."""
     encode = batch._encode
 
     def deduplicated(messages: Sequence[Message], unique_ids: Sequence[str], max_size: int) -> list[bytes]:
-        first = {len(message.body): place for place, message in reversed(list(enumerate(messages)))}
+        first = {len(message.body): index for index, message in reversed(list(enumerate(messages)))}
         encoded = encode(messages, unique_ids, max_size)
         return [
-            encoded[place] if first[len(message.body)] == place else b""
-            for place, message in enumerate(messages)
+            encoded[index] if first[len(message.body)] == index else b""
+            for index, message in enumerate(messages)
         ]
 
-    # As if no message were bare: those have a way of their own.
+    # Bare messages bypass _encode, so treat no message as bare.
     return mock.patch.multiple(batch, _encode=deduplicated, _is_bare=lambda _: False)
 
 
-def rebalance_that_drops() -> AbstractContextManager[Any]:
-    """A queue that is another member's now is committed up to where it was pulled."""
+def revoked_queue_overcommitted() -> AbstractContextManager[Any]:
+    """A revoked queue is committed up to its last pulled offset."""
     safe_offset: property = vars(PullLoop)["safe_offset"]
 
     def offset(loop: PullLoop) -> Any:
@@ -146,8 +146,8 @@ def rebalance_that_drops() -> AbstractContextManager[Any]:
     return mock.patch.object(PullLoop, "safe_offset", property(offset))
 
 
-def send_back_that_is_none() -> AbstractContextManager[Any]:
-    """What a handler failed on is done with, and no broker is told."""
+def send_back_skipped() -> AbstractContextManager[Any]:
+    """Messages of failed handler calls count as sent back without a request to a broker."""
 
     async def nowhere(send_back: SendBack, message: ReceivedMessage, delay_level: int) -> None:
         await trio.lowlevel.checkpoint()
@@ -155,8 +155,8 @@ def send_back_that_is_none() -> AbstractContextManager[Any]:
     return mock.patch.object(SendBack, "send_back", nowhere)
 
 
-def gap_in_a_reading() -> AbstractContextManager[Any]:
-    """A reader that was cut off goes on with the message after the next."""
+def gap_in_reading() -> AbstractContextManager[Any]:
+    """A reader skips a message after a reconnect."""
     failed = PullRetry.failed
 
     def skip(retry: PullRetry, error: RocketMQError) -> Any:
@@ -166,21 +166,21 @@ def gap_in_a_reading() -> AbstractContextManager[Any]:
     next_step = PullRetry.next_step
 
     def skip_one(retry: PullRetry, asked: int, pulled_at: float, pulled: PulledMessages) -> Any:
-        place, flow = next_step(retry, asked, pulled_at, pulled)
-        if retry in _skipping and place > asked:
+        offset, flow = next_step(retry, asked, pulled_at, pulled)
+        if retry in _skipping and offset > asked:
             _skipping.discard(retry)
-            place += 1
-        return place, flow
+            offset += 1
+        return offset, flow
 
     _skipping: set[PullRetry] = set()
     return mock.patch.multiple(PullRetry, failed=skip, next_step=skip_one)
 
 
-# What was wrong once.
+# Defects that simulations have found in the past.
 
 
-def request_of_a_dead_connection() -> AbstractContextManager[Any]:
-    """A delayed heartbeat is handled after its connection has ended: a member that nobody is."""
+def request_of_closed_connection() -> AbstractContextManager[Any]:
+    """A heartbeat delayed past the end of its connection registers a member that is gone."""
 
     def delay(seconds: float, nursery: trio.Nursery) -> FaultAction:
         async def handle_later(connection: Connection, request: Command, handler: RequestHandler) -> None:
@@ -192,8 +192,8 @@ def request_of_a_dead_connection() -> AbstractContextManager[Any]:
     return mock.patch.object(cluster, "delay", delay)
 
 
-def transaction_at_a_lost_place() -> AbstractContextManager[Any]:
-    """A half message that has the place of one that a crash has lost counts as ended as that one was."""
+def transaction_at_reused_offset() -> AbstractContextManager[Any]:
+    """A half message that reuses the offset of a lost one inherits the lost one's outcome."""
 
     def store_half(transactions: TransactionProcessor, half: BrokerMessage) -> StoredMessage:
         return transactions._scheduler.put(half)
@@ -201,8 +201,8 @@ def transaction_at_a_lost_place() -> AbstractContextManager[Any]:
     return mock.patch.object(TransactionProcessor, "_store_half", store_half)
 
 
-def change_that_a_name_server_missed() -> AbstractContextManager[Any]:
-    """A name server that has been away is told of new topics, not of new queues of those that it knows."""
+def queue_change_missed_by_name_server() -> AbstractContextManager[Any]:
+    """A restarted name server learns of new topics, but not of new queues of topics that it knows."""
 
     def register(
         server: NameServer, config: BrokerConfig, address: str, topics: Iterable[TopicConfig]
@@ -214,23 +214,23 @@ def change_that_a_name_server_missed() -> AbstractContextManager[Any]:
     return mock.patch.object(NameServer, "register_changed", register)
 
 
-def offset_that_is_not_told_anew() -> AbstractContextManager[Any]:
-    """What a broker was told once counts as what it has, although it has set the queue back since."""
+def offset_not_recommitted() -> AbstractContextManager[Any]:
+    """An offset is not committed again after the broker has lost it."""
     begin = PullLoop.__init__
 
-    def deaf(loop: PullLoop, *arguments: Any, on_set_back: object = None, **options: Any) -> None:
+    def without_callback(loop: PullLoop, *arguments: Any, on_set_back: object = None, **options: Any) -> None:
         begin(loop, *arguments, **options)
 
     planted = ExitStack()
-    planted.enter_context(mock.patch.object(PullLoop, "__init__", deaf))
+    planted.enter_context(mock.patch.object(PullLoop, "__init__", without_callback))
     planted.enter_context(mock.patch.object(RemoteOffsetStore, "_is_time_to_recommit", return_value=False))
     return planted
 
 
-def requester_counted_on() -> AbstractContextManager[Any]:
-    """Replies are expected where brokers, as Java's, have forgotten who asks: the simulation's own defect.
+def forgotten_requester_expected() -> AbstractContextManager[Any]:
+    """The workload expects replies although brokers have forgotten the requester: a defect of the simulation.
 
-    They forget a client when an old connection of its ends that they heard of after the new one.
+    A broker, as in Java, forgets a client when an old connection ends that registered after the new one.
     """
     return mock.patch.object(Plan, "knows_requesters", property(lambda _: True))
 
@@ -241,19 +241,19 @@ PLANTED: Mapping[str, Defect] = {
         lost_wake_up,
         offset_too_early,
         reply_matched_twice,
-        retry_that_forgets_the_queue,
-        one_lock_for_everybody,
+        retry_ignores_queue,
+        shared_queue_lock,
         dropped_acknowledgement,
         rolled_back_message_shown,
-        close_that_leaves_a_task,
-        dedup_of_a_batch,
-        rebalance_that_drops,
-        send_back_that_is_none,
-        gap_in_a_reading,
-        request_of_a_dead_connection,
-        transaction_at_a_lost_place,
-        change_that_a_name_server_missed,
-        offset_that_is_not_told_anew,
-        requester_counted_on,
+        task_left_by_close,
+        deduplicated_batch,
+        revoked_queue_overcommitted,
+        send_back_skipped,
+        gap_in_reading,
+        request_of_closed_connection,
+        transaction_at_reused_offset,
+        queue_change_missed_by_name_server,
+        offset_not_recommitted,
+        forgotten_requester_expected,
     )
 }

@@ -1,4 +1,4 @@
-"""Those who send messages, and requests that they want replies to."""
+"""The producers of a workload, and the consumer that replies to requests."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ from rocketmq_py import (
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.producer import TransactionState
 from tests.simulation.plan import TOPICS
-from tests.simulation.scene import Scene
+from tests.simulation.run_context import RunContext
 
 AT_ONCE = 3
-"""Messages of a batch, or requests that wait for their replies together."""
+"""Messages of a batch, or requests in flight at the same time."""
 RECOVERY_SECONDS = 40.0
-"""After which brokers that were away are known again: routes are refreshed every 30 s."""
+"""Seconds until clients know restarted brokers again. Routes are refreshed every 30 s."""
 
 
 class Producers:
     """The producers of a plan."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        self._story = scene.story
-        self._rng = scene.rng
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._history = context.history
+        self._rng = context.rng
         self.sent_all = trio.Event()
 
     async def run(self) -> None:
-        """Send what the plan has; return when all is over."""
+        """Send the plan's messages. Returns when the run ends."""
         async with trio.open_nursery() as nursery:
-            finished = [trio.Event() for _ in self._scene.plan.producers]
-            for kind, event in zip(self._scene.plan.producers, finished, strict=True):
+            finished = [trio.Event() for _ in self._context.plan.producers]
+            for kind, event in zip(self._context.plan.producers, finished, strict=True):
                 nursery.start_soon(getattr(self, f"_{kind}"), event)
             for event in finished:
                 await event.wait()
             self.sent_all.set()
 
     async def _each(self, topic: str, kind: str, send: Callable[[bytes, int], Awaitable[bool]]) -> None:
-        """Send messages one after the other, and note those that were acknowledged."""
-        plan, world = self._scene.plan, self._scene.world
+        """Send messages one after another, and record the acknowledged ones."""
+        plan, world = self._context.plan, self._context.world
         for number in range(plan.messages):
             body = f"{kind}-{number}".encode()
             try:
                 if await send(body, number):
                     world.trace("accepted", body)
-                    self._story.accept(topic, [body])
+                    self._history.accept(topic, [body])
             except RocketMQError as error:
                 world.trace("not sent", body, type(error).__name__)
                 await trio.sleep(1)
@@ -65,13 +65,13 @@ class Producers:
 
     async def _end(self, finished: trio.Event) -> None:
         finished.set()
-        await self._scene.over.wait()
+        await self._context.over.wait()
 
     def _producer(self, group: str) -> Producer:
-        return Producer(self._scene.address, group=group, try_timeout=2)
+        return Producer(self._context.address, group=group, try_timeout=2)
 
     async def _single(self, finished: trio.Event) -> None:
-        async with self._scene.closing("single", self._producer("single")) as producer:
+        async with self._context.closing("single", self._producer("single")) as producer:
 
             async def send(body: bytes, number: int) -> bool:
                 delay = 1 if number % 7 == 3 else 0
@@ -82,8 +82,8 @@ class Producers:
             await self._end(finished)
 
     async def _batching(self, finished: trio.Event) -> None:
-        batching = BatchingProducer(self._scene.address, group="batching")
-        async with self._scene.closing("batching", batching) as producer:
+        batching = BatchingProducer(self._context.address, group="batching")
+        async with self._context.closing("batching", batching) as producer:
 
             async def send(body: bytes, number: int) -> bool:
                 pending = [
@@ -92,14 +92,14 @@ class Producers:
                 for part, one in enumerate(pending):
                     with contextlib.suppress(RocketMQError):
                         await one
-                        self._story.accept("plain", [body + b"-%d" % part])
+                        self._history.accept("plain", [body + b"-%d" % part])
                 return False
 
             await self._each("plain", "batching", send)
             await self._end(finished)
 
     async def _keyed(self, finished: trio.Event) -> None:
-        async with self._scene.closing("keyed", self._producer("keyed")) as producer:
+        async with self._context.closing("keyed", self._producer("keyed")) as producer:
 
             async def send(body: bytes, number: int) -> bool:
                 queue = SelectByHash(f"key-{number % 3}")
@@ -110,15 +110,15 @@ class Producers:
             await self._end(finished)
 
     async def _pinned(self, finished: trio.Event) -> None:
-        """Each message names the queue that it is for, and must be in no other."""
-        async with self._scene.closing("pinned", self._producer("pinned")) as producer:
+        """Send each message to a fixed queue. The history checks the queue at the end."""
+        async with self._context.closing("pinned", self._producer("pinned")) as producer:
 
             async def send(body: bytes, number: int) -> bool:
-                broker = self._rng.choice(self._scene.world.broker_names)
+                broker = self._rng.choice(self._context.world.broker_names)
                 queue = MessageQueue("plain", broker, number % TOPICS["plain"])
                 body += f"@{broker}:{queue.queue_id}".encode()
                 await producer.send(Message("plain", body), queue=queue, timeout=10)
-                self._story.accept("plain", [body])
+                self._history.accept("plain", [body])
                 return False
 
             await self._each("plain", "pinned", send)
@@ -126,7 +126,7 @@ class Producers:
 
     async def _transacting(self, finished: trio.Event) -> None:
         def decision(body: bytes) -> TransactionState:
-            return TransactionState.COMMIT if self._story.decisions[body] else TransactionState.ROLLBACK
+            return TransactionState.COMMIT if self._history.decisions[body] else TransactionState.ROLLBACK
 
         async def check(message: ReceivedMessage) -> TransactionState:
             return decision(message.body)
@@ -136,14 +136,14 @@ class Producers:
             return TransactionState.UNKNOWN if self._rng.random() < 0.3 else decision(bytes(message.body))
 
         transacting = TransactionProducer(
-            self._scene.address, group="transacting", check=check, topics="transacted", try_timeout=2
+            self._context.address, group="transacting", check=check, topics="transacted", try_timeout=2
         )
-        async with self._scene.closing("transacting", transacting) as producer:
+        async with self._context.closing("transacting", transacting) as producer:
 
             async def send(body: bytes, number: int) -> bool:
-                self._story.decisions[body] = self._rng.random() < 0.7
+                self._history.decisions[body] = self._rng.random() < 0.7
                 await producer.send_in_transaction(Message("transacted", body), local_work, timeout=10)
-                return self._story.decisions[body]
+                return self._history.decisions[body]
 
             await self._each("transacted", "transacting", send)
             await self._end(finished)
@@ -151,45 +151,46 @@ class Producers:
     # Requests
 
     async def _asking(self, finished: trio.Event) -> None:
-        """Ask several things at the same time; each reply must be to its request."""
+        """Send several requests at the same time, and check that each gets its own reply."""
         async with trio.open_nursery() as nursery:
             for _ in range(2):
                 nursery.start_soon(self._answer)
-            async with self._scene.closing("asking", self._producer("asking")) as producer:
+            async with self._context.closing("asking", self._producer("asking")) as producer:
 
                 async def ask(body: bytes, number: int) -> bool:
-                    asked = [body + b"-%d" % part for part in range(AT_ONCE)]
+                    requests = [body + b"-%d" % part for part in range(AT_ONCE)]
                     pending = [
-                        await producer.submit_request(Message("asked", one), timeout=10) for one in asked
+                        await producer.submit_request(Message("asked", request), timeout=10)
+                        for request in requests
                     ]
-                    for one, reply in zip(asked, pending, strict=True):
+                    for request, reply in zip(requests, pending, strict=True):
                         with contextlib.suppress(RocketMQError):
-                            await self._check_reply(one, reply)
+                            await self._check_reply(request, reply)
                     return False
 
                 await self._each("asked", "asking", ask)
-                await self._scene.calm.wait()
+                await self._context.healed.wait()
                 await trio.sleep(RECOVERY_SECONDS)
                 try:
                     last = await producer.submit_request(Message("asked", b"last"), timeout=RECOVERY_SECONDS)
                     await self._check_reply(b"last", last)
                 except RocketMQError as error:
-                    if self._scene.plan.knows_requesters:
-                        self._story.find(f"nobody has replied, though nothing goes wrong any more: {error}")
+                    if self._context.plan.knows_requesters:
+                        self._history.add_finding(f"no reply after all faults have ended: {error}")
                 await self._end(finished)
 
-    async def _check_reply(self, asked: bytes, pending: PendingReply) -> None:
+    async def _check_reply(self, request: bytes, pending: PendingReply) -> None:
         reply = await pending
-        self._scene.world.trace("reply", asked, reply.body)
-        if reply.body != b"re: " + asked:
-            self._story.find(f"the reply to {asked!r} is {reply.body!r}")
+        self._context.world.trace("reply", request, reply.body)
+        if reply.body != b"re: " + request:
+            self._history.add_finding(f"the reply to {request!r} is {reply.body!r}")
 
     async def _answer(self) -> None:
-        scene = self._scene
-        consumer = PushConsumer(scene.address, group="answering", consume_from=ConsumeFrom.FIRST)
+        context = self._context
+        consumer = PushConsumer(context.address, group="answering", consume_from=ConsumeFrom.FIRST)
         async with (
-            scene.closing("replying", self._producer("replying")) as producer,
-            scene.closing("answering", consumer),
+            context.closing("replying", self._producer("replying")) as producer,
+            context.closing("answering", consumer),
             trio.open_nursery() as nursery,
         ):
 
@@ -198,9 +199,9 @@ class Producers:
                 try:
                     await producer.reply(message, b"re: " + message.body, timeout=5)
                 except RocketMQError as error:
-                    scene.world.trace("not replied", message.body, type(error).__name__)
+                    context.world.trace("not replied", message.body, type(error).__name__)
 
             consumer.subscribe("asked")
             nursery.start_soon(consumer.run, reply)
-            await scene.over.wait()
+            await context.over.wait()
             nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""Plans that show the same with less, found by trying."""
+"""Shrinks a failing plan."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from tests.simulation.workload import run
 
 
 def findings_of(plan: Plan) -> list[str]:
-    """Return what is wrong with a plan, an exception too."""
+    """Run a plan and return its findings. An exception is a finding, too."""
     try:
         return run(plan).value.findings
-    except Exception as error:  # noqa: BLE001 - it is told of
+    except Exception as error:  # noqa: BLE001 - reported as a finding
         return [f"{type(error).__name__}: {error}"]
 
 
 def shrunk(plan: Plan, *, tries: int) -> Plan:
-    """Return a plan with fewer clients, faults and messages that fails too, by trying."""
+    """Return a plan with fewer clients, faults and messages that fails, too. Runs at most ``tries`` plans."""
     left = tries
     while True:
         for smaller in plan.smaller():

@@ -1,4 +1,4 @@
-"""A hundred small worlds keep their promises; :mod:`tests.simulation.test_workload` has larger ones."""
+"""A hundred short workloads without findings. :mod:`tests.simulation.test_workload` runs longer ones."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tests.simulation.workload import run
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_nothing_is_wrong(seed: int) -> None:
+def test_short_workload_has_no_findings(seed: int) -> None:
     findings = run(brief_plan_of(seed)).value.findings
     assert not findings, "\n".join(
-        [f"again: python -m tests.simulation --brief --seed {seed} --trace", *findings]
+        [f"run again: python -m tests.simulation --brief --seed {seed} --trace", *findings]
     )

@@ -1,6 +1,6 @@
-"""Random workloads keep their promises; ``make simulate SEEDS=1000`` runs more of them.
+"""Random workloads without findings. ``make simulate SEEDS=1000`` runs more of them.
 
-``SIMULATED_SEEDS`` says how many run here.
+``SIMULATED_SEEDS`` is the number of seeds to run here.
 """
 
 from __future__ import annotations
@@ -24,46 +24,48 @@ from tests.simulation.workload import run
 
 SOME = range(int(os.environ.get("SIMULATED_SEEDS", "8")))
 FOUND_BY = {
-    "change_that_a_name_server_missed": 1093,
-    "close_that_leaves_a_task": 0,
-    "dedup_of_a_batch": 0,
+    "queue_change_missed_by_name_server": 1093,
+    "task_left_by_close": 0,
+    "deduplicated_batch": 0,
     "dropped_acknowledgement": 2,
-    "gap_in_a_reading": 4,
+    "gap_in_reading": 4,
     "lost_wake_up": 6,
-    "offset_that_is_not_told_anew": 5384,
+    "offset_not_recommitted": 5384,
     "offset_too_early": 0,
-    "one_lock_for_everybody": 48,
-    "rebalance_that_drops": 7,
+    "shared_queue_lock": 48,
+    "revoked_queue_overcommitted": 7,
     "reply_matched_twice": 0,
-    "request_of_a_dead_connection": 50,
-    "requester_counted_on": 6,
-    "retry_that_forgets_the_queue": 3,
+    "request_of_closed_connection": 50,
+    "forgotten_requester_expected": 6,
+    "retry_ignores_queue": 3,
     "rolled_back_message_shown": 0,
-    "send_back_that_is_none": 1,
-    "transaction_at_a_lost_place": 229,
+    "send_back_skipped": 1,
+    "transaction_at_reused_offset": 229,
 }
-"""The seed that finds each planted defect as plans are now; ``--plant NAME`` tells.
+"""The seed that finds each planted defect. If plans change, ``--plant NAME`` finds a new seed.
 
-What simulations have found is planted with the others, and so found again by a seed that stands here.
+The planted defects include those that simulations have found in the past.
 """
 
 MISJUDGED = {
-    2852: "queues were to be added, and there were fewer than before: what the last had was hidden",
+    2852: "an operator reduced the number of queues, which hid the messages of the last ones",
     4405: "the same",
-    6768: "what was popped before each of two crashes comes three times, and is acknowledged each time",
-    30357: "what was sent back got the offset of a lost message in the retry topic: it was passed over",
+    6768: "a message popped before each of two crashes arrives and is acknowledged three times",
+    30357: "a message sent back got the offset of a lost one in the retry topic and was skipped",
 }
-"""Seeds of which the workload found wrong what brokers may do."""
+"""Seeds in which the checks once reported behaviour that is correct for brokers."""
 
 
 @pytest.mark.parametrize("seed", sorted({*SOME, *FOUND_BY.values(), *MISJUDGED}))
-def test_nothing_is_wrong(seed: int) -> None:
+def test_workload_has_no_findings(seed: int) -> None:
     findings = run(plan_of(seed)).value.findings
-    assert not findings, "\n".join([f"again: python -m tests.simulation --seed {seed} --trace", *findings])
+    assert not findings, "\n".join(
+        [f"run again: python -m tests.simulation --seed {seed} --trace", *findings]
+    )
 
 
 @pytest.mark.parametrize("name", sorted(PLANTED))
-def test_a_planted_defect_is_found(name: str) -> None:
+def test_planted_defect_is_found(name: str) -> None:
     with PLANTED[name]():
         assert findings_of(plan_of(FOUND_BY[name]))
 
@@ -83,7 +85,7 @@ def small(*groups: str, faults: tuple[tuple[float, str], ...] = ()) -> Plan:
 
 
 @pytest.mark.parametrize("group", ["push", "lite", "orderly"])
-def test_an_offset_that_is_committed_too_early_is_found(group: str) -> None:
+def test_early_offset_commit_is_found(group: str) -> None:
     commit = OffsetTable.commit
 
     def too_early(self: OffsetTable, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -94,31 +96,31 @@ def test_an_offset_that_is_committed_too_early_is_found(group: str) -> None:
     assert any(f"{group} committed" in finding for finding in findings)
 
 
-def test_messages_that_are_lost_are_found() -> None:
+def test_lost_messages_are_found() -> None:
     crash = World.crash
 
-    async def with_all(self: World, server: str | None = None, *, keep: object = None) -> None:
+    async def without_flushed(self: World, server: str | None = None, *, keep: object = None) -> None:
         await crash(self, server, keep="nothing")
 
-    with mock.patch.object(World, "crash", with_all):
+    with mock.patch.object(World, "crash", without_flushed):
         findings = findings_of(small("push", faults=((8.0, "crash"),)))
     assert any(" has lost " in finding for finding in findings)
 
 
-def test_what_a_crash_without_a_flush_loses_is_counted() -> None:
+def test_messages_lost_in_a_crash_without_flush_are_counted() -> None:
     plan = attrs.evolve(small("push", "orderly"), messages=40, faults=((5.0, "crash_without_flush"),))
     outcome = run(plan).value
     assert not outcome.findings
     assert 0 < outcome.lost < outcome.accepted
 
 
-def test_a_group_that_gets_nothing_is_found() -> None:
+def test_group_without_messages_is_found() -> None:
     with mock.patch.object(PushConsumer, "subscribe"):
         findings = findings_of(small("push"))
-    assert any("group push has not got" in finding for finding in findings)
+    assert any("group push has not received" in finding for finding in findings)
 
 
-def test_a_story_is_shrunk() -> None:
+def test_failing_plan_is_shrunk() -> None:
     plan = attrs.evolve(small("push", "lite"), brokers=2, faults=((1.0, "cut"), (2.0, "slice"), (3.0, "cut")))
     with mock.patch.object(PushConsumer, "subscribe"):
         least = shrunk(plan, tries=30)
@@ -136,35 +138,35 @@ with mock.patch.object(simulation, "run", side_effect=ValueError("broken")):
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_a_failing_seed_says_how_to_run_it_again_and_shows_less(jobs: str) -> None:
+def test_failing_seed_prints_its_command_and_a_smaller_plan(jobs: str) -> None:
     command = [sys.executable, "-c", BROKEN, "--first", "7", "--seeds", "2", "--jobs", jobs]
     ran = subprocess.run(command, check=False, capture_output=True, text=True)
     assert ran.returncode == 1, ran.stderr
-    first, second, third, *story, last = ran.stdout.splitlines()
-    assert first == "seed 7; again: python -m tests.simulation --seed 7 --trace"
+    first, second, third, *smallest, last = ran.stdout.splitlines()
+    assert first == "seed 7 failed; run again: python -m tests.simulation --seed 7 --trace"
     assert second == "  ValueError: broken"
-    assert third == "in short:"
-    assert story[:3] == [
+    assert third == "smallest failing plan:"
+    assert smallest[:3] == [
         "  1 brokers, 1 name servers, up to 0.0005 s away",
         "  producers of 1 messages each: none",
         "  groups: none",
     ]
-    assert "seed 8; again: python -m tests.simulation --seed 8 --trace" in story
-    assert story[-1] == "  ValueError: broken"
+    assert "seed 8 failed; run again: python -m tests.simulation --seed 8 --trace" in smallest
+    assert smallest[-1] == "  ValueError: broken"
     assert last.startswith("2 seeds, 2 failed, ")
 
 
-def test_with_a_defect_it_ends_at_the_first_seed_that_finds_it() -> None:
-    options = ["--brief", "--plant", "dedup_of_a_batch", "--tries", "0", "--jobs", "2"]
+def test_planted_defect_ends_the_run_at_the_first_seed_that_finds_it() -> None:
+    options = ["--brief", "--plant", "deduplicated_batch", "--tries", "0", "--jobs", "2"]
     command = [sys.executable, "-c", BROKEN, *options]
     ran = subprocess.run(command, check=False, capture_output=True, text=True)
     assert ran.returncode == 1, ran.stderr
     first, _, last = ran.stdout.splitlines()
-    assert first.endswith("--seed 0 --trace --brief --plant dedup_of_a_batch")
+    assert first.endswith("--seed 0 --trace --brief --plant deduplicated_batch")
     assert last.startswith("1 seeds, 1 failed, ")
 
 
-def test_interrupted_it_says_what_it_has_seen() -> None:
+def test_interrupted_run_prints_the_summary() -> None:
     command = [sys.executable, "-c", BROKEN, "--seeds", "3000", "--tries", "0", "--jobs", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None

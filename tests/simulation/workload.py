@@ -1,4 +1,4 @@
-"""Random clients on a random cluster, with things that go wrong: all of it from one seed."""
+"""Runs a plan: random clients on a simulated cluster with faults, all derived from one seed."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import trio
 
 from rocketmq_py.testing import Simulation, World, simulate
 from tests.simulation.consuming import Consumers
+from tests.simulation.fault_schedule import FaultSchedule
+from tests.simulation.history import ErrorLog
 from tests.simulation.plan import TOPICS, Plan
 from tests.simulation.producing import Producers
-from tests.simulation.scene import Scene
-from tests.simulation.story import ErrorLog
-from tests.simulation.troubles import Troubles
+from tests.simulation.run_context import RunContext
 
 SETTLE_SECONDS = 600.0
-"""How long everything may take to arrive, once nothing goes wrong any more."""
+"""Maximum seconds for all messages to arrive once all faults have ended."""
 END_OF_TIME = 1200.0
-"""Seconds after which whatever still waits is taken for something that waits for ever."""
+"""Seconds after which a run counts as hanging."""
 END_SECONDS = 30
-"""How long brokers may take to notice that all clients are gone."""
+"""Maximum seconds until brokers notice that all clients are closed."""
 
 
 @attrs.frozen
 class Outcome:
-    """What came of a plan.
+    """The outcome of a plan.
 
     Attributes:
-        findings: what was found wrong.
-        accepted: how many messages were acknowledged.
-        lost: how many crashes without a flush have lost.
+        findings: the violations found.
+        accepted: the number of acknowledged messages.
+        lost: the number of messages lost in crashes without a flush.
     """
 
     findings: list[str]
@@ -42,11 +42,11 @@ class Outcome:
 
 
 def run(plan: Plan, *, trace: bool = False) -> Simulation[Outcome]:
-    """Return how a plan went."""
+    """Run a plan on a simulated cluster."""
 
     async def program(world: World) -> Outcome:
         with tempfile.TemporaryDirectory() as folder:
-            return await play(Scene(plan, world, Path(folder)))
+            return await run_plan(RunContext(plan, world, Path(folder)))
 
     return simulate(
         program,
@@ -64,68 +64,68 @@ def run(plan: Plan, *, trace: bool = False) -> Simulation[Outcome]:
     )
 
 
-async def play(scene: Scene) -> Outcome:
-    """Play a plan, and look at what came of it."""
-    story = scene.story
-    producers, consumers = Producers(scene), Consumers(scene)
+async def run_plan(context: RunContext) -> Outcome:
+    """Run a plan, and check its history."""
+    history = context.history
+    producers, consumers = Producers(context), Consumers(context)
     before = _tasks()
-    log, logger = ErrorLog(story), logging.getLogger("rocketmq_py")
+    log, logger = ErrorLog(history), logging.getLogger("rocketmq_py")
     logger.addHandler(log)
     try:
         with trio.move_on_after(END_OF_TIME) as scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(consumers.run)
                 nursery.start_soon(producers.run)
-                nursery.start_soon(Troubles(scene).run)
-                nursery.start_soon(_watch, scene, consumers)
-                await _settle(scene, producers)
-                scene.over.set()
+                nursery.start_soon(FaultSchedule(context).run)
+                nursery.start_soon(_watch, context, consumers)
+                await _settle(context, producers)
+                context.over.set()
         if scope.cancelled_caught:
-            story.find("something has not ended, and was cancelled")
-        await _look_at_what_is_left(scene, before)
+            history.add_finding(f"the run did not end within {END_OF_TIME:g} s and was cancelled")
+        await _check_leftovers(context, before)
     finally:
         logger.removeHandler(log)
-    story.check_offsets()
-    story.check_end()
-    return Outcome(story.findings, sum(map(len, story.accepted.values())), len(story.lost))
+    history.check_offsets()
+    history.check_end()
+    return Outcome(history.findings, sum(map(len, history.accepted.values())), len(history.lost))
 
 
-async def _settle(scene: Scene, producers: Producers) -> None:
-    await trio.sleep(scene.plan.seconds)
-    scene.calm.set()
-    scene.world.trace("calm")
-    scene.world.heal()
+async def _settle(context: RunContext, producers: Producers) -> None:
+    await trio.sleep(context.plan.seconds)
+    context.healed.set()
+    context.world.trace("all faults ended")
+    context.world.heal()
     await producers.sent_all.wait()
     with trio.move_on_after(SETTLE_SECONDS):
-        while scene.story.unstored() or scene.story.missing() or scene.story.behind():
+        while context.history.not_stored() or context.history.missing() or context.history.uncommitted():
             await trio.sleep(1)
-    await trio.sleep(scene.plan.quiet_seconds)
+    await trio.sleep(context.plan.quiet_seconds)
 
 
-async def _watch(scene: Scene, consumers: Consumers) -> None:
-    while not scene.over.is_set():
-        scene.story.check_offsets()
+async def _watch(context: RunContext, consumers: Consumers) -> None:
+    while not context.over.is_set():
+        context.history.check_offsets()
         consumers.check_bounds()
         with trio.move_on_after(1):
-            await scene.over.wait()
+            await context.over.wait()
 
 
-async def _look_at_what_is_left(scene: Scene, before: Collection[str]) -> None:
-    """Find connections and tasks that have outlived all clients."""
+async def _check_leftovers(context: RunContext, before: Collection[str]) -> None:
+    """Report connections and tasks that remain after all clients are closed."""
     for _ in range(END_SECONDS):
         await trio.sleep(1)
-        connections = scene.world.connections()
+        connections = context.world.connections()
         tasks = [task for task in _tasks() if task not in before]
         if not connections and not tasks:
             return
     if connections:
-        scene.story.find(f"{connections} connections are open when all clients are closed")
+        context.history.add_finding(f"{connections} connections are open after all clients were closed")
     for task in tasks:
-        scene.story.find(f"{task} runs when all clients are closed")
+        context.history.add_finding(f"{task} runs after all clients were closed")
 
 
 def _tasks() -> list[str]:
-    """Return the names of all tasks but those of the servers, which are below this one."""
+    """Return the names of all tasks except those below the current one, which are the servers'."""
     found, looking = [], [trio.lowlevel.current_root_task()]
     while looking:
         task = looking.pop()

@@ -44,7 +44,8 @@ class SendCall(Call[SendResult]):
         queue: Destination | None,
         timeout: float | None,
     ) -> None:
-        super().__init__(owner, self._send)
+        # A method of its own would refer back to it, and leave each call to the garbage collector.
+        super().__init__(owner, partial(producer.send, message, queue=queue, timeout=timeout))
         self._producer = producer
         self._arguments = message, queue, timeout
 
@@ -65,10 +66,6 @@ class SendCall(Call[SendResult]):
         else:
             self._function = attempt.rest
             super().__call__()
-
-    async def _send(self) -> SendResult:
-        message, queue, timeout = self._arguments
-        return await self._producer.send(message, queue=queue, timeout=timeout)
 
     def _answered(self, outcome: Stored | SendResult | None) -> None:
         attempt, self._attempt = self._attempt, None

@@ -170,7 +170,8 @@ class TrioThread(trio.abc.Instrument):
 
     def wait_for(self, call: ThreadCall[Result], timeout: float | None = None) -> Result:
         """Post a call and wait for its end, as :meth:`call` does."""
-        self.check_may_wait()
+        if not self.is_usable or self._ident == threading.get_ident():
+            self.check_may_wait()
         try:
             self.post(call)
             in_time = call.wait(timeout)

@@ -246,8 +246,8 @@ async def test_message_delivered_too_often_becomes_a_dead_letter(
         await until(lambda: popped.is_ready and "ACK_MESSAGE" in popped.broker.log)
         assert popped.take().queue_offset == 1
         assert popped.queue.take() is None
-        told = [name for name in popped.broker.log if name != "POP_MESSAGE"]
-        assert told == ["CONSUMER_SEND_MSG_BACK", "ACK_MESSAGE"]
+        requests = [name for name in popped.broker.log if name != "POP_MESSAGE"]
+        assert requests == ["CONSUMER_SEND_MSG_BACK", "ACK_MESSAGE"]
 
 
 async def test_failed_send_back_is_logged(

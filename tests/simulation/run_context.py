@@ -1,4 +1,4 @@
-"""What all who take part in a random workload share."""
+"""The state that the parts of a running workload share."""
 
 from __future__ import annotations
 
@@ -12,49 +12,48 @@ import trio
 
 from rocketmq_py.testing import World
 from rocketmq_py.testing.simulation import now_ms
+from tests.simulation.history import History
 from tests.simulation.plan import Plan
-from tests.simulation.story import Story
 
 CLOSE_SECONDS = 5.0
-"""How long closing may take: the default of close_timeout."""
+"""Maximum seconds for closing a client, the default of close_timeout."""
 MINUTE_MS = 60_000
 
 
-class Scene:
-    """A plan that is being played.
+class RunContext:
+    """A running plan.
 
     Attributes:
-        plan: the plan.
-        world: its cluster.
-        story: what has happened.
-        rng: where choices come from.
-        folder: for local offsets.
-        is_calm: nothing goes wrong any more.
-        calm: set when it is.
-        over: set when all may end.
+        plan: the plan that runs.
+        world: the simulated cluster.
+        history: the events so far, and the findings.
+        rng: the source of random choices.
+        folder: the folder for local offsets.
+        healed: set when all faults have ended.
+        over: set when the run ends.
     """
 
     def __init__(self, plan: Plan, world: World, folder: Path) -> None:
         self.plan = plan
         self.world = world
-        self.story = Story(world, plan)
+        self.history = History(world, plan)
         self.rng = random.Random(f"run {plan.seed}")
         self.folder = folder
-        self.calm = trio.Event()
+        self.healed = trio.Event()
         self.over = trio.Event()
 
     @property
     def address(self) -> str:
-        """What clients are given."""
+        """The name servers' address."""
         return self.world.name_server_address
 
     @property
-    def is_calm(self) -> bool:
-        """Whether nothing goes wrong any more."""
-        return self.calm.is_set()
+    def is_healed(self) -> bool:
+        """Whether all faults have ended."""
+        return self.healed.is_set()
 
     def clock(self) -> Callable[[], int]:
-        """Return a clock of its own for a client: it is wrong, and jumps, where the plan has it so."""
+        """Return a client's clock. It is wrong and jumps if the plan says so."""
         if not self.plan.clocks:
             return now_ms
         wrong = [self.rng.randint(-30 * MINUTE_MS, 30 * MINUTE_MS) for _ in range(5)]
@@ -62,7 +61,7 @@ class Scene:
 
     @asynccontextmanager
     async def closing(self, name: str, client: Any) -> AsyncIterator[Any]:
-        """Use a client, and see how long its end takes."""
+        """Use a client, and report a close that takes too long."""
         began = 0.0
         try:
             async with client as opened:
@@ -72,4 +71,4 @@ class Scene:
                     began = trio.current_time()
         finally:
             if began and trio.current_time() - began > CLOSE_SECONDS + 0.1:
-                self.story.find(f"closing {name} took {trio.current_time() - began:.2f} s")
+                self.history.add_finding(f"closing {name} took {trio.current_time() - began:.2f} s")

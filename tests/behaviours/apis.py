@@ -1,9 +1,9 @@
-"""The doors for asyncio and threads, used as trio's classes: one source of behaviours serves all.
+"""Adapters that give the asyncio and threads APIs the methods of the trio classes: one test runs on each API.
 
-What a test does with a client, a producer or a consumer is done through the door's object: in tasks of an
-asyncio loop that runs in a thread of its own, or in threads. Its handlers, selectors and checks are called by
-the door, and go on in trio, where the test is. What a door says in other words is translated here: a future
-for a PendingSend, ``stop()`` for a consumer that is cancelled in a thread.
+An adapter calls the methods of a client, producer or consumer in tasks of an asyncio event loop, which runs
+in a thread of its own, or in worker threads. The test's handlers, selectors and checks run in trio. Adapters
+also translate the differences: a future becomes a PendingSend, and cancelling ``run()`` in a thread calls
+``stop()``.
 """
 
 from __future__ import annotations
@@ -32,39 +32,39 @@ from rocketmq_py import AssignmentListener, Client, ConsumerHook, ProducerHook, 
 from rocketmq_py.shared_client import FactoryMethods
 
 TRIO, ASYNCIO, UVLOOP, THREADS = "trio", "asyncio", "uvloop", "threads"
-DOORS = (TRIO, ASYNCIO, UVLOOP, THREADS)
+APIS = (TRIO, ASYNCIO, UVLOOP, THREADS)
 _ENDED = object()
 
 Opened = TypeVar("Opened")
 
 
-class Side(Protocol):
-    """Where a door's methods are called."""
+class ApiCaller(Protocol):
+    """Calls the methods of an API on its event loop or in its threads."""
 
-    door: Any
-    """The module."""
+    api: Any
+    """The module of the API."""
 
     @abstractmethod
     async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the door, and wait for what it returns."""
+        """Call a method of the API and wait for its result."""
 
     @abstractmethod
     def call_sync(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the door that does not wait."""
+        """Call a method of the API that returns without waiting."""
 
     @abstractmethod
     def callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what the door calls for an async function of the test, which runs in trio."""
+        """Return a callback for the API that runs an async function of the test in trio."""
 
     @abstractmethod
     async def result(self, future: Any) -> Any:
-        """Wait for a future of the door."""
+        """Wait for a future of the API."""
 
 
-class AsyncioSide(Side):
-    """A loop in a thread; ``nursery`` runs the test's callbacks."""
+class AsyncioCaller(ApiCaller):
+    """Calls methods on an event loop in a thread. ``nursery`` runs the test's callbacks."""
 
-    door = aio
+    api = aio
 
     def __init__(self, loop: asyncio.AbstractEventLoop, nursery: trio.Nursery) -> None:
         self._loop = loop
@@ -98,7 +98,7 @@ class AsyncioSide(Side):
                 with scope:
                     try:
                         result = await function(*args)
-                    except Exception as error:  # noqa: BLE001 - the door's to judge
+                    except Exception as error:  # noqa: BLE001 - the API handles it
                         self._loop.call_soon_threadsafe(settle, done.set_exception, error)
                     else:
                         self._loop.call_soon_threadsafe(settle, done.set_result, result)
@@ -115,7 +115,7 @@ class AsyncioSide(Side):
 
     async def result(self, future: Any) -> Any:
         ended = trio.Event()
-        # A future that the door gave out is not the test's to cancel: only what was started for this call.
+        # Cancelling the test must not cancel a future that the API returned, only a coroutine of this call.
         starts = inspect.iscoroutine(future)
 
         def start() -> asyncio.Future[Any]:
@@ -135,10 +135,10 @@ class AsyncioSide(Side):
         return task.result()
 
 
-class ThreadSide(Side):
-    """Threads that trio starts for calls."""
+class ThreadCaller(ApiCaller):
+    """Calls methods in worker threads of trio."""
 
-    door = blocking
+    api = blocking
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -159,7 +159,7 @@ class ThreadSide(Side):
         def in_thread(*args: Any) -> Any:
             return trio.from_thread.run(function, *args, trio_token=self._token)
 
-        del in_thread.__wrapped__  # what the door looks at is a plain function
+        del in_thread.__wrapped__  # the API must see a plain function
         in_thread.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
         return in_thread
 
@@ -174,39 +174,42 @@ def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         return _ENDED
 
 
-class Through:
-    """An object of a door, with the methods of trio's."""
+class Adapter:
+    """An object of an API with the methods of the trio class."""
 
-    def __init__(self, side: Side, behind: Any) -> None:
-        self._side = side
-        self._behind = behind
+    def __init__(self, caller: ApiCaller, adapted: Any) -> None:
+        self._caller = caller
+        self._adapted = adapted
 
     def __getattr__(self, name: str) -> Any:
-        side, behind = self._side, self._behind
-        if isinstance(inspect.getattr_static(type(behind), name, None), property):
-            return side.call_sync(getattr, behind, name)
-        method = getattr(behind, name)
+        caller, adapted = self._caller, self._adapted
+        if isinstance(inspect.getattr_static(type(adapted), name, None), property):
+            return caller.call_sync(getattr, adapted, name)
+        method = getattr(adapted, name)
         if not callable(method):
             return method
-        in_trio = inspect.getattr_static(getattr(rocketmq_py, type(behind).__name__), name)
+        in_trio = inspect.getattr_static(getattr(rocketmq_py, type(adapted).__name__), name)
         if inspect.iscoroutinefunction(in_trio):
             return functools.partial(self._call, method)
-        if isinstance(side, ThreadSide) and name in ("open", "range", "pull"):
-            return functools.partial(_OpenedLater, side, method)  # in threads it asks brokers at once
+        if isinstance(caller, ThreadCaller) and name in ("open", "range", "pull"):
+            return functools.partial(_OpenedOnUse, caller, method)  # the threads API asks brokers immediately
         return functools.partial(self._call_sync, method)
 
     async def _call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = self._given(args), dict(zip(kwargs, self._given(kwargs.values()), strict=True))
-        if isinstance(self._side, ThreadSide) and method.__name__ == "run":
+        args, kwargs = (
+            self._adapt_arguments(args),
+            dict(zip(kwargs, self._adapt_arguments(kwargs.values()), strict=True)),
+        )
+        if isinstance(self._caller, ThreadCaller) and method.__name__ == "run":
             return await self._run_in_thread(method, *args)
         on_done = kwargs.pop("on_done", None)
-        result = self._got(await self._side.call(method, *args, **kwargs))
-        if on_done is not None:  # a PendingSend's; futures have a method for it
+        result = self._adapt_result(await self._caller.call(method, *args, **kwargs))
+        if on_done is not None:  # futures have add_done_callback instead
             result.when_done(on_done)
         return result
 
     async def _run_in_thread(self, method: Callable[..., Any], *args: Any) -> None:
-        """Nobody can cancel a thread: it is told to stop."""
+        """Run a consumer in a thread, and stop it when cancelled, because a thread cannot be cancelled."""
         ended = trio.Event()
         async with trio.open_nursery() as nursery:
 
@@ -215,85 +218,88 @@ class Through:
                 try:
                     await ended.wait()
                 except trio.Cancelled:
-                    self._behind.stop()
+                    self._adapted.stop()
                     raise
 
             with trio.CancelScope(shield=True):
-                came = await outcome.acapture(self._side.call, method, *args)
+                result = await outcome.acapture(self._caller.call, method, *args)
             ended.set()
-        came.unwrap()
+        result.unwrap()
 
     def _call_sync(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = self._given(args), dict(zip(kwargs, self._given(kwargs.values()), strict=True))
-        return self._got(self._side.call_sync(method, *args, **kwargs))
+        args, kwargs = (
+            self._adapt_arguments(args),
+            dict(zip(kwargs, self._adapt_arguments(kwargs.values()), strict=True)),
+        )
+        return self._adapt_result(self._caller.call_sync(method, *args, **kwargs))
 
-    def _given(self, values: Any) -> tuple[Any, ...]:
-        return tuple(self._given_one(value) for value in values)
+    def _adapt_arguments(self, values: Any) -> tuple[Any, ...]:
+        return tuple(self._adapt_argument(value) for value in values)
 
-    def _given_one(self, value: Any) -> Any:
+    def _adapt_argument(self, value: Any) -> Any:
         if _is_async(value):
-            return self._side.callback(value)
+            return self._caller.callback(value)
         if isinstance(value, AssignmentListener):
-            return ListenerInTrio(self._side, value)
+            return _ListenerInTrio(self._caller, value)
         if self._is_async and isinstance(value, (ConsumerHook, ProducerHook)):
-            return _with_methods_in_trio(self._side, value)  # in threads the door awaits them in trio
+            return _with_methods_in_trio(self._caller, value)  # the threads API awaits hooks in trio
         return value
 
-    def _got(self, result: Any) -> Any:
+    def _adapt_result(self, result: Any) -> Any:
         if isinstance(result, asyncio.Future | concurrent.futures.Future):
-            return Pending(self._side, result)
+            return PendingFuture(self._caller, result)
         if type(result).__module__.startswith(("rocketmq_py.aio", "rocketmq_py.blocking")) or hasattr(
             result, "__aexit__" if self._is_async else "__exit__"
         ):
-            return Through(self._side, result)
+            return Adapter(self._caller, result)
         return result
 
     @property
     def _is_async(self) -> bool:
-        return isinstance(self._side, AsyncioSide)
+        return isinstance(self._caller, AsyncioCaller)
 
     async def __aenter__(self) -> Any:
-        enter = getattr(type(self._behind), "__aenter__" if self._is_async else "__enter__")
-        entered = self._got(await self._side.call(enter, self._behind))
-        return self if getattr(entered, "_behind", None) is self._behind else entered
+        enter = getattr(type(self._adapted), "__aenter__" if self._is_async else "__enter__")
+        entered = self._adapt_result(await self._caller.call(enter, self._adapted))
+        return self if getattr(entered, "_adapted", None) is self._adapted else entered
 
     async def __aexit__(self, *error: Any) -> Any:
-        leave = getattr(type(self._behind), "__aexit__" if self._is_async else "__exit__")
+        leave = getattr(type(self._adapted), "__aexit__" if self._is_async else "__exit__")
         with trio.CancelScope(shield=True):
-            return await self._side.call(leave, self._behind, *error)
+            return await self._caller.call(leave, self._adapted, *error)
 
-    def __aiter__(self) -> Through:
+    def __aiter__(self) -> Adapter:
         return self
 
     async def __anext__(self) -> Any:
-        kind = type(self._behind)
+        kind = type(self._adapted)
         if hasattr(kind, "__anext__"):
-            return await self._side.call(_next_of, self._behind)
-        return await self._side.call(next, self._behind)
+            return await self._caller.call(_next_of, self._adapted)
+        return await self._caller.call(next, self._adapted)
 
 
-class _OpenedLater:
-    """What is read through a door for threads, opened when it is used."""
+class _OpenedOnUse:
+    """A stream of the threads API that is opened on its first use."""
 
-    def __init__(self, side: Side, method: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        self._side = side
-        self._open = functools.partial(side.call, method, *args, **kwargs)
-        self._opened: Through | None = None
+    def __init__(self, caller: ApiCaller, method: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        self._caller = caller
+        self._open = functools.partial(caller.call, method, *args, **kwargs)
+        self._opened: Adapter | None = None
 
     async def __aenter__(self) -> Any:
-        self._opened = Through(self._side, await self._open())
+        self._opened = Adapter(self._caller, await self._open())
         return await self._opened.__aenter__()
 
     async def __aexit__(self, *error: Any) -> Any:
         assert self._opened is not None
         return await self._opened.__aexit__(*error)
 
-    def __aiter__(self) -> _OpenedLater:
+    def __aiter__(self) -> _OpenedOnUse:
         return self
 
     async def __anext__(self) -> Any:
         if self._opened is None:
-            self._opened = Through(self._side, await self._open())
+            self._opened = Adapter(self._caller, await self._open())
         return await anext(self._opened)
 
 
@@ -301,36 +307,36 @@ def _is_async(value: object) -> bool:
     return inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None))  # noqa: B004
 
 
-def _with_methods_in_trio(side: Side, hook: Any) -> Any:
-    """Return a copy of a hook whose async methods go on in trio."""
+def _with_methods_in_trio(caller: ApiCaller, hook: Any) -> Any:
+    """Return a copy of a hook whose async methods run in trio."""
     hook = copy.copy(hook)
     for name, method in inspect.getmembers(hook, inspect.iscoroutinefunction):
-        setattr(hook, name, side.callback(method))
+        setattr(hook, name, caller.callback(method))
     return hook
 
 
-class ListenerInTrio(AssignmentListener):
-    """What a door is given for a listener whose async methods go on in trio."""
+class _ListenerInTrio(AssignmentListener):
+    """A listener for an API whose async methods run in trio."""
 
-    def __init__(self, side: Side, listener: AssignmentListener) -> None:
+    def __init__(self, caller: ApiCaller, listener: AssignmentListener) -> None:
         for name in ("on_assigned", "on_revoked"):
             method = getattr(listener, name)
-            setattr(self, name, side.callback(method) if _is_async(method) else method)
+            setattr(self, name, caller.callback(method) if _is_async(method) else method)
 
 
 async def _next_of(items: Any) -> Any:
     return await anext(items)
 
 
-class Pending:
-    """A future of a door, as a PendingSend or PendingReply."""
+class PendingFuture:
+    """A future of an API with the methods of PendingSend and PendingReply."""
 
-    def __init__(self, side: Side, future: Any) -> None:
-        self._side = side
+    def __init__(self, caller: ApiCaller, future: Any) -> None:
+        self._caller = caller
         self._future = future
 
-    def when_done(self, call: Callable[[Pending], object]) -> None:
-        self._side.call_sync(self._future.add_done_callback, lambda _: call(self))
+    def when_done(self, call: Callable[[PendingFuture], object]) -> None:
+        self._caller.call_sync(self._future.add_done_callback, lambda _: call(self))
 
     @property
     def done(self) -> bool:
@@ -345,64 +351,66 @@ class Pending:
         return self._future.result()
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return self._side.result(self._future).__await__()
+        return self._caller.result(self._future).__await__()
 
 
-class _ThroughClient:
-    """What opens through a door; all else is trio's client, for what a test looks at beside."""
+class _ClientAdapter:
+    """A client whose factory methods are those of an API. All other methods are those of the trio client."""
 
     _FACTORY_METHODS = frozenset(name for name in vars(FactoryMethods) if not name.startswith("_")) - {
         "admin"
     }
     _OWN = _FACTORY_METHODS | {"add_rpc_hook"}
 
-    def __init__(self, side: Side, behind: Any, beside: Client) -> None:
-        self._through = Through(side, behind)
-        self._beside = beside
+    def __init__(self, caller: ApiCaller, adapted: Any, trio_client: Client) -> None:
+        self._adapter = Adapter(caller, adapted)
+        self._trio_client = trio_client
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._through if name in self._OWN else self._beside, name)
+        return getattr(self._adapter if name in self._OWN else self._trio_client, name)
 
-    def new(self, kind: type[Any], *args: Any, **options: Any) -> Through:
-        """Make an object of the door's class of this name, with a client of its own."""
-        side = self._through._side
-        made = self._through._call_sync(getattr(side.door, kind.__name__), *args, **options)
-        return made if isinstance(made, Through) else Through(side, made)
+    def new(self, kind: type[Any], *args: Any, **options: Any) -> Adapter:
+        """Create an object of the API's class of the same name, with a client of its own."""
+        caller = self._adapter._caller
+        made = self._adapter._call_sync(getattr(caller.api, kind.__name__), *args, **options)
+        return made if isinstance(made, Adapter) else Adapter(caller, made)
 
 
 def new(client: Any, kind: type[Opened], *args: Any, **options: Any) -> Opened:
-    """Make an object of a trio class, or of the door's that a client is of, with a client of its own."""
-    if isinstance(client, _ThroughClient):
-        through: Any = client.new(kind, *args, **options)
-        made: Opened = through
+    """Create an object of the client's API, with a client of its own. ``kind`` is the trio class."""
+    if isinstance(client, _ClientAdapter):
+        adapter: Any = client.new(kind, *args, **options)
+        made: Opened = adapter
         return made
     return kind(*args, **options)
 
 
 @asynccontextmanager
-async def client_through(door: str, address: str, beside: Client, **options: Any) -> AsyncIterator[Any]:
-    """Give a client that opens producers, consumers and readers through a door.
+async def client_of_api(api: str, address: str, trio_client: Client, **options: Any) -> AsyncIterator[Any]:
+    """Open a client whose producers, consumers and readers use an API.
 
     Args:
-        door: the API.
+        api: the API.
         address: the name servers.
-        beside: the trio client, which has the same options.
+        trio_client: the trio client, which has the same options.
         options: the options of the client.
     """
-    if door == TRIO:
-        yield beside
+    if api == TRIO:
+        yield trio_client
         return
     async with trio.open_nursery() as nursery:
-        loop = uvloop.new_event_loop() if door == UVLOOP else asyncio.new_event_loop()
+        loop = uvloop.new_event_loop() if api == UVLOOP else asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, name="the loop of a test")
-        if door != THREADS:
+        if api != THREADS:
             thread.start()
         try:
-            side: Side = ThreadSide() if door == THREADS else AsyncioSide(loop, nursery)
-            async with Through(side, side.call_sync(partial(side.door.Client, address, **options))) as behind:
-                yield _ThroughClient(side, behind._behind, beside)
+            caller: ApiCaller = ThreadCaller() if api == THREADS else AsyncioCaller(loop, nursery)
+            async with Adapter(
+                caller, caller.call_sync(partial(caller.api.Client, address, **options))
+            ) as adapted:
+                yield _ClientAdapter(caller, adapted._adapted, trio_client)
         finally:
-            if door != THREADS:
+            if api != THREADS:
                 loop.call_soon_threadsafe(loop.stop)
                 await trio.to_thread.run_sync(thread.join)
             loop.close()

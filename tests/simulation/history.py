@@ -1,4 +1,4 @@
-"""What happened in a simulation, and what of it must not have."""
+"""The events of a simulation, and the checks that find violations in them."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ ON_PURPOSE = "on purpose"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 MOST_FINDINGS = 10
 LOCK_LIFE = 60.0
-"""Seconds: two may have a queue for so long after its broker has lost its locks."""
+"""Seconds for which two members may process a queue after its broker has lost its locks."""
 
 
 class OnPurposeError(Exception):
-    """What a handler raises now and then."""
+    """Raised by handlers at random, to have messages sent back."""
 
     def __init__(self) -> None:
         super().__init__(ON_PURPOSE)
 
 
 @attrs.define(eq=False)
-class Story:
-    """What clients have done, and what was found wrong with it.
+class History:
+    """The actions of clients, and the violations found in them.
 
     Attributes:
-        accepted: what brokers have acknowledged, by topic.
-        handled: how often each group has handled each message.
-        findings: what must not have happened.
-        lost: what crashes without a flush have lost.
-        acknowledged: how often what was popped was acknowledged, once nothing went wrong any more.
+        accepted: the message bodies that brokers have acknowledged, by topic.
+        handled: the number of times that each group has handled each message.
+        findings: the violations.
+        lost: the message bodies lost in crashes without a flush.
+        acknowledged: the number of acknowledgements of each popped message after all faults have ended.
     """
 
     world: World
@@ -49,62 +49,64 @@ class Story:
     findings: list[str] = attrs.field(factory=list)
     lost: set[bytes] = attrs.field(factory=set)
     acknowledged: Counter[bytes] = attrs.field(factory=Counter)
-    _in_order: dict[MessageQueue, int] = attrs.field(factory=dict)
-    _in_hand: dict[MessageQueue, Counter[int]] = attrs.field(factory=lambda: defaultdict(Counter))
+    _next_ordered: dict[MessageQueue, int] = attrs.field(factory=dict)
+    _in_progress: dict[MessageQueue, Counter[int]] = attrs.field(factory=lambda: defaultdict(Counter))
     _crashed_at: dict[str, float] = attrs.field(factory=dict)
     _crashes: Counter[str] = attrs.field(factory=Counter)
     _checked: dict[tuple[str, MessageQueue], int] = attrs.field(factory=dict)
-    _again: dict[MessageQueue, int] = attrs.field(factory=dict)  # offsets before it were given twice
+    _reused_offsets: dict[MessageQueue, int] = attrs.field(
+        factory=dict
+    )  # lower offsets may have been assigned twice
 
-    def find(self, what: str) -> None:
-        """Note something that must not have happened."""
-        self.world.trace("FINDING", what)
+    def add_finding(self, finding: str) -> None:
+        """Record a violation."""
+        self.world.trace("FINDING", finding)
         if len(self.findings) < MOST_FINDINGS:
-            self.findings.append(f"after {trio.current_time():.3f} s: {what}")
+            self.findings.append(f"after {trio.current_time():.3f} s: {finding}")
 
     def accept(self, topic: str, bodies: Iterable[bytes]) -> None:
-        """Note messages that brokers have acknowledged."""
+        """Record messages that brokers have acknowledged."""
         self.accepted[topic].update(bodies)
 
     @contextmanager
     def handling(self, group: Group, member: int, message: ReceivedMessage) -> Iterator[None]:
-        """Note that a member handles a message; it is done with when this ends without an exception."""
+        """Record a handler call. The message counts as handled unless the block raises."""
         queue, offset = message.queue, message.queue_offset
         self.world.trace("begin", group.name, member, queue, offset, message.body)
         if group.name == "orderly":
-            self._look_at_order(member, queue, offset)
+            self._check_order(member, queue, offset)
         try:
             yield
         finally:
-            self._in_hand[queue][member] -= group.name == "orderly"
+            self._in_progress[queue][member] -= group.name == "orderly"
         self.world.trace("done", group.name, member, queue, offset, message.body)
         self.handled[group.name][message.body] += 1
         if group.name == "orderly":
-            self._in_order[queue] = max(self._in_order.get(queue, 0), offset + 1)
+            self._next_ordered[queue] = max(self._next_ordered.get(queue, 0), offset + 1)
 
-    def _look_at_order(self, member: int, queue: MessageQueue, offset: int) -> None:
-        done, in_hand = self._in_order.get(queue, 0), self._in_hand[queue]
+    def _check_order(self, member: int, queue: MessageQueue, offset: int) -> None:
+        done, in_progress = self._next_ordered.get(queue, 0), self._in_progress[queue]
         if offset > done:
-            self.find(f"{queue} handles offset {offset}, and {done} is not done with")
-        others = [other for other, count in in_hand.items() if count and other != member]
+            self.add_finding(f"{queue} handles offset {offset}, but offset {done} is not handled yet")
+        others = [other for other, count in in_progress.items() if count and other != member]
         if others and trio.current_time() - self._crashed_at.get(queue.broker_name, -LOCK_LIFE) >= LOCK_LIFE:
-            self.find(f"{queue} is handled by member {member} while member {others[0]} handles it")
-        in_hand[member] += 1
-        if in_hand[member] > 1:
-            self.find(f"{queue} is handled twice at the same time by member {member}")
+            self.add_finding(f"{queue} is handled by member {member} while member {others[0]} handles it")
+        in_progress[member] += 1
+        if in_progress[member] > 1:
+            self.add_finding(f"{queue} is handled twice at the same time by member {member}")
 
     # Crashes
 
-    def crashed(self, broker: str) -> None:
-        """Note that a broker has lost its locks."""
+    def record_crash(self, broker: str) -> None:
+        """Record that a broker has crashed and lost its locks."""
         self._crashed_at[broker] = trio.current_time()
         self._crashes[broker] += 1
 
     @contextmanager
-    def losing(self, broker: str) -> Iterator[None]:
-        """Count what a broker loses inside this: that is not held against anybody.
+    def recording_losses(self, broker: str) -> Iterator[None]:
+        """Record the messages that a broker loses inside the block. Their loss is no violation.
 
-        Nor is it that groups pass over what gets the offsets of what was lost: they had been there before.
+        Later messages reuse the lost offsets. Groups that had committed those offsets may skip them.
         """
         before = self._stored(broker)
         yield
@@ -112,10 +114,10 @@ class Story:
         for message in before.keys() - after.keys():
             body, queue = before[message]
             self.lost.add(body)
-            self._again[queue] = max(self._again.get(queue, 0), message[2] + 1)
-            self._in_order[queue] = max(self._in_order.get(queue, 0), message[2] + 1)
-        for place in [place for place in self._checked if place[1].broker_name == broker]:
-            del self._checked[place]
+            self._reused_offsets[queue] = max(self._reused_offsets.get(queue, 0), message[2] + 1)
+            self._next_ordered[queue] = max(self._next_ordered.get(queue, 0), message[2] + 1)
+        for key in [key for key in self._checked if key[1].broker_name == broker]:
+            del self._checked[key]
 
     def _stored(self, broker: str) -> dict[tuple[str, int, int], tuple[bytes, MessageQueue]]:
         return {
@@ -125,43 +127,43 @@ class Story:
             if message.broker_name == broker
         }
 
-    def may_be_passed_over(self, message: ReceivedMessage) -> bool:
-        """Tell whether a message has an offset that another one had before a crash."""
-        return message.queue_offset < self._again.get(message.queue, 0)
+    def may_be_skipped(self, message: ReceivedMessage) -> bool:
+        """Return whether the message may have the offset of a message that a crash has lost."""
+        return message.queue_offset < self._reused_offsets.get(message.queue, 0)
 
-    def is_said_twice(self, queue: MessageQueue) -> bool:
-        """Tell whether offsets of a queue were given twice."""
-        return queue in self._again
+    def has_reused_offsets(self, queue: MessageQueue) -> bool:
+        """Return whether the queue may have assigned offsets twice."""
+        return queue in self._reused_offsets
 
-    # Looking
+    # Checks
 
     def missing(self) -> Mapping[str, set[bytes]]:
-        """Return what was acknowledged and each group has not handled."""
+        """Return the acknowledged messages that each group has not handled."""
         missing = {}
         for group in self.plan.groups:
             bodies = self.accepted[group.topic] - self.handled[group.name].keys() - self.lost
-            if bodies and self._again:
-                # What was sent back may have got such an offset in the retry topic as well.
+            if bodies and self._reused_offsets:
+                # A message that was sent back may have a reused offset in the retry topic.
                 bodies -= {
                     message.body
                     for topic in (group.topic, retry_topic(group.name))
                     for message in self.world.messages(topic)
-                    if self.may_be_passed_over(message)
+                    if self.may_be_skipped(message)
                 }
             if bodies:
                 missing[group.name] = bodies
         return missing
 
-    def unstored(self) -> Mapping[str, set[bytes]]:
-        """Return what was acknowledged and is not there (yet: it may be that its transaction is open)."""
-        unstored = {
+    def not_stored(self) -> Mapping[str, set[bytes]]:
+        """Return the acknowledged messages that are not visible. Their transactions may still be open."""
+        not_stored = {
             topic: bodies - {message.body for message in self.world.messages(topic)} - self.lost
             for topic, bodies in self.accepted.items()
         }
-        return {topic: bodies for topic, bodies in unstored.items() if bodies}
+        return {topic: bodies for topic, bodies in not_stored.items() if bodies}
 
-    def behind(self) -> list[str]:
-        """Return what groups have not committed of what they have handled."""
+    def uncommitted(self) -> list[str]:
+        """Describe the queues whose committed offsets are below their end."""
         found: list[str] = []
         if not self.plan.keeps_commits:
             return found
@@ -179,7 +181,7 @@ class Story:
         return found
 
     def check_offsets(self) -> None:
-        """Find offsets that were committed past what was handled, or given back."""
+        """Report offsets committed past messages that were neither handled nor sent back."""
         for group in self.plan.groups:
             if group.pulls:
                 self._check_offsets_of(group)
@@ -187,7 +189,7 @@ class Story:
     def _check_offsets_of(self, group: Group) -> None:
         offsets = self.world.offsets(group.name)
         messages: dict[MessageQueue, list[ReceivedMessage]] = defaultdict(list)
-        given_back: set[bytes] | None = None
+        sent_back: set[bytes] | None = None
         for queue, offset in offsets.items():
             begin = self._checked.get((group.name, queue), 0)
             if queue.topic != group.topic or offset <= begin:
@@ -196,59 +198,61 @@ class Story:
             if not messages:
                 for message in self.world.messages(group.topic):
                     messages[message.queue].append(message)
-            if offset > max(len(messages[queue]), self._again.get(queue, 0)):
-                self.find(f"{group.name} committed {offset} in {queue}, which ends at {len(messages[queue])}")
+            if offset > max(len(messages[queue]), self._reused_offsets.get(queue, 0)):
+                self.add_finding(
+                    f"{group.name} committed {offset} in {queue}, which ends at {len(messages[queue])}"
+                )
             for message in messages[queue][begin:offset]:
-                if message.body in self.handled[group.name] or self.may_be_passed_over(message):
+                if message.body in self.handled[group.name] or self.may_be_skipped(message):
                     continue
-                if given_back is None:
+                if sent_back is None:
                     elsewhere = (retry_topic(group.name), dead_letter_topic(group.name), SCHEDULE_TOPIC)
-                    given_back = self.lost | {
+                    sent_back = self.lost | {
                         message.body for topic in elsewhere for message in self.world.messages(topic)
                     }
-                if message.body not in given_back:
-                    self.find(
+                if message.body not in sent_back:
+                    self.add_finding(
                         f"{group.name} committed {offset} in {queue}, and {message.queue_offset} is neither "
-                        "handled nor given back"
+                        "handled nor sent back"
                     )
 
     def check_end(self) -> None:
-        """Find what is wrong when all is over."""
-        for topic, bodies in self.unstored().items():
-            self.find(f"{topic} has lost {sorted(bodies)}")
+        """Report violations that show only when the run has ended."""
+        for topic, bodies in self.not_stored().items():
+            self.add_finding(f"{topic} has lost {sorted(bodies)}")
         for message in self.world.messages("transacted"):
             if not self.decisions[message.body]:
-                self.find(f"{message.body!r} was rolled back, and is in {message.queue}")
+                self.add_finding(f"{message.body!r} was rolled back, and is in {message.queue}")
         plain = self.world.messages("plain")
         copies: Counter[bytes] = Counter()
         for message in plain:
-            # What was popped before, and whose time was over, comes twice; what was popped before each of
-            # several crashes, which have forgotten that, once for each of them.
+            # A popped message whose invisible time has expired arrives twice. A crash forgets that a message
+            # was popped, so it arrives once more for each crash.
             copies[message.body] += 1 + max(1, self._crashes[message.broker_name])
         for body, count in self.acknowledged.items():
             if count > copies[body] and body not in self.lost:
-                self.find(f"{body!r} was acknowledged {count} times")
+                self.add_finding(f"{body!r} was acknowledged {count} times")
         for message in plain:
             _, _, pinned = message.body.partition(b"@")
             if pinned and pinned != f"{message.broker_name}:{message.queue_id}".encode():
-                self.find(f"{message.body!r} is in {message.queue}")
+                self.add_finding(f"{message.body!r} is in {message.queue}")
         for name, bodies in self.missing().items():
-            self.find(f"group {name} has not got {sorted(bodies)}")
-        for what in self.behind():
-            self.find(what)
+            self.add_finding(f"group {name} has not received {sorted(bodies)}")
+        for finding in self.uncommitted():
+            self.add_finding(finding)
         for name in CONSUMERS:
             if dead := {message.body for message in self.world.messages(dead_letter_topic(name))}:
-                self.find(f"group {name} has given up {sorted(dead)}")
+                self.add_finding(f"group {name} has dead letters {sorted(dead)}")
 
 
 class ErrorLog(logging.Handler):
-    """Notes what is logged as an error, but for failures of handlers that are on purpose."""
+    """Reports logged errors as findings, except for OnPurposeError."""
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, history: History) -> None:
         super().__init__(logging.ERROR)
-        self._story = story
+        self._history = history
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note it."""
+        """Report the record."""
         if not (record.exc_info and isinstance(record.exc_info[1], OnPurposeError)):
-            self._story.find(f"logged as an error: {self.format(record)}")
+            self._history.add_finding(f"logged as an error: {self.format(record)}")

@@ -1,4 +1,4 @@
-"""What goes wrong with a cluster, and what its operators do."""
+"""Injects a plan's faults, and the actions of operators, into the cluster."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ import trio
 from rocketmq_py.admin import Admin, ResetTo
 from rocketmq_py.errors import RocketMQError
 from tests.simulation.plan import TOPICS
-from tests.simulation.scene import Scene
+from tests.simulation.run_context import RunContext
 
 REQUESTS = ("SEND_MESSAGE", "PULL_MESSAGE", "HEART_BEAT", "UPDATE_CONSUMER_OFFSET", None)
 CLOSED = ("plain", "keyed", "transacted")
 MOST_UNFLUSHED = 3.0
-"""Seconds between a broker's last flush and the crash that loses what came since."""
+"""Maximum seconds between a broker's last flush and a crash that loses later messages."""
 
 
-class Troubles:
-    """Has a plan's faults come at their times."""
+class FaultSchedule:
+    """Injects the faults of a plan at their times."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        self._world = scene.world
-        self._rng = scene.rng
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._world = context.world
+        self._rng = context.rng
         self._queues = TOPICS["plain"]
 
     async def run(self) -> None:
-        """Return when all have been, and are mended."""
+        """Inject all faults. Returns when the last one has ended."""
         async with trio.open_nursery() as nursery:
-            for at, what in self._scene.plan.faults:
+            for at, fault in self._context.plan.faults:
                 await trio.sleep_until(at)
-                self._world.trace("fault", what)
-                nursery.start_soon(self._befall, what)
+                self._world.trace("fault", fault)
+                nursery.start_soon(self._inject, fault)
 
-    async def _befall(self, what: str) -> None:
+    async def _inject(self, fault: str) -> None:
         rng, world = self._rng, self._world
         broker = rng.choice(world.broker_names)
         name_server = rng.choice(world.name_server_address.split(";"))
@@ -42,7 +42,7 @@ class Troubles:
         request = rng.choice(REQUESTS)
         times = rng.randint(1, 5)
         seconds = rng.choice((0.1, 2.0, 8.0, 20.0)) * rng.uniform(0.5, 1.0)
-        match what:
+        match fault:
             case "cut":
                 world.cut(server)
             case "lose_answers":
@@ -56,7 +56,7 @@ class Troubles:
             case "late_heartbeats":
                 world.delay("HEART_BEAT", seconds, times=times)
             case "crash":
-                self._scene.story.crashed(broker)
+                self._context.history.record_crash(broker)
                 await world.crash(broker)
                 await self._restart(broker, seconds)
             case "crash_name_server":
@@ -65,15 +65,15 @@ class Troubles:
             case "crash_without_flush":
                 world.flush(broker)
                 await trio.sleep(rng.uniform(0.0, MOST_UNFLUSHED))
-                self._scene.story.crashed(broker)
+                self._context.history.record_crash(broker)
                 await world.crash(broker)
-                with self._scene.story.losing(broker):
+                with self._context.history.recording_losses(broker):
                     await world.crash(broker, keep="flushed")
                 await self._restart(broker, seconds)
             case "reset":
                 await self._reset()
             case "add_queues":
-                # Fewer would hide what the last ones have: from groups of real brokers, too.
+                # Fewer queues would hide messages of the last ones, on real brokers, too.
                 self._queues = max(self._queues, rng.randint(4, 6))
                 world.change_topic("plain", queues=self._queues)
             case "close_for_reading":
@@ -87,16 +87,16 @@ class Troubles:
                 await trio.sleep(seconds)
                 world.change_topic(topic, writable=True)
             case _:
-                await self._slow_down(what, server, seconds)
+                await self._degrade(fault, server, seconds)
 
-    async def _slow_down(self, what: str, server: str, seconds: float) -> None:
+    async def _degrade(self, name: str, server: str, seconds: float) -> None:
         rng, world = self._rng, self._world
         fault = {
             "freeze": lambda: world.freeze(server),
             "slow": lambda: world.slow(latency=rng.uniform(0.0, 0.5), server=server),
             "slice": lambda: world.slice(rng.randint(1, 200), server=server),
             "partition": lambda: world.partition("clients", server),
-        }[what]()
+        }[name]()
         await trio.sleep(seconds)
         fault.end()
 
@@ -105,12 +105,12 @@ class Troubles:
         await self._world.restart(server)
 
     async def _reset(self) -> None:
-        """Have a group begin again (to a time, it would pass over what it has not handled yet)."""
-        groups = [group for group in self._scene.plan.groups if group.pulls]
+        """Reset a group to the earliest offsets. A reset to a time could skip unhandled messages."""
+        groups = [group for group in self._context.plan.groups if group.pulls]
         if not groups:
             return
         group = self._rng.choice(groups)
         with trio.move_on_after(10), suppress(RocketMQError):
-            async with Admin(self._scene.address) as admin:
+            async with Admin(self._context.address) as admin:
                 await admin.offsets.reset(group.name, group.topic, ResetTo.earliest())
                 self._world.trace("reset", group.name)
