@@ -1,8 +1,8 @@
-"""Many messages in few requests: lists that you make, and batches that make themselves.
+"""Send many messages in few requests: as explicit lists, or batched automatically.
 
     python examples/batches.py [NAMESRV]
 
-NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
+NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
 127.0.0.1:9876.
 """
 
@@ -18,10 +18,10 @@ TOPIC = "BatchTest"
 
 
 async def main(address: str | None) -> None:
-    """Send a list; then send one message after the other, and let the producer put them together."""
+    """Send a list, then submit single messages that the producer batches."""
     async with Producer(address, group="examples") as producer:
         messages = [Message(TOPIC, b"in a list %d" % number) for number in range(100)]
-        results = await producer.send_batch(messages)  # a long list goes in several requests by itself
+        results = await producer.send_batch(messages)  # a long list is split into several requests
         print(f"a list: {len(results)} messages from offset {results[0].queue_offset} on")
 
     async with BatchingProducer(address, group="examples") as batching:

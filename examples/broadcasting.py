@@ -1,8 +1,8 @@
-"""Broadcasting: every member gets every message, and remembers in a file of its own where it is.
+"""Broadcasting: every member receives every message and stores its offsets in a local file.
 
     python examples/broadcasting.py [NAMESRV]
 
-NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
+NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
 127.0.0.1:9876.
 """
 
@@ -19,14 +19,14 @@ TOPIC = "BroadcastingTest"
 
 
 class Cache:
-    """What a member is about: it has to hear of every change."""
+    """A cache that needs every change."""
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
         self.complete = trio.Event()
 
     async def handle(self, message: ReceivedMessage) -> None:
-        """Note a change. What fails here is logged and dropped: others have it, and nobody sends it again."""
+        """Apply a change. An exception is logged, and this member does not receive the message again."""
         key, value = message.body.decode().split("=")
         self.values[key] = value
         if len(self.values) == 5:
@@ -34,7 +34,7 @@ class Cache:
 
 
 async def run_member(address: str | None, name: str, folder: str) -> None:
-    """Run a member until its cache is complete. Its name stays the same when it is started anew."""
+    """Run a member until its cache is complete. Its name, and so its offset file, survives a restart."""
     cache = Cache()
     async with (
         PushConsumer(
@@ -42,7 +42,7 @@ async def run_member(address: str | None, name: str, folder: str) -> None:
             group="examples-caches",
             broadcasting=True,
             instance_name=name,
-            local_offsets=folder,  # else ~/.rocketmq_offsets
+            local_offsets=folder,  # default: ~/.rocketmq_offsets
             consume_from=ConsumeFrom.FIRST,
         ) as consumer,
         trio.open_nursery() as nursery,
@@ -55,7 +55,7 @@ async def run_member(address: str | None, name: str, folder: str) -> None:
 
 
 async def main(address: str | None) -> None:
-    """Send some changes to two members."""
+    """Send five changes and receive them in two members."""
     async with Producer(address, group="examples") as producer:
         for number in range(5):
             await producer.send(Message(TOPIC, f"key-{number}={number * number}".encode()))

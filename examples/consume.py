@@ -1,8 +1,8 @@
-"""Consume as a member of a group: each message goes to one member, and again if the handler fails.
+"""Consume in a group: each message goes to one member, and is redelivered if the handler fails.
 
     python examples/consume.py [NAMESRV]
 
-It runs until Ctrl-C. Start it twice, and the two share the topic's queues.
+It runs until Ctrl-C. Start it twice to share the topic's queues between two members.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ TOPIC = "TopicTest"
 
 
 async def handle(message: ReceivedMessage) -> None:
-    """Print a message. To raise here would mean: deliver it again later."""
+    """Print a message. Raising an exception has the message redelivered later."""
     tries = f", delivery {message.reconsume_times + 1}" if message.reconsume_times else ""
     print(f"queue {message.queue_id} offset {message.queue_offset}: {message.body!r}{tries}", flush=True)
 
 
 async def stop_on_signal(consumer: PushConsumer) -> None:
-    """Have the consumer finish on Ctrl-C or SIGTERM: what is being handled may end, then it leaves."""
+    """Stop the consumer on Ctrl-C or SIGTERM. Running handler calls finish first."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             consumer.stop()
 
 
 async def main(address: str | None) -> None:
-    """Consume until a signal comes."""
+    """Consume until a signal arrives."""
     async with (
         PushConsumer(address, group="examples", consume_from=ConsumeFrom.FIRST, concurrency=10) as consumer,
         trio.open_nursery() as nursery,

@@ -1,4 +1,4 @@
-"""A data frame as messages, and messages as a data frame.
+"""Send a data frame as messages, and read messages into a data frame.
 
     pip install rocketmq-py[data-frames] pandas
     python examples/data_frames.py [NAMESRV]
@@ -22,7 +22,7 @@ GROUP = "reports"
 
 
 def main(address: str | None) -> None:
-    """Send sales, and report those that the group has not reported yet."""
+    """Send sales, and report the sales that the group has not reported yet."""
     sales = [{"shop": "12"[number % 2], "price": float(number)} for number in range(1000)]
     frame = pd.DataFrame(
         {

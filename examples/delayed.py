@@ -1,8 +1,8 @@
-"""Messages for later: by delay level on every broker, at an exact time on brokers of 5.x, and taken back.
+"""Delay messages: by level on every broker, and to an exact time, with recall, on 5.x brokers.
 
     python examples/delayed.py [NAMESRV]
 
-NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
+NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
 127.0.0.1:9876.
 """
 
@@ -20,23 +20,23 @@ TOPIC = "DelayedTest"
 
 
 async def main(address: str | None) -> None:
-    """Send messages that nobody gets at once."""
+    """Send delayed messages, and recall the last one."""
     async with Producer(address, group="examples") as producer:
         await producer.send(Message(TOPIC, b"by level", delay_level="1s"))
-        print("by level: the broker delivers it in 1 s, unless it has other levels")
+        print("by level: delivered in 1 s, unless the broker is configured with other levels")
 
         try:
             await producer.send(Message(TOPIC, b"by seconds", delay=0.5))
-        except UnsupportedByBrokerError as error:  # a broker of 4.x: nothing was sent
+        except UnsupportedByBrokerError as error:  # a 4.x broker: the message was not sent
             print(error)
             return
         in_two_seconds = time.time_ns() // 1_000_000 + 2_000
         result = await producer.send(Message(TOPIC, b"by time", deliver_at_ms=in_two_seconds))
-        print("by seconds and by time: to the millisecond")
+        print("by seconds and by time: delivered with millisecond precision")
 
         assert result.recall_handle is not None
         await producer.recall(TOPIC, result.recall_handle)
-        print("by time: taken back before it was delivered")
+        print("by time: recalled before delivery")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What ``make demo`` shows: messages sent, consumed, printed and delayed, on an embedded broker of its own.
+"""The demo of ``make demo``: send, consume, print and delay messages on an embedded broker.
 
     python examples/demo.py
 
-It needs nothing but the project, and ends by itself: with 0 if everything arrived, else with 1.
+It needs only this package. It exits with 0 if all messages arrived, else with 1.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ BUFFER, LATE = "Buffer", "Late"
 DELAY_MS = 3300
 PIPELINED = 10_000
 TIMEOUT = 60.0
-"""Seconds after which something must be wrong; it takes about six."""
+"""Seconds until the demo is aborted. It normally takes about six."""
 
 
 def say(text: str) -> None:
-    """Print a line at once, also where the output is a pipe."""
+    """Print a line and flush it, because the output may be a pipe."""
     print(text, flush=True)
 
 
 async def send(address: str) -> set[bytes]:
-    """Send in the three ways; return the bodies that must arrive."""
+    """Send in three ways. Return the bodies that must arrive."""
     async with Producer(address, group="demo") as producer:
         say(f"\nA producer sends to topic {TOPIC}:")
         result = await producer.send(Message(TOPIC, b"awaited", tags="A", keys="order-1"))
@@ -49,13 +49,13 @@ async def send(address: str) -> set[bytes]:
         say(f"  pipelined  {PIPELINED} messages, each with its own result, in {seconds:.2f} s")
 
         await producer.send_oneway(Message(TOPIC, b"oneway", tags="C"))
-        say("  oneway     handed to the network; nobody answers")
+        say("  oneway     written to the connection, not acknowledged")
     return {b"awaited", b"oneway", *bodies}
 
 
 async def consume(address: str, wanted: int) -> set[bytes]:
-    """Consume as a group until so many different messages have come; return their bodies."""
-    say("\nA push consumer of group demo-consumers, which takes the tags A, B and C:")
+    """Consume until ``wanted`` different messages have arrived. Return their bodies."""
+    say("\nA push consumer of group demo-consumers, subscribed to the tags A, B and C:")
     bodies: set[bytes] = set()
     began = time.perf_counter()
 
@@ -70,12 +70,12 @@ async def consume(address: str, wanted: int) -> set[bytes]:
 
         consumer.subscribe(TOPIC, "A || B || C")
         await consumer.run(handle)
-    say(f"  in all     {len(bodies)} messages in {time.perf_counter() - began:.2f} s")
+    say(f"  total      {len(bodies)} messages in {time.perf_counter() - began:.2f} s")
     return bodies
 
 
 async def tail(address: str) -> set[bytes]:
-    """Print the topic with the command line; return the bodies."""
+    """Print the topic with the command line tool. Return the bodies."""
     arguments = ["tail", "-n", address, "-t", TOPIC, "-o", "beginning", "-e", "-f", r"%b[%p]@%o\t%g\t%s\n"]
     say(f"\n$ {shlex.join(['rocketmq-py', *arguments])}")
     ended = await trio.run_process([sys.executable, "-m", "rocketmq_py", *arguments], capture_stdout=True)
@@ -87,8 +87,8 @@ async def tail(address: str) -> set[bytes]:
 
 
 async def relay(address: str) -> bool:
-    """Have a message wait at a relay, as brokers of 4.x need one; return whether it came, on time."""
-    say("\nA relay, which keeps what waits in RocksDB and needs of a broker that it stores messages:")
+    """Delay a message with a relay, as on 4.x brokers. Return whether it arrived once and not early."""
+    say("\nA relay, which keeps delayed messages in RocksDB and works with any broker:")
     if find_spec("rocksdict") is None:
         say("  not shown: pip install 'rocketmq-py[relay]'")
         return True
@@ -98,7 +98,7 @@ async def relay(address: str) -> bool:
                 await admin.topics.create(topic, queues=1)
             due_ms = time.time_ns() // 1_000_000 + DELAY_MS
             sent = await producer.send(wait_in(BUFFER, Message(LATE, b"see you"), due_ms))
-            say(f"  waits      in topic {BUFFER}, due in {DELAY_MS / 1000} s, id {sent.message_id}")
+            say(f"  delayed    in topic {BUFFER}, due in {DELAY_MS / 1000} s, id {sent.message_id}")
             async with (
                 Relay(client, topic=BUFFER, store=store),
                 PushConsumer(client, group="demo-late", consume_from=ConsumeFrom.FIRST) as consumer,
@@ -127,14 +127,14 @@ async def main() -> int:
             printed = await tail(address)
             is_on_time = await relay(address)
         if not is_on_time:
-            say("\nWhat waited at the relay did not come as it should.")
+            say("\nThe delayed message did not arrive exactly once and on time.")
             return 1
         if sent == consumed == printed:
             say(f"\nAll {len(sent)} messages were sent, consumed and printed.")
             return 0
         say(f"\n{len(sent - consumed)} messages were not consumed, {len(sent - printed)} not printed.")
         return 1
-    say(f"\nThe demo was not over after {TIMEOUT:g} s.")
+    say(f"\nThe demo did not finish within {TIMEOUT:g} s.")
     return 1
 
 

@@ -1,9 +1,9 @@
-"""A Django site under gunicorn: each of its forked workers opens a producer when it first sends.
+"""A Django site under gunicorn: each forked worker opens a producer on its first send.
 
     pip install django gunicorn
     gunicorn --preload --workers 4 examples.django_site:application
 
-Name servers are taken from NAMESRV_ADDR, else 127.0.0.1:9876.
+Name servers are read from NAMESRV_ADDR, else 127.0.0.1:9876.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ django.setup()
 
 @cache
 def producer() -> Producer:
-    """One for the process. It must not be opened before the fork: a child refuses its parent's."""
+    """Return this process's producer. Open it after the fork: a child process cannot use its parent's."""
     return Producer(group="shop")
 
 
 def order(_: HttpRequest, number: int) -> JsonResponse:
-    """Answer when the broker has stored the message."""
+    """Send an order, and respond when the broker has stored it."""
     result = producer().send(Message("Orders", b"order %d" % number))
     return JsonResponse({"message_id": result.message_id, "worker": os.getpid()})
 

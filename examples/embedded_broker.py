@@ -1,9 +1,9 @@
-"""Test your own code against a broker in the test's process: no Java, no container, no waiting.
+"""Test your own code against a broker in the test's process, without Java or containers.
 
     pip install pytest-trio
     pytest examples/embedded_broker.py
 
-The code under test is ``convert_prices``; the tests send to it and read what it sent.
+The code under test is ``convert_prices``. The test sends its input and reads its output.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rocketmq_py.broker import EmbeddedBroker
 
 
 async def convert_prices(address: str, rate: float) -> None:
-    """The code under test: reads prices in euros from one topic and sends them in dollars to another."""
+    """The code under test: read prices in euros from one topic and send them in dollars to another."""
     async with (
         Producer(address, group="converter") as producer,
         PushConsumer(address, group="converter", consume_from=ConsumeFrom.FIRST) as consumer,
@@ -34,18 +34,18 @@ async def convert_prices(address: str, rate: float) -> None:
 
 @pytest.fixture
 async def broker() -> AsyncIterator[EmbeddedBroker]:
-    """A broker of each test's own, on free ports."""
+    """Run a broker on free ports for one test."""
     async with EmbeddedBroker() as broker:
         yield broker
 
 
 @pytest.mark.trio
 async def test_prices_are_converted(broker: EmbeddedBroker, nursery: trio.Nursery) -> None:
-    """What the code sends is what the test reads."""
+    """A price in euros arrives in dollars."""
     address = broker.name_server_address
     async with Producer(address, group="test") as producer, Reader(address) as reader:
         await producer.send(Message("Euros", b"10", keys="book"))
-        await producer.send(Message("Dollars", b"0"))  # makes the topic, so that it can be read at once
+        await producer.send(Message("Dollars", b"0"))  # creates the topic, so that it can be opened now
         async with reader.open("Dollars", start=StartPosition.END) as prices:
             nursery.start_soon(convert_prices, address, 1.1)
             async for price in prices:

@@ -1,9 +1,9 @@
-"""A FastAPI service: a producer in a route, and a consumer beside the routes.
+"""A FastAPI service with a producer in a route and a consumer in the background.
 
     pip install fastapi uvicorn
     uvicorn examples.fastapi_app:app
 
-Name servers are taken from NAMESRV_ADDR, else 127.0.0.1:9876.
+Name servers are read from NAMESRV_ADDR, else 127.0.0.1:9876.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ billed: list[str] = []
 
 
 async def bill(message: ReceivedMessage) -> None:
-    """Called on the application's own loop; raising has the message delivered again."""
+    """Bill an order, on the application's event loop. Raising an exception has the message redelivered."""
     billed.append(message.body.decode())
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Open the client with the application, and close it when the server stops."""
+    """Open the client when the application starts, and close it when the server stops."""
     async with (
         Client() as client,
         client.producer("shop") as producer,
@@ -47,12 +47,12 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/orders/{number}")
 async def order(number: int) -> dict[str, str]:
-    """Answer when the broker has stored the message."""
+    """Send an order, and respond when the broker has stored it."""
     result = await app.state.producer.send(Message(TOPIC, b"order %d" % number))
     return {"message_id": result.message_id}
 
 
 @app.get("/billed")
-async def what_is_billed() -> list[str]:
-    """What the consumer has handled."""
+async def billed_orders() -> list[str]:
+    """Return the orders that the consumer has handled."""
     return billed

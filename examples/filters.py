@@ -1,9 +1,9 @@
-"""Only some messages of a topic: by their tags, or by a SQL filter on their properties.
+"""Filter a topic's messages by tags, or by a SQL filter on their properties.
 
     python examples/filters.py [NAMESRV]
 
-NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
-127.0.0.1:9876. Brokers evaluate SQL filters if they are set up with ``enablePropertyFilter=true``.
+NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
+127.0.0.1:9876. Brokers need ``enablePropertyFilter=true`` for SQL filters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def send(client: Client) -> None:
 
 
 async def read(client: Client, tags: str = "*", *, sql: str | None = None) -> list[int]:
-    """Read what there is; ``subscribe`` of all consumers takes tags and SQL filters in the same way."""
+    """Read all matching messages. Every consumer's ``subscribe`` takes the same tags and SQL filters."""
     async with (
         client.reader() as reader,
         reader.open(TOPIC, tags, sql=sql, start=StartPosition.BEGINNING, stop_at_end=True) as messages,
@@ -37,7 +37,7 @@ async def read(client: Client, tags: str = "*", *, sql: str | None = None) -> li
 
 
 async def consume(client: Client) -> None:
-    """Subscribe with a SQL filter that brokers refuse, then with a better one."""
+    """Subscribe with an invalid SQL filter, which brokers refuse, then with a valid one."""
     async with client.lite_pull_consumer("examples-filters") as consumer:
         consumer.subscribe(TOPIC, sql="size >")
         try:
@@ -50,7 +50,7 @@ async def consume(client: Client) -> None:
 
 
 async def main(address: str | None) -> None:
-    """Do all of it."""
+    """Send, then filter in each way."""
     async with Client(address) as client:
         await send(client)
         print("by tags:", await read(client, "FR || IT"))

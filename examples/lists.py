@@ -1,8 +1,8 @@
-"""Consume in lists, in threads: a plain function stores many messages at once, and says what is done.
+"""Consume lists of messages in worker threads, and acknowledge a list in part.
 
     python examples/lists.py [NAMESRV]
 
-NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
+NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
 127.0.0.1:9876.
 """
 
@@ -32,13 +32,13 @@ class Store:
             database.execute("CREATE TABLE readings (id TEXT PRIMARY KEY, value INTEGER)")
 
     def handle(self, messages: list[ReceivedMessage]) -> ConsumeLater | None:
-        """Store a list; called in a worker thread, as it is no async function."""
+        """Store a list. It runs in a worker thread, because it is not an async function."""
         with closing(sqlite3.connect(self.path)) as database, database:
             for done, message in enumerate(messages):
                 if message.body == b"50" and not message.reconsume_times:
-                    # What is before this one is stored; it and what follows it come again in a second.
+                    # Acknowledge the messages before this one. The others are redelivered in a second.
                     return ConsumeLater(delay_level=1, done=done)
-                # The same message may come twice: its id tells.
+                # A message may be delivered twice. Its id, the primary key, identifies duplicates.
                 values = (message.message_id, int(message.body))
                 database.execute("INSERT OR IGNORE INTO readings VALUES (?, ?)", values)
             (count,) = database.execute("SELECT count(*) FROM readings").fetchone()
@@ -49,7 +49,7 @@ class Store:
 
 
 async def main(address: str | None) -> None:
-    """Send a hundred readings, and store them."""
+    """Send a hundred readings, then consume and store them."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store(f"{folder}/readings.db")
         async with Client(address) as client:

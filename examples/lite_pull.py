@@ -1,4 +1,4 @@
-"""Poll messages as a member of a group, then read some of them again, and look one up.
+"""Poll messages as a member of a group, read a queue again, and look up a message by id.
 
 python examples/lite_pull.py [NAMESRV]
 """
@@ -15,19 +15,19 @@ TOPIC = "LitePullTest"
 
 
 class Changes(AssignmentListener):
-    """Says which queues come and go: where a program would load and save what it knows of each."""
+    """Prints assigned and revoked queues. A program would load and save its state by queue here."""
 
     async def on_assigned(self, queues: list[MessageQueue]) -> None:
-        """Hear of queues before the first message of them comes."""
+        """Called before the first message of these queues is delivered."""
         print(f"got {len(queues)} queues")
 
     async def on_revoked(self, queues: list[MessageQueue]) -> None:
-        """Hear of queues that are lost, before their offsets are committed and others go on there."""
+        """Called before the offsets of these queues are committed and other members continue there."""
         print(f"lost {len(queues)} queues")
 
 
 async def send(client: Client) -> str:
-    """Send twenty messages; return the id of the last one."""
+    """Send twenty messages. Return the id of the last one."""
     async with client.producer("examples") as producer:
         for number in range(20):
             result = await producer.send(Message(TOPIC, b"%d" % number, keys=f"order-{number}"))
@@ -35,7 +35,7 @@ async def send(client: Client) -> str:
 
 
 async def poll_everything(client: Client) -> None:
-    """Share the topic's queues with the group; what was polled is committed when the next poll begins."""
+    """Share the topic's queues with the group. Each poll commits the messages of the previous poll."""
     async with client.lite_pull_consumer(
         "examples-lite-pull", consume_from=ConsumeFrom.FIRST, assignment_listener=Changes()
     ) as consumer:
@@ -47,7 +47,7 @@ async def poll_everything(client: Client) -> None:
 
 
 async def read_a_queue_again(client: Client) -> None:
-    """Take one queue, go back to its beginning, and commit by hand how far it was read."""
+    """Assign one queue by hand, seek to its beginning, and commit by hand."""
     async with LitePullConsumer(client, group="examples-again", auto_commit=False) as consumer:
         queue, *_ = await consumer.queues(TOPIC)
         await consumer.assign([queue])
@@ -58,7 +58,7 @@ async def read_a_queue_again(client: Client) -> None:
 
 
 async def look_up(client: Client, message_id: str) -> None:
-    """Look at single messages, without a group."""
+    """Look up single messages, without a group."""
     async with client.reader() as reader:
         message = await reader.message(message_id)
         print(f"by its id: {message.body!r}" if message else "by its id: it is gone")
@@ -68,7 +68,7 @@ async def look_up(client: Client, message_id: str) -> None:
 
 
 async def main(address: str | None) -> None:
-    """Do all of it."""
+    """Send, poll, read again and look up."""
     async with Client(address) as client:
         message_id = await send(client)
         await poll_everything(client)

@@ -1,4 +1,4 @@
-"""Log records as messages: sent in the background, and read by their level.
+"""Send log records as messages in the background, and read them by level.
 
     python examples/log_records.py [NAMESRV]
 
@@ -29,7 +29,7 @@ def main(address: str | None) -> None:
     for number in range(10):
         log.info("order %d placed", number, extra={"order": number})
     log.error("order %d was refused", 10, extra={"order": 10})
-    handler.flush()  # the end of the program does the same
+    handler.flush()  # the interpreter's exit flushes as well
     print(f"dropped: {handler.dropped}")
 
     with (

@@ -1,9 +1,9 @@
-"""Looking at a consumer: hooks, statistics, traces in RocketMQ's own format, and OpenTelemetry spans.
+"""Observe a consumer: hooks, statistics, RocketMQ message traces and OpenTelemetry spans.
 
     pip install rocketmq-py[opentelemetry] opentelemetry-sdk
     python examples/observing_consumer.py [NAMESRV]
 
-NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
+NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
 127.0.0.1:9876.
 """
 
@@ -23,16 +23,16 @@ TOPIC = "ObservedTest"
 
 
 class Audit(ConsumerHook):
-    """A hook of one's own: it sees each call of the handler, and what became of it."""
+    """A custom hook that observes each handler call and its result."""
 
     def after_consume(self, context: ConsumeContext) -> None:
-        """Print what became of it."""
+        """Print the result of a handler call."""
         (message,) = context.messages
         print(f"{message.body.decode()}: {context.returned.name}")
 
 
 async def main(address: str | None) -> None:
-    """Send two messages, and consume them looked at in every way."""
+    """Send two messages, and observe their consumption in every way."""
     spans = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))

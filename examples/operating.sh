@@ -1,18 +1,18 @@
 #!/bin/sh
-# A cluster without automatic topics, with access control and TLS, is set up, used, watched, broken and mended.
+# Operate a cluster without automatic topics, with access control and TLS: set up, use, watch, break, repair.
 #
 #     NAMESRV=host:port CA=ca.pem CERT=client.pem \
 #     OPERATOR=access-key OPERATOR_SECRET=file SHOP=access-key SHOP_SECRET=file \
 #         sh examples/operating.sh
 #
-# OPERATOR may do everything. SHOP is the user of an application, which brokers of 5.x are told of here; on 4.x
-# it must be in plain_acl.yml, with PUB|SUB for topic Orders and SUB for group billing. The files of secrets are
-# for nobody else's eyes, and so is the configuration that is written here: ROCKETMQ_CONFIG says where.
+# OPERATOR is an administrator. SHOP is an application's user. The script creates it on 5.x brokers. For 4.x,
+# plain_acl.yml must define it with PUB|SUB for topic Orders and SUB for group billing. Keep the secret files
+# private, and the configuration that the script writes to ROCKETMQ_CONFIG, which contains the secrets.
 set -eu
 
 say() { printf '\n## %s\n' "$*"; }
 
-# Run a command that has to fail.
+# Run a command that must fail.
 refused() {
     if "$@"; then
         echo "this should have failed: $*" >&2
@@ -20,7 +20,7 @@ refused() {
     fi
 }
 
-# Run a command until it succeeds: what brokers tell name servers arrives a moment later.
+# Run a command until it succeeds, because brokers register changes with name servers after a delay.
 eventually() {
     tries=60
     until "$@"; do
@@ -34,7 +34,7 @@ has() { grep -q -e "$1"; }
 lag_is() { rocketmq-py check lag billing | has " lag $1, "; }
 dead_letters_have() { rocketmq-py dlq list billing -o json | has "$1"; }
 
-say "Name the cluster: once as who operates it, once as the application"
+say "Name the cluster: one context for the operator, one for the application"
 rocketmq-py config set operator "name_servers=$NAMESRV" "ca=$CA" "cert=$CERT" \
     "access_key=$OPERATOR" "secret_key=@$OPERATOR_SECRET"
 rocketmq-py config set shop "name_servers=$NAMESRV" "ca=$CA" "cert=$CERT" \
@@ -42,7 +42,7 @@ rocketmq-py config set shop "name_servers=$NAMESRV" "ca=$CA" "cert=$CERT" \
 rocketmq-py config use operator
 rocketmq-py config list
 
-say "Set up: a topic, a group, and who may use them"
+say "Set up: a topic, a group, and permissions to use them"
 eventually rocketmq-py broker list
 refused rocketmq-py send -t Orders "no topic is there yet"
 rocketmq-py topic create Orders --queues 4
@@ -59,7 +59,7 @@ say "Use it"
 seq 1 100 | rocketmq-py send -C shop -t Orders --template -k 'order-{n}'
 rocketmq-py tail -C shop -t Orders -G billing -o beginning -c 100 | sort -n | tail -1 | has 100
 eventually lag_is 0
-refused rocketmq-py send -C shop -t Payments "nobody made this topic"
+refused rocketmq-py send -C shop -t Payments "this topic does not exist"
 
 say "Watch it"
 seq 101 140 | rocketmq-py send -C shop -t Orders
@@ -72,7 +72,7 @@ eventually rocketmq-py message find Orders order-7
 rocketmq-py tail -C shop -t Orders -G billing -c 40 -x 'cat > /dev/null'
 eventually lag_is 0
 
-say "Broken: nobody can write. Mended: the topic's permission"
+say "Fault: the topic is read-only. Repair: its permission"
 rocketmq-py topic alter Orders --permission R
 eventually refused rocketmq-py send -C shop -t Orders "read only"
 rocketmq-py topic alter Orders --permission RW
@@ -80,7 +80,7 @@ eventually rocketmq-py send -C shop -t Orders "written again"
 rocketmq-py tail -C shop -t Orders -G billing -c 1
 
 if rocketmq-py broker list -o json | has '"version": "5'; then
-    say "Broken: the application is denied. Mended: what it may do"
+    say "Fault: the application is denied access. Repair: its permissions"
     rocketmq-py acl deny "$SHOP" Topic:Orders Pub
     refused rocketmq-py send -C shop -t Orders "denied"
     rocketmq-py acl remove "$SHOP" Topic:Orders --yes
@@ -89,19 +89,19 @@ if rocketmq-py broker list -o json | has '"version": "5'; then
     rocketmq-py tail -C shop -t Orders -G billing -c 1
 fi
 
-say "Broken: a program that cannot handle a message. Mended: its dead letter comes again"
+say "Fault: a program fails to handle a message. Repair: its dead letter is sent again"
 rocketmq-py tail -C shop -t Orders -G billing -x 'grep -q -v broken' &
 member=$!
 rocketmq-py send -C shop -t Orders "broken" -k order-13
 eventually dead_letters_have order-13
-eventually lag_is 0 # else the member has not heard yet that its last try became a dead letter
+eventually lag_is 0 # the member must learn first that its last retry became a dead letter
 kill "$member"
 wait "$member" || true
 rocketmq-py dlq list billing
 rocketmq-py dlq resend billing --all --yes
 rocketmq-py tail -C shop -t Orders -G billing -c 1 | has broken
 
-say "Broken: a group was set to a wrong place. Mended: it is set back"
+say "Fault: a group was reset to a wrong offset. Repair: reset it again"
 eventually lag_is 0
 rocketmq-py group reset billing --topic Orders --to earliest --yes
 refused lag_is 0
@@ -110,7 +110,7 @@ rocketmq-py group reset billing --topic Orders --to latest --dry-run
 rocketmq-py group reset billing --topic Orders --to latest --yes
 eventually lag_is 0
 
-say "Take it away"
+say "Clean up"
 refused rocketmq-py topic delete Orders </dev/null # without --yes and without a terminal
 rocketmq-py topic delete Orders --yes
 rocketmq-py group delete billing --dead-letters --yes

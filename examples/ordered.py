@@ -1,8 +1,8 @@
-"""Messages in order: all steps of one order go to one queue, and are stored there one after the other.
+"""Send in order: all steps of an order go to one queue and are stored there in sequence.
 
     python examples/ordered.py [NAMESRV]
 
-NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
+NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
 127.0.0.1:9876.
 """
 
@@ -24,12 +24,12 @@ async def main(address: str | None) -> None:
         for step in STEPS:
             for order in range(4):
                 message = Message(TOPIC, f"order {order} {step}".encode(), keys=f"order-{order}")
-                # Awaited: the next step leaves when this one is stored. Java clients that choose by the
-                # hash of the same key choose the same queue.
+                # Awaiting the result stores this step before the next one is sent. Java clients that select
+                # by the hash of the same key select the same queue.
                 result = await producer.send(message, queue=SelectByHash(f"order-{order}"))
                 print(f"order {order} {step}: queue {result.queue.queue_id}, offset {result.queue_offset}")
 
-        # A selector of your own is any callable that chooses one of the topic's queues.
+        # A custom selector is any callable that chooses one of the topic's queues.
         last = await producer.send(Message(TOPIC, b"x"), queue=lambda queues, message: queues[-1])
         print(f"chosen by a function: queue {last.queue.queue_id}")
 

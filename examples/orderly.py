@@ -1,9 +1,9 @@
-"""Consume in order: one message of a queue at a time, and what fails is tried again before what follows it.
+"""Consume in order: one message of a queue at a time, and a failed one is retried before the next.
 
     python examples/orderly.py [NAMESRV]
 
-NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
-127.0.0.1:9876. Messages of one order go to one queue: see ordered.py.
+NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
+127.0.0.1:9876. For sending the messages of one order to one queue, see ordered.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STEPS = ("placed", "paid", "shipped")
 
 
 class Ledger:
-    """Writes down the steps of orders; the payment of the first one does not work at once."""
+    """Records the steps of orders. The first payment fails once."""
 
     def __init__(self) -> None:
         self.steps: dict[str, list[str]] = {}
@@ -27,11 +27,11 @@ class Ledger:
         self.complete = trio.Event()
 
     async def handle(self, message: ReceivedMessage) -> Suspend | None:
-        """Take one step. To raise would do as well: its queue rests ``suspend_current_queue`` seconds."""
+        """Record one step. An exception pauses the queue for ``suspend_current_queue`` seconds."""
         order, step = message.body.decode().split()
         if step == "paid" and not self.refused:
             self.refused = True
-            return Suspend(0.1)  # this queue rests, the others go on
+            return Suspend(0.1)  # pauses this queue only
         self.steps.setdefault(order, []).append(step)
         if sum(map(len, self.steps.values())) == 4 * len(STEPS):
             self.complete.set()

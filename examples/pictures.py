@@ -1,9 +1,9 @@
-"""Pictures of what commands print on a terminal, as SVG: those in README.md and docs/admin.md.
+"""Render terminal output of commands as SVG, for README.md and docs/admin.md.
 
     python examples/pictures.py [FOLDER]
 
-It runs an embedded broker with some topics and groups, and the commands on a terminal of its own. FOLDER is
-``examples/pictures`` unless it is given.
+It runs an embedded broker with some topics and groups, and the commands on a pseudoterminal. FOLDER is
+``examples/pictures`` by default.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ TOPICS = {
     "Payments": (MessageType.TRANSACTION, 45),
     "Shipments": (MessageType.FIFO, 20),
 }
-"""Of each its type, and how many messages a second it gets."""
+"""The type of each topic, and its messages per second."""
 
 
 def on_terminal(*arguments: str) -> str:
-    """Run a command on a terminal of its own, and return what it printed there."""
+    """Run a command on a new pseudoterminal and return its output."""
     terminal, inside = pty.openpty()
     fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(WIDTH), "LINES": str(HEIGHT)}
@@ -53,7 +53,7 @@ def on_terminal(*arguments: str) -> str:
     while True:
         try:
             piece = os.read(terminal, 65536)
-        except OSError:  # what Linux says when nobody has the terminal open any more
+        except OSError:  # Linux reports EIO, not end of file, after the command has closed the terminal
             piece = b""
         if not piece:
             break
@@ -65,7 +65,7 @@ def on_terminal(*arguments: str) -> str:
 
 
 def picture(title: str, printed: str) -> str:
-    """Return the SVG of a terminal that shows this."""
+    """Return the SVG of a terminal that shows the output."""
     with open(os.devnull, "w") as nowhere:
         console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True)
         console.print(Text.from_ansi(printed))
@@ -73,7 +73,7 @@ def picture(title: str, printed: str) -> str:
 
 
 async def keep_busy(client: Client, topic: str, rate: int) -> None:
-    """Send so many messages a second, for ever."""
+    """Send ``rate`` messages a second until cancelled."""
     async with client.producer("pictures") as producer:
         while True:
             await producer.send(Message(topic, b'{"order": 7, "total": 12.5}'))
@@ -81,7 +81,7 @@ async def keep_busy(client: Client, topic: str, rate: int) -> None:
 
 
 async def main(folder: Path) -> None:
-    """Make all pictures."""
+    """Render all pictures."""
     async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
         access = ("-n", broker.name_server_address)
         async with client.admin() as admin:

@@ -1,8 +1,8 @@
-"""Consuming by pop: each message is taken for a time, and acknowledged by itself. Needs brokers of 5.x.
+"""Consume by pop: each message is invisible to others for a time, and acknowledged singly. Needs 5.x brokers.
 
     python examples/pop.py [NAMESRV]
 
-NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
+NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
 127.0.0.1:9876.
 """
 
@@ -18,7 +18,7 @@ TOPIC = "PopTest"
 
 
 async def main(address: str | None) -> None:
-    """Send three jobs, and take them: one succeeds, one needs longer, one fails and comes again."""
+    """Send and receive three jobs: one succeeds, one needs more time, one fails and is redelivered."""
     async with Client(address) as client:
         async with client.producer("examples") as producer:
             queue = None
@@ -30,12 +30,12 @@ async def main(address: str | None) -> None:
             consumer.subscribe(TOPIC)
             left = 3
             while left:
-                # Nobody else of the group gets them for two seconds; no queue is this member's alone.
+                # The messages are invisible to other members for two seconds. Members share all queues.
                 for message in await consumer.receive(invisible=2.0, wait=5.0):
                     name = message.body.decode()
                     if name == "broken" and not message.reconsume_times:
                         print("broken: fails")
-                        await consumer.change_invisible(message, 0.1)  # without this it comes in two seconds
+                        await consumer.change_invisible(message, 0.1)  # otherwise redelivered in 2 s
                         continue
                     if name == "long":
                         message = await consumer.change_invisible(message, 60.0)

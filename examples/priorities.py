@@ -1,12 +1,11 @@
-"""Priorities, as RocketMQ's users build them: by topics, and by queues.
+"""Two ways to build priorities on RocketMQ: by topic, and by queue.
 
     python examples/priorities.py [NAMESRV]
 
-RocketMQ hands out messages in the order of their queues and knows no priorities. What helps is to keep urgent
-messages out of the way of others: in a topic of their own, whose consumers have nothing else to do, or in
-queues of their own, which ordinary senders leave alone.
+RocketMQ delivers each queue in order and has no priorities. Separate urgent messages from the others instead:
+either in their own topic with dedicated consumers, or in their own queues, which ordinary senders avoid.
 
-NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
+NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
 127.0.0.1:9876.
 """
 
@@ -25,17 +24,17 @@ SHARED_TOPIC = "PaymentByQueues"
 
 
 def urgent_queue(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-    """Keep the first queue for urgent messages."""
+    """Select the first queue, which is reserved for urgent messages."""
     return queues[0]
 
 
 def ordinary_queue(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-    """Spread the others over the rest."""
+    """Spread ordinary messages over the other queues."""
     return queues[1 + hash(message.keys) % (len(queues) - 1)]
 
 
 async def by_topics(client: Client) -> None:
-    """Give each priority a topic, and a consumer with as many handlers as it is worth."""
+    """Give each priority its own topic, and a consumer whose concurrency fits the priority."""
     handled: Counter[str] = Counter()
     done = trio.Event()
 
@@ -64,7 +63,7 @@ async def by_topics(client: Client) -> None:
 
 
 async def by_queues(client: Client) -> None:
-    """Keep one queue free of ordinary messages: what is urgent waits behind nothing but its like."""
+    """Reserve one queue, so that urgent messages wait only behind other urgent messages."""
     async with client.producer("examples") as producer:
         queues: Counter[int] = Counter()
         for number in range(50):
@@ -76,7 +75,7 @@ async def by_queues(client: Client) -> None:
 
 
 async def main(address: str | None) -> None:
-    """Show both."""
+    """Show both ways."""
     async with Client(address) as client:
         await by_topics(client)
         await by_queues(client)

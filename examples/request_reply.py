@@ -1,8 +1,8 @@
-"""Requests and replies: ask over a topic, and wait for the answer of whoever consumes it.
+"""Requests and replies: send a request to a topic, and wait for a consumer's reply.
 
     python examples/request_reply.py [NAMESRV]
 
-NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
+NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
 127.0.0.1:9876.
 """
 
@@ -18,7 +18,7 @@ TOPIC = "RequestTest"
 
 
 async def answer(address: str | None, *, task_status: trio.TaskStatus[None]) -> None:
-    """Be the service: reply to each request with its text in capitals."""
+    """Run the service: reply to each request with its text in capitals."""
     async with (
         Client(address) as client,
         client.producer("example-repliers") as producer,
@@ -29,7 +29,7 @@ async def answer(address: str | None, *, task_status: trio.TaskStatus[None]) -> 
             await producer.reply(request, request.body.upper())
 
         async with client.reader() as reader:
-            while TOPIC not in await reader.topics():  # noqa: ASYNC110  # brokers make it, and tell nobody
+            while TOPIC not in await reader.topics():  # noqa: ASYNC110  # created by the first send
                 await trio.sleep(0.05)
         consumer.subscribe(TOPIC)
         task_status.started()
@@ -37,11 +37,11 @@ async def answer(address: str | None, *, task_status: trio.TaskStatus[None]) -> 
 
 
 async def main(address: str | None) -> None:
-    """Ask once and wait; then ask ten times at the same time."""
+    """Send one request and wait, then send ten requests concurrently."""
     async with trio.open_nursery() as nursery, Client(address) as client:
         async with client.producer("example-askers") as producer:
-            # The timeout covers both ways; without an answer in time it is a ReplyTimeoutError.
-            # `await producer.request(…)` is the same, and waits at once.
+            # The timeout covers request and reply. It raises ReplyTimeoutError.
+            # `await producer.request(…)` sends a request and waits for its reply in one call.
             first = await producer.submit_request(Message(TOPIC, b"are you there?"), timeout=30)
             await nursery.start(answer, address)
             print((await first).body.decode())

@@ -2,8 +2,8 @@
 
     python examples/send.py [NAMESRV]
 
-NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
-127.0.0.1:9876. ``rocketmq-py server`` starts one there, if you have none.
+NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
+127.0.0.1:9876. ``rocketmq-py server`` starts one there if you have none.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ TOPIC = "TopicTest"
 
 
 async def main(address: str | None) -> None:
-    """Send a message and wait; send a hundred at a time; send one and do not ask."""
+    """Send a message and wait, pipeline a hundred, and send one without an acknowledgement."""
     async with Producer(address, group="examples") as producer:
         # Awaited: returns when a broker has stored the message.
         message = Message(TOPIC, b"awaited", tags="A", keys="order-1", properties={"source": "examples"})
         result = await producer.send(message)
         print(f"awaited: {result.status.name}, queue {result.queue.queue_id}, offset {result.queue_offset}")
 
-        # Pipelined: waits only for a place among those in flight. The result comes later.
+        # Pipelined: returns as soon as the message is queued for sending. Await the handle for the result.
         messages = [Message(TOPIC, b"pipelined %d" % number, tags="B") for number in range(100)]
         pending = [await producer.submit(message) for message in messages]
         results = [await one for one in pending]
         print(f"pipelined: {len(results)} stored in {len({result.queue for result in results})} queues")
 
-        # Oneway: the broker is not asked for an answer, and what is lost goes unnoticed.
+        # Oneway: the broker does not acknowledge the message, so a loss is not noticed.
         await producer.send_oneway(Message(TOPIC, b"oneway"))
         print("oneway: on its way")
 

@@ -2,7 +2,7 @@
 
     python examples/shared_client.py [NAMESRV]
 
-A small service: it consumes orders, and sends a bill for each of them.
+A small service that consumes orders and sends a bill for each.
 """
 
 from __future__ import annotations

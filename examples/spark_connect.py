@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 
 def main(server: str, address: str, topic: str) -> None:
-    """Append three orders to the topic, and print all that it has."""
+    """Append three orders to the topic, and print all its messages."""
     spark = SparkSession.builder.remote(server).getOrCreate()
     try:
         orders = spark.createDataFrame([("tea", "k1"), ("coffee", "k2"), ("milk", "k3")], ["body", "keys"])

@@ -1,8 +1,8 @@
-"""Read a topic without joining a group: nothing is committed, and no consumer is disturbed.
+"""Read a topic without joining a group. It commits no offsets and does not affect consumers.
 
     python examples/tail.py [NAMESRV]
 
-It prints what the topic holds and ends. With ``stop_at_end=False`` it would go on with what comes.
+It prints the topic's last messages and ends. With ``stop_at_end=False`` it would wait for new messages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TOPIC = "TopicTest"
 
 
 async def main(address: str | None) -> None:
-    """Print the last ten messages of each queue, and where each queue begins and ends."""
+    """Print the last ten messages and the offset range of each queue."""
     async with Reader(address) as reader:
         async with reader.open(TOPIC, start=StartPosition.last(10), stop_at_end=True) as messages:
             async for message in messages:

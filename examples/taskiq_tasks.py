@@ -22,7 +22,7 @@ broker = RocketMQBroker(topic="TaskiqTest", group="billing")
 
 @broker.task("bill")
 async def bill(order: int) -> None:
-    """Bill an order. It is acknowledged when it is done, and runs again if its worker dies."""
+    """Bill an order. The task is acknowledged when it has finished, and runs again if its worker dies."""
     print(f"order {order} is billed", flush=True)
 
 

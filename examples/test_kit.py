@@ -1,8 +1,8 @@
-"""Test a consumer of your own with the fixtures of this package, with faults, and from seeds.
+"""Test your own consumer with this package's fixtures, with faults, and in seeded simulations.
 
     pytest examples/test_kit.py
 
-The code under test is ``convert_prices``. Nothing has to be set up: the package brings ``rocketmq_broker``.
+The code under test is ``convert_prices``. The package installs the fixture ``rocketmq_broker``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rocketmq_py.testing import TestBroker, World, simulate
 
 
 async def convert_prices(address: str, rate: float) -> None:
-    """The code under test: reads prices in euros from one topic and sends them in dollars to another."""
+    """The code under test: read prices in euros from one topic and send them in dollars to another."""
     async with (
         Producer(address, group="converter", try_timeout=1.0) as producer,
         PushConsumer(address, group="converter", consume_from=ConsumeFrom.FIRST) as consumer,
@@ -29,7 +29,7 @@ async def convert_prices(address: str, rate: float) -> None:
 
 
 def wait_until_converted(broker: TestBroker) -> list[bytes]:
-    """Run the code under test until there is a price in dollars."""
+    """Run the code under test until a price in dollars arrives. Return the bodies."""
 
     async def main() -> list[bytes]:
         async with trio.open_nursery() as nursery:
@@ -42,14 +42,14 @@ def wait_until_converted(broker: TestBroker) -> list[bytes]:
 
 
 def test_prices_are_converted(rocketmq_broker: TestBroker) -> None:
-    """A test of a consumer."""
+    """A price in euros arrives in dollars."""
     with BlockingProducer(rocketmq_broker.name_server_address, group="test") as producer:
         producer.send(Message("Euros", b"10"))
     assert wait_until_converted(rocketmq_broker) == [b"11.00"]
 
 
 def test_prices_are_converted_though_the_broker_is_busy(rocketmq_broker: TestBroker) -> None:
-    """With a fault: the first send of a price in dollars is refused."""
+    """The broker refuses the first send of a price in dollars, and the producer retries."""
     with BlockingProducer(rocketmq_broker.name_server_address, group="test") as producer:
         producer.send(Message("Euros", b"10"))
     fault = rocketmq_broker.fail("SEND_MESSAGE", times=1, topic="Dollars")
@@ -58,7 +58,7 @@ def test_prices_are_converted_though_the_broker_is_busy(rocketmq_broker: TestBro
 
 
 async def prices_on_a_bad_day(world: World) -> int:
-    """Answers are lost at random times; return how many prices were converted twice."""
+    """Lose the broker's responses at random times. Return the number of prices that were converted twice."""
     async with (
         Producer(world.name_server_address, group="test", try_timeout=1.0) as producer,
         trio.open_nursery() as nursery,
@@ -79,7 +79,7 @@ async def prices_on_a_bad_day(world: World) -> int:
 
 
 def test_no_price_is_lost_on_any_of_many_bad_days() -> None:
-    """From seeds, in virtual time; a seed that fails does so again: ``simulate(…, seed=3)``."""
+    """Run in virtual time with several seeds. ``simulate(…, seed=3)`` reproduces a failure of seed 3."""
     topics = ["Euros", "Dollars"]
     repeated = [simulate(prices_on_a_bad_day, seed=seed, topics=topics).value for seed in range(5)]
-    assert sum(repeated) > 0, "an answer that is lost makes a price come twice"
+    assert sum(repeated) > 0, "a lost response makes a price arrive twice"

@@ -1,12 +1,12 @@
-"""Following messages: traces in RocketMQ's own format, and OpenTelemetry spans.
+"""Trace sent messages: RocketMQ message traces and OpenTelemetry spans.
 
     pip install rocketmq-py[opentelemetry] opentelemetry-sdk
     python examples/traced.py [NAMESRV]
 
-RocketMQ's console, and ``mqadmin queryMsgTraceById``, show the first. The second go where the application's
-OpenTelemetry set-up sends them; here it only collects them.
+RocketMQ's console and ``mqadmin queryMsgTraceById`` show message traces. The application's OpenTelemetry
+configuration exports the spans. Here it keeps them in memory.
 
-NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
+NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
 127.0.0.1:9876.
 """
 
@@ -26,7 +26,7 @@ TOPIC = "TracedTest"
 
 
 class Audit(ProducerHook):
-    """A hook of one's own: it may forbid, change, and see the result."""
+    """A custom hook that can forbid a send and observes its result."""
 
     async def check_forbidden(self, context: SendContext) -> None:
         """Raise to forbid a send."""
@@ -34,12 +34,12 @@ class Audit(ProducerHook):
             raise PermissionError("no secrets in messages")
 
     def after_send(self, context: SendContext) -> None:
-        """Print what became of it."""
+        """Print the result of a send."""
         print(f"{context.mode.value} to queue {context.queue.queue_id}" if context.queue else "not sent")
 
 
 async def main(address: str | None) -> None:
-    """Send a message that is traced in every way."""
+    """Send a message that is traced in both ways."""
     spans = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))

@@ -1,8 +1,8 @@
-"""A message and a database's transaction: either both happen, or neither does.
+"""Send a message and commit a database transaction: both happen, or neither.
 
     python examples/transaction.py [NAMESRV]
 
-The second order of a book is refused by the database, so nobody gets its message.
+The database refuses the second order of a book, so its message is rolled back and not delivered.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ TOPIC = "Orders"
 
 
 async def main(address: str | None) -> None:
-    """Take three orders, and send a message for each that the database has accepted."""
-    database = sqlite3.connect(":memory:")  # one in a file would outlive this program, and answer after it
+    """Store three orders, and send a message for each order that the database accepts."""
+    database = sqlite3.connect(":memory:")  # use a file in production: checks must survive a restart
     database.execute("create table orders (transaction_id text primary key, item text unique)")
 
     async def check(message: ReceivedMessage) -> TransactionState:
-        """Find out what became of a transaction: brokers ask if this program dies before it has told them."""
+        """Return a transaction's state. Brokers ask for it if the program died before reporting it."""
         found = database.execute("select 1 from orders where transaction_id = ?", (message.message_id,))
         return TransactionState.COMMIT if found.fetchone() else TransactionState.ROLLBACK
 
@@ -32,7 +32,7 @@ async def main(address: str | None) -> None:
         group="order-desk",
         check=check,
         topics=TOPIC,
-        on_error=TransactionState.ROLLBACK,  # an exception leaves nothing in the database
+        on_error=TransactionState.ROLLBACK,  # after an exception the database has no row
     ) as producer:
         for item in ("book", "lamp", "book"):
             try:

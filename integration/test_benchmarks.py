@@ -64,18 +64,18 @@ def test_a_round_in_which_a_peer_failed_has_no_ratio_to_it() -> None:
     assert "Failed: Java" in table
 
 
-def test_apis_are_compared_with_trio_and_the_lower_bound_in_the_same_round() -> None:
+def test_interfaces_are_compared_with_trio_and_the_bare_hand_off_of_the_same_round() -> None:
     rates = {"ours-json": (100.0, 200.0), "ours-aio": (50.0, 200.0), "floor-aio": (200.0, 400.0)}
     runs = [a_run(name, number, rate=rate) for name in rates for number, rate in enumerate(rates[name])]
     words = ["--workloads", "pipelined", "--sizes", "128", "--clients", "ours-json,ours-aio,ours-uvloop"]
-    (_, _, line) = report.doors_table(parse(words).plan, Results(runs=runs)).splitlines()
-    # In the two rounds 0.5 and 1 times as fast as trio; without a client, 2 times in each.
+    (_, _, line) = report.interfaces_table(parse(words).plan, Results(runs=runs)).splitlines()
+    # In the rounds 0.5 and 1 times as fast as trio, and without a client 2 times in each.
     assert line == "| pipelined, 256 in flight, 128 bytes | 1.00 / 0.75 (1.00 / 2.00) | - |"
 
 
-def test_the_table_of_apis_needs_trio_and_another_api() -> None:
+def test_interfaces_table_needs_trio_and_another_interface() -> None:
     for clients in ("java,ours-json", "ours-aio,ours-blocking"):
-        assert not report.doors_table(parse(["--clients", clients]).plan, Results())
+        assert not report.interfaces_table(parse(["--clients", clients]).plan, Results())
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_it_measures_java_and_this_project(
 
 
 @pytest.mark.parametrize("client", ["ours-blocking", "ours-thread", "ours-aio"])
-def test_it_measures_the_apis(cluster: Cluster, client: str) -> None:
+def test_it_measures_the_asyncio_and_threads_apis(cluster: Cluster, client: str) -> None:
     results = run(cluster, parse([*QUICK, "--clients", client]))
     assert not results.failures
     assert {each.workload for each in results.runs} == all_peers()[client].workloads
@@ -141,7 +141,7 @@ def test_the_floors_are_rows(cluster: Cluster, client: str) -> None:
     assert {each.workload for each in results.runs} == all_peers()[client].workloads
 
 
-def test_the_embedded_broker_is_measured_and_compared_with_a_real_one(cluster: Cluster) -> None:
+def test_it_compares_the_embedded_broker_with_a_real_one(cluster: Cluster) -> None:
     with embedded_cluster() as embedded:
         # With fewer messages a broker may finish before the kernel counts a tick, a hundredth of a second.
         pairs = brokers.measure(embedded, cluster, brokers.planned(rounds=1, scale=0.1))

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from integration.clusters.cluster import Cluster
-from integration.clusters.plugin import SETTINGS, give_up
+from integration.clusters.plugin import SETTINGS, skip_or_fail
 from integration.clusters.provider import VERSIONS
 from integration.go.peer import GoUnavailableError, built, go_peer, run_go
 from integration.peers import Peer, PeerError
@@ -32,7 +32,7 @@ def _go() -> None:
     try:
         built("peer")
     except GoUnavailableError as error:
-        give_up(error)
+        skip_or_fail(error)
 
 
 @pytest.fixture(params=[EMBEDDED, *VERSIONS])

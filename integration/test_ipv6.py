@@ -16,7 +16,7 @@ import trio
 
 from integration.clusters.cluster import Cluster, ClusterUnavailableError
 from integration.clusters.embedded import embedded_cluster
-from integration.clusters.plugin import EMBEDDED, StartCluster, give_up, start_own_cluster
+from integration.clusters.plugin import EMBEDDED, StartCluster, skip_or_fail, start_own_cluster
 from integration.clusters.provider import VERSIONS
 from integration.java.peer import QUICK, client_for, run_java_async
 from integration.test_replicas import BROKER, SETTINGS, topic_on
@@ -56,7 +56,7 @@ def server(request: pytest.FixtureRequest, real_cluster: StartCluster) -> Iterat
             try:
                 yield stack.enter_context(embedded_cluster(HOST))
             except ClusterUnavailableError as error:
-                give_up(error)
+                skip_or_fail(error)
         else:
             yield real_cluster(request.param, HOST)
 

@@ -1,4 +1,4 @@
-"""Runs every client at every workload, round by round, and keeps what was measured."""
+"""Run every client at every workload, round by round, and collect the results."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from integration.benchmarks.workloads import Figure, Source, Workload
 from integration.clusters.cluster import Cluster
 
 MIN_COUNT = 100
-"""Messages of the shortest run: fewer have no 99th percentile."""
+"""Minimum messages per run. Fewer have no 99th percentile."""
 LARGE, LARGE_SHARE = 512, 0.5
-"""Bodies of so many bytes are sent half as often: brokers keep everything on disk."""
+"""Bodies of at least so many bytes, and their share of messages, because brokers keep all on disk."""
 BROKER_WARM_UP = 300_000
-"""Messages that brokers store before anything is measured, so that their compiler has seen it."""
+"""Messages that warm up the brokers' JIT compiler before measuring."""
 
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """What to measure.
+    """The runs to measure.
 
     Attributes:
-        workloads: which.
-        sizes: bytes of bodies; None takes those of each workload.
+        workloads: the workloads.
+        sizes: body sizes in bytes, or None for those of each workload.
         peers: the clients.
-        rounds: how often each of them does each workload.
-        scale: what the numbers of messages are multiplied by.
+        rounds: runs of each client at each workload.
+        scale: factor of the numbers of messages.
     """
 
     workloads: Sequence[Workload]
@@ -41,24 +41,24 @@ class Plan:
     scale: float
 
     def rows(self) -> Iterator[tuple[Workload, int]]:
-        """Yield each workload with each size of its bodies."""
+        """Yield each workload with each of its body sizes."""
         for workload in self.workloads:
             for size in self.sizes or workload.sizes:
                 yield workload, size
 
     def topics(self, workload: Workload) -> int:
-        """Return how many topics a workload has."""
+        """Return the number of topics of a workload."""
         return max(1, round(workload.count * self.scale)) if workload.source is Source.MANY else 1
 
     def count(self, workload: Workload, size: int, peer: Peer) -> int:
-        """Return how many messages one run is measured over."""
+        """Return the number of measured messages of a run."""
         if workload.source is Source.MANY:
             return self.topics(workload) * QUEUES_OF_MANY
         share = peer.share * (LARGE_SHARE if size >= LARGE else 1)
         return max(MIN_COUNT, round(workload.count * self.scale * share))
 
     def warm_up(self, workload: Workload, size: int, peer: Peer) -> int:
-        """Return how many messages come before the measured ones."""
+        """Return the number of warm-up messages of a run."""
         if workload.source is Source.MANY:
             return 0
         return min(round(peer.warm_up * self.scale), self.count(workload, size, peer))
@@ -69,17 +69,17 @@ class Run:
     """One run of one client.
 
     Attributes:
-        workload: its name.
+        workload: the workload's name.
         size: bytes of the bodies.
         client: the key of the client.
-        round: which, from 1.
-        count: messages that were measured.
-        rate: how many of them a second.
-        client_us: processor time of the client, microseconds a message.
-        server_us: the same of brokers and proxy, warming up included; None where that cannot be known.
-        p50_us: the median latency, in microseconds; None where there is none. Of batches: of whole ones.
-        p99_us: the latency that one of a hundred exceeds.
-        peak_bytes: the most memory that the client had, from its start on.
+        round: the number of the round, from 1.
+        count: number of measured messages.
+        rate: measured messages a second.
+        client_us: CPU time of the client per message, in microseconds.
+        server_us: the same for brokers and proxy, including warm-up. None if unknown.
+        p50_us: the median latency in microseconds, for batches that of whole batches. None if not measured.
+        p99_us: the 99th percentile of the latency.
+        peak_bytes: peak memory of the client since its start.
     """
 
     workload: str
@@ -95,7 +95,7 @@ class Run:
     peak_bytes: int | None
 
     def figure(self, figure: Figure) -> float | None:
-        """Return one of its figures, in the unit that the figure's name says."""
+        """Return a figure in the unit of its label."""
         match figure:
             case Figure.RATE:
                 return self.rate
@@ -109,12 +109,12 @@ class Run:
 
 @attrs.define
 class Results:
-    """What came of a plan.
+    """The results of a plan.
 
     Attributes:
-        runs: those that went well.
-        skipped: why a client was not measured, by its key.
-        failures: runs that failed, as text.
+        runs: the successful runs.
+        skipped: the reasons why clients were not measured, by client key.
+        failures: descriptions of failed runs.
     """
 
     runs: list[Run] = attrs.field(factory=list)
@@ -123,9 +123,9 @@ class Results:
 
 
 def measure(cluster: Cluster, plan: Plan) -> Results:
-    """Do what ``plan`` says on ``cluster``, and tell standard error how it goes.
+    """Run ``plan`` on ``cluster`` and print the progress to stderr.
 
-    A client that cannot be had is left out, and so is a run that fails: the results say so.
+    Unavailable clients and failed runs are omitted and recorded in the results.
     """
     results = Results()
     with ExitStack() as stack:
@@ -135,7 +135,7 @@ def measure(cluster: Cluster, plan: Plan) -> Results:
                 ready.append((peer, stack.enter_context(peer.open(cluster))))
             except PeerUnavailableError as error:
                 results.skipped[peer.key] = str(error)
-                _say(f"{peer.label} is left out: {error}")
+                _say(f"{peer.label} is skipped: {error}")
         _rounds(Bench(cluster, plan), ready, results)
     return results
 
@@ -143,21 +143,21 @@ def measure(cluster: Cluster, plan: Plan) -> Results:
 def _rounds(bench: Bench, ready: Sequence[tuple[Peer, DoJob]], results: Results) -> None:
     bench.warm_up()
     for number in range(1, bench.plan.rounds + 1):
-        # Another one is the first in each round.
+        # Rotate the order in each round.
         turned = [*ready[number % len(ready) :], *ready[: number % len(ready)]] if ready else []
         for workload, size in bench.plan.rows():
             for peer, do in turned:
                 if workload.name not in peer.workloads:
                     continue
-                what = f"round {number}, {workload.title}, {size} bytes, {peer.label}"
+                label = f"round {number}, {workload.title}, {size} bytes, {peer.label}"
                 try:
                     run = bench.run(workload, size, peer, do, number)
                 except RunError as error:
-                    results.failures.append(f"{what}: {error}")
+                    results.failures.append(f"{label}: {error}")
                     _say(results.failures[-1])
                 else:
                     results.runs.append(run)
-                    _say(f"{what}: {_figure(workload, run)}")
+                    _say(f"{label}: {_figure(workload, run)}")
 
 
 class Bench:

@@ -1,17 +1,16 @@
-"""The embedded broker beside a real one: the processor time that each takes for a message.
+"""Compare the CPU time per message of the embedded broker and a real one.
 
     python -m integration.benchmarks.brokers [--version 5.5.0] [--rounds 5] [--scale 1]
 
-Only ratios within one run of this command mean anything: brokers and clients share the machine. Both are
-processes of their own. Each round of a work does it on one of them and then on the other, beginning with the
-other one each time; a ratio is the median of those within the rounds. The clients are those of
-``integration.benchmarks.run``; what is sent comes from this project, and once from prepared frames of a
-socket without a client, which leaves the broker more of the machine.
+Only ratios within one run of this command are meaningful, because brokers and clients share the machine. Each
+broker has its own process. Each round runs a workload on both brokers, in alternating order. A ratio is the
+median of the ratios within the rounds. The clients are those of ``integration.benchmarks.run``: this project,
+and once prepared frames on a socket without a client, which leaves more CPU to the broker.
 
 columns
-  broker CPU      processor time a message, with the start of the client and its warming up
-  times           that of the embedded broker, beside the real one's
-  rate            messages a second on the embedded broker, beside those on the real one
+  broker CPU      CPU time per message, including start and warm-up of the client
+  times           the embedded broker's CPU time, relative to the real one's
+  rate            messages a second on the embedded broker, relative to the real one
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ WORKS = (
     ("pipelined", "floor"),
     ("batches", "ours-json"),
 )
-"""Workloads, and the clients that do them: consuming first, as the embedded broker keeps 512 MiB, and what is
-sent later drives out what there was."""
+"""Workloads and their clients. Consuming comes first, because the embedded broker keeps 512 MiB and later
+sends evict the backlog."""
 SIZE = 128
 
 Pair = tuple[Run, Run]
-"""What one work came to on the embedded broker, and on the real one, in one round."""
+"""The runs of a workload in one round, on the embedded broker and on the real one."""
 
 
 def planned(rounds: int, scale: float) -> Plan:
-    """Return what is measured."""
+    """Return the plan."""
     peers = all_peers()
     return Plan(
         workloads=[WORKLOADS[name] for name in dict.fromkeys(work for work, _ in WORKS)],
@@ -59,7 +58,7 @@ def planned(rounds: int, scale: float) -> Plan:
 
 
 def measure(embedded: Cluster, real: Cluster, plan: Plan) -> list[list[Pair]]:
-    """Do all works on both; return the pairs of each. Raises RunError."""
+    """Run all workloads on both brokers, and return the pairs of each. Raises RunError."""
     pairs: list[list[Pair]] = [[] for _ in WORKS]
     with ExitStack() as stack:
         benches = [_ready(stack, cluster, plan) for cluster in (embedded, real)]
@@ -75,7 +74,7 @@ def measure(embedded: Cluster, real: Cluster, plan: Plan) -> list[list[Pair]]:
 
 
 def _ready(stack: ExitStack, cluster: Cluster, plan: Plan) -> Callable[[Workload, str, int], Run]:
-    """Return what has a client do a work on a cluster, once."""
+    """Return a function that runs a workload with a client once on a cluster."""
     bench = Bench(cluster, plan)
     programs = {peer.key: (peer, stack.enter_context(peer.open(cluster))) for peer in plan.peers}
     bench.warm_up()
@@ -83,9 +82,9 @@ def _ready(stack: ExitStack, cluster: Cluster, plan: Plan) -> Callable[[Workload
 
 
 def _taken(run: Run) -> float:
-    """Return the broker's processor time, microseconds a message."""
+    """Return the broker's CPU time per message, in microseconds."""
     if run.server_us is None:
-        raise RunError("what the real broker takes cannot be known here")
+        raise RunError("the CPU time of the real broker is unknown here")
     return run.server_us
 
 
@@ -107,18 +106,18 @@ def table(pairs: Sequence[Sequence[Pair]]) -> str:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Return what the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m integration.benchmarks.brokers",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--version", choices=VERSIONS, default="5.5.0", help="the real one's (default: 5.5.0)"
+        "--version", choices=VERSIONS, default="5.5.0", help="version of the real broker (default: 5.5.0)"
     )
     parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
     parser.add_argument(
-        "--scale", type=float, default=1.0, help="multiplies the numbers of messages; at most 1"
+        "--scale", type=float, default=1.0, help="factor of the numbers of messages, at most 1"
     )
     chosen = parser.parse_args(words)
     if chosen.rounds < 1:
@@ -133,7 +132,7 @@ def _say(text: str) -> None:
 
 
 def main() -> int:
-    """Do what the command line says; return 1 if there is no cluster, or a run failed."""
+    """Run the benchmark. Return 1 if there is no cluster or a run failed."""
     chosen = parse(sys.argv[1:])
     plan = planned(chosen.rounds, chosen.scale)
     try:

@@ -1,9 +1,9 @@
-"""What the commands of ``rocketmq-py`` cost: the start of each, and the tables of a large cluster.
+"""Measure the commands of ``rocketmq-py``: their start, and the tables of a large cluster.
 
     python -m integration.benchmarks.commands [--runs 5] [--topics 5000] [--groups 200]
 
-Printed is the processor time of each command, user and system, on an embedded cluster of three brokers in a
-process of its own, beside that of loading trio and attrs alone: on a busy machine the ratio says more.
+It prints the CPU time (user and system) of each command on an embedded cluster of three brokers in a separate
+process, and its ratio to importing trio and attrs. On a busy machine the ratio is more reliable.
 """
 
 from __future__ import annotations
@@ -72,16 +72,16 @@ STARTS = (
     "tail -t Orders -o beginning -e",
     "bench produce -t Orders -c 1",
 )
-"""Command lines that end by themselves: one of each kind at the least."""
+"""Command lines that end by themselves, at least one of each kind."""
 GO_ON = (
     "reply -t Orders hello",
     "bench consume -t Orders -c 1",
     "relay",
     "server --namesrv-port 0 --port 0",
 )
-"""Those that go on for good: they are ended when they wait."""
+"""Command lines that run until they are stopped."""
 PATIENCE = 3.0
-"""Seconds after which a command that goes on has loaded all that it needs."""
+"""Seconds after which a command that does not end has loaded all its modules."""
 TABLES = (
     "topic list",
     "topic list -o json",
@@ -94,14 +94,14 @@ TABLES = (
 
 @attrs.frozen
 class Cost:
-    """What a command took, in seconds."""
+    """The CPU time and duration of a command, in seconds."""
 
     cpu: float
     wall: float
 
 
 def run_command(command: Sequence[str], *, goes_on: bool = False) -> Cost:
-    """Run a command to its end, which comes by a signal if it goes on for good."""
+    """Run a command to its end, or stop it with SIGTERM if it ``goes_on``."""
     began = time.perf_counter()
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     if goes_on:
@@ -113,13 +113,13 @@ def run_command(command: Sequence[str], *, goes_on: bool = False) -> Cost:
 
 
 def median(runs: int, run: Callable[[], Cost]) -> Cost:
-    """Return the medians of so many runs."""
+    """Return the medians of ``runs`` runs."""
     costs = [run() for _ in range(runs)]
     return Cost(statistics.median(one.cpu for one in costs), statistics.median(one.wall for one in costs))
 
 
 async def fill(address: str, groups: int) -> None:
-    """Make groups that have come somewhere in a topic."""
+    """Create groups with committed offsets in a topic."""
     async with Client(address) as client, client.admin() as admin, client.producer("senders") as producer:
         queues = (await client.routes.get("Orders")).read_queues
         for queue in queues:
@@ -144,7 +144,7 @@ async def _commit(client: Client, group: str, queue: MessageQueue) -> None:
 
 @contextmanager
 def cluster(topics: int, groups: int) -> Iterator[str]:
-    """Run an embedded cluster in a process of its own; return the address of its name server."""
+    """Run an embedded cluster in a separate process. Yields the address of its name server."""
     command = [sys.executable, "-m", "integration.benchmarks.commands", "--serve"]
     command += ["--topics", str(topics), "--groups", str(groups)]
     with subprocess.Popen(
@@ -156,7 +156,7 @@ def cluster(topics: int, groups: int) -> Iterator[str]:
 
 
 def serve(topics: int, groups: int) -> None:
-    """Be that process, until stdin is closed."""
+    """Run the cluster until stdin is closed."""
     names = dict.fromkeys(["Orders", *(f"Topic{number}" for number in range(1, topics))], 4)
     with run_cluster(brokers=BROKERS, topics=names) as running:
         trio.run(fill, running.name_server_address, groups)
@@ -165,9 +165,9 @@ def serve(topics: int, groups: int) -> None:
 
 
 def starts(runs: int) -> None:
-    """Print how fast each command starts."""
+    """Print the start times of all commands."""
     yardstick = median(runs, lambda: run_command([sys.executable, "-c", YARDSTICK])).cpu
-    print("| command | CPU s | beside loading trio and attrs |\n| --- | ---: | ---: |")
+    print("| command | CPU s | times importing trio and attrs |\n| --- | ---: | ---: |")
     print(
         f"| python -c pass | {median(runs, lambda: run_command([sys.executable, '-c', 'pass'])).cpu:.3f} | |"
     )
@@ -181,7 +181,7 @@ def starts(runs: int) -> None:
 
 
 def tables(runs: int, topics: int, groups: int) -> None:
-    """Print how fast the tables of a large cluster come."""
+    """Print the times of listing a large cluster."""
     print(f"\n{topics:,} topics, {groups:,} groups, {BROKERS} brokers\n")
     print("| command | s | CPU s |\n| --- | ---: | ---: |")
     with cluster(topics, groups) as address:
@@ -192,7 +192,7 @@ def tables(runs: int, topics: int, groups: int) -> None:
 
 
 def main() -> None:
-    """Print both."""
+    """Run both benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--topics", type=int, default=5_000)

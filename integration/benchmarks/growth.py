@@ -1,8 +1,8 @@
-"""What a pipelined send costs this client when there are more topics, or more of them in flight.
+"""Measure the CPU time of a pipelined send with more topics and with more messages in flight.
 
     python -m integration.benchmarks.growth [--version 5.5.0] [--count 50000]
 
-Printed is the processor time of the client for a message: it should be the same in every row.
+It prints the client's CPU time per message, which should be the same in every row.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from rocketmq_py import Message, PendingSend, Producer
 ROOT = Path(__file__).resolve().parents[2]
 IN_FLIGHT = 256
 SHAPES = ((1, 1), (1, IN_FLIGHT), (1, 1_000), (1, 10_000), (100, IN_FLIGHT), (1_000, IN_FLIGHT))
-"""Topics, and messages in flight."""
+"""Pairs of topics and messages in flight."""
 ROUNDS = 3
 WARM_UP = 5_000
 
 
 async def send(address: str, topics: int, in_flight: int, count: int) -> dict[str, float]:
-    """Send ``count`` messages to so many topics in turn; return the rate, and the processor time of one."""
+    """Send ``count`` messages to ``topics`` topics in turn. Return the rate, and the CPU time per message."""
     names = [f"growth-{number}" for number in range(topics)]
     async with Producer(address, max_in_flight=in_flight, send_timeout=60) as producer:
         for name in names:
@@ -61,7 +61,7 @@ async def _send(producer: Producer, turn: itertools.cycle[str], count: int) -> N
 
 
 def measure(address: str, topics: int, in_flight: int, count: int) -> dict[str, float]:
-    """Run :func:`send` in a process of its own."""
+    """Run :func:`send` in a separate process."""
     command = [sys.executable, "-m", "integration.benchmarks.growth", "--address", address]
     command += ["--topics", str(topics), "--in-flight", str(in_flight), "--count", str(count)]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
@@ -70,7 +70,7 @@ def measure(address: str, topics: int, in_flight: int, count: int) -> dict[str, 
 
 
 def table(address: str, count: int) -> None:
-    """Print the rows of one broker after the other's."""
+    """Measure all shapes in interleaved rounds, and print the table."""
     print("| topics | in flight | client CPU µs a message |\n| ---: | ---: | ---: |")
     runs: dict[tuple[int, int], list[float]] = {shape: [] for shape in SHAPES}
     for _ in range(ROUNDS):
@@ -82,7 +82,7 @@ def table(address: str, count: int) -> None:
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

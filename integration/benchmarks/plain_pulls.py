@@ -1,7 +1,7 @@
-"""Pulls over a plain socket: what no reader can do without.
+"""Pulls over a plain socket: the minimum work of any reader.
 
-The bytes of the requests are this client's, several are under way, and of an answer only its header is read.
-There is no loop, no task, no time-out, no second broker, and nobody who would mend a fault.
+It sends this client's requests, several in flight, and decodes only the headers of responses. It has no event
+loop, no tasks, no timeouts, a single broker, and no error recovery.
 """
 
 from __future__ import annotations

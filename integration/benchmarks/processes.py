@@ -1,4 +1,4 @@
-"""What the processes of a Spark use: this one, the JVM, and the Python ones below the JVM. Linux only."""
+"""CPU time and memory of Spark's processes: driver, JVM, and the JVM's Python children. Linux only."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ ROLES = {
     "plan_data_source_read": "planning of batches",
     "python_streaming_source_runner": "planning of streams",
 }
-"""What Python processes of Spark do, by the module of pyspark that they run; others are not looked at."""
+"""Roles of Spark's Python processes, by their pyspark module. Others are ignored."""
 _PAUSE = 0.05
-"""Seconds between two looks for processes; what they had at the most, Linux remembers while they live."""
+"""Seconds between two scans for processes. Linux records each process's peak memory."""
 
 
 @attrs.frozen
 class Spent:
-    """Processor seconds: of all Python processes, of the JVM, and of the brokers."""
+    """CPU seconds of all Python processes, of the JVM, and of the brokers."""
 
     python: float
     java: float
     brokers: float
 
     def since(self, earlier: Spent) -> Spent:
-        """Return what has been spent since then."""
+        """Return the difference to an earlier measurement."""
         return Spent(self.python - earlier.python, self.java - earlier.java, self.brokers - earlier.brokers)
 
 
 def spent(java: int, brokers: float = 0.0) -> Spent:
-    """Return what this process, the JVM ``java`` and what it has started have spent, dead children too."""
+    """Return the CPU time of this process, the JVM ``java`` and its descendants, including ended children."""
     mine, jvm = _times(os.getpid()), _times(java)
     below = sum([sum(_times(process)) for process in descendants(java)])
     return Spent(mine[0] + jvm[1] + below, jvm[0], brokers)
 
 
 def descendants(of: int) -> Iterator[int]:
-    """Yield the ids of the processes below one."""
+    """Yield the ids of a process's descendants."""
     children: dict[int, list[int]] = {}
     for directory in _PROC.glob("[0-9]*"):
         fields = _fields(int(directory.name))
@@ -59,7 +59,7 @@ def descendants(of: int) -> Iterator[int]:
 
 
 def _times(process: int) -> tuple[float, float]:
-    """Return the processor seconds of a process, and of its children that have ended."""
+    """Return the CPU seconds of a process, and of its ended children."""
     fields = _fields(process)
     if not fields:
         return 0.0, 0.0
@@ -68,7 +68,7 @@ def _times(process: int) -> tuple[float, float]:
 
 
 def _fields(process: int) -> list[str]:
-    """Return /proc/PID/stat from the state on; nothing, if it has ended."""
+    """Return the fields of /proc/PID/stat from the state on, or nothing if it has ended."""
     try:
         return (_PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -76,12 +76,12 @@ def _fields(process: int) -> list[str]:
 
 
 class Peaks:
-    """The most memory that processes had within a ``with``, in bytes, by what they do.
+    """The peak memory of processes within a ``with`` block, in bytes, by role.
 
-    They are called as ROLES has it, and the driver's Python process ``driver``.
+    Roles are those of ROLES, and ``driver`` for the driver's Python process.
 
     Args:
-        java: the JVM.
+        java: the process id of the JVM.
     """
 
     def __init__(self, java: int) -> None:
@@ -108,7 +108,7 @@ class Peaks:
         self._look()
 
     def by_name(self) -> dict[str, int]:
-        """Return the most of the processes of each name."""
+        """Return the largest peak of each role."""
         largest: dict[str, int] = {}
         for name, peak in self._peaks.values():
             largest[name] = max(largest.get(name, 0), peak)
@@ -126,7 +126,7 @@ class Peaks:
 
 
 def _role(process: int) -> str | None:
-    """Return what one of Spark's Python processes does, None for any other."""
+    """Return the role of a Spark Python process, or None for other processes."""
     try:
         words = (_PROC / str(process) / "cmdline").read_bytes().decode().rstrip("\0").split("\0")
     except OSError:
@@ -135,7 +135,7 @@ def _role(process: int) -> str | None:
 
 
 def peak_of(process: int) -> int:
-    """Return the most memory that a process has had, in bytes; 0 if it has ended."""
+    """Return the peak memory of a process in bytes, or 0 if it has ended."""
     try:
         status = (_PROC / str(process) / "status").read_text()
     except OSError:
@@ -147,6 +147,6 @@ def peak_of(process: int) -> int:
 
 
 def _forget_peak(process: int) -> None:
-    """Have Linux count from now on."""
+    """Reset Linux's peak memory of a process."""
     with suppress(OSError):  # it may have ended
         (_PROC / str(process) / "clear_refs").write_text("5")

@@ -123,7 +123,7 @@ def encode_spans(addressed: Sequence[tuple[str, OffsetRange]]) -> str:
 
 
 def decode_spans(option: str) -> list[tuple[str, OffsetRange]]:
-    """Return what was encoded."""
+    """Parse an option that ``encode_spans`` wrote."""
     return [
         (address, OffsetRange(MessageQueue(*queue), start, end))
         for address, (queue, start, end) in json.loads(option)

@@ -1,17 +1,17 @@
-"""Measures the relay on a broker of 4.x, and beside it the timer that brokers of 5.x have.
+"""Measure the relay on a 4.x broker, and for comparison the timer of 5.x brokers.
 
     python -m integration.benchmarks.relay
 
-  late p50, p99  milliseconds from a message's time to when the broker has stored it in its topic, by its
-                 clock; --rate messages are due each second for --seconds, in another order than they came
-  early          messages stored before their time
-  burst          messages stored a second, when --rate times --seconds of them are due in one moment
-  broker bytes   what one that waits takes in the broker's commit log; other files take some more
-  store bytes    what one of --waiting takes in the relay's store
-  memory         the most that the relay's process had until so many waited, and when it had begun
+  late p50, p99  milliseconds from a message's due time until the broker has stored it in its topic, by the
+                 broker's clock. --rate messages are due each second for --seconds, in shuffled order
+  early          messages stored before their due time
+  burst          messages stored a second, when --rate times --seconds of them are due at once
+  broker bytes   bytes per waiting message in the broker's commit log. Other files take some more
+  store bytes    bytes per message of --waiting in the relay's store
+  memory         peak memory of the relay's process with --waiting messages, and after its start
 
-Bodies are --size random bytes. The relay is `rocketmq-py relay`, a process of its own. The brokers have the
-settings of all benchmarks: they let requests wait rather than refuse them.
+Bodies are --size random bytes. The relay is `rocketmq-py relay`, in a separate process. As in all
+benchmarks, brokers queue requests instead of rejecting them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STEP = 0.2
 
 @attrs.frozen
 class Load:
-    """What is measured: see the module."""
+    """The options of the measurement. See the module."""
 
     rate: int
     seconds: float
@@ -78,12 +78,12 @@ class Figures:
 
     @property
     def p50_ms(self) -> int:
-        """How late half of them were at the most."""
+        """The median delay."""
         return self.late_ms[len(self.late_ms) // 2]
 
     @property
     def p99_ms(self) -> int:
-        """How late all were at the most but one of a hundred."""
+        """The 99th percentile of the delay."""
         return self.late_ms[len(self.late_ms) * 99 // 100]
 
     @property
@@ -252,7 +252,7 @@ async def measure_timer(cluster: Cluster, load: Load) -> Figures:
 
 
 def table(load: Load, rows: Sequence[Figures]) -> str:
-    """Return what was measured, as a table."""
+    """Return the results as a table."""
     lines = [
         f"{load.rate} due a second for {load.seconds:g} s, bodies of {load.size} bytes, {load.waiting} "
         f"waiting; {os.cpu_count()} processors",
@@ -272,7 +272,7 @@ def table(load: Load, rows: Sequence[Figures]) -> str:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Return what the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m integration.benchmarks.relay",
         description=__doc__,
@@ -290,7 +290,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def run(chosen: argparse.Namespace) -> list[Figures]:
-    """Measure; print the table, and write what else is wanted."""
+    """Measure, print the table, and write the requested file."""
     load = Load(chosen.rate, chosen.seconds, chosen.waiting, chosen.size)
     with start_cluster(TIMED, settings=BROKER_SETTINGS) as cluster:
         timer = trio.run(measure_timer, cluster, load)
@@ -305,7 +305,7 @@ def run(chosen: argparse.Namespace) -> list[Figures]:
 
 
 def main() -> int:
-    """Do what the command line says; return 1 if there is no cluster."""
+    """Run the benchmark. Return 1 if there is no cluster."""
     chosen = parse(sys.argv[1:])
     try:
         run(chosen)

@@ -1,4 +1,4 @@
-"""What was measured, as a table and as JSON."""
+"""Results as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from integration.benchmarks.workloads import Workload
 
 JAVA = "java"
 RIVALS = ("java", "go")
-"""The clients whose better one counts."""
+"""The clients of which the better one is compared with."""
 TRIO = "ours-json"
-DOORS = {
+INTERFACES = {
     "ours-blocking": ("threads", "floor-threads"),
-    "ours-thread": ("another thread than the main one", "floor-threads"),
+    "ours-thread": ("outside the main thread", "floor-threads"),
     "ours-aio": ("asyncio", "floor-aio"),
     "ours-uvloop": ("uvloop", "floor-uvloop"),
 }
-"""The doors, what the table calls them, and their rows of bare crossing."""
+"""The other APIs: their heading in the table, and the client that measures their bare hand-off."""
 NOTHING = "-"
 
 HEADINGS = {
@@ -52,10 +52,10 @@ class Row:
         workload: the workload.
         size: bytes of the bodies.
         client: the client's key.
-        label: what the table calls the client.
-        runs: one a round, but for those that failed.
-        to_java: how many times as good as Java, the median of the rounds; None where there is none.
-        to_rivals: the same, beside whichever of Java and Go is better in that round.
+        label: the client's name in the table.
+        runs: one per round, without failed ones.
+        to_java: times as good as Java, the median of the rounds. None without Java.
+        to_rivals: the same, relative to the better of Java and Go in each round.
     """
 
     workload: Workload
@@ -67,13 +67,13 @@ class Row:
     to_rivals: float | None
 
     def median(self, value: Callable[[Run], float | None]) -> float | None:
-        """Return the median of a figure of the runs, or None where they have none."""
+        """Return the median of a figure of the runs, or None if they lack it."""
         values = [each for run in self.runs if (each := value(run)) is not None]
         return statistics.median(values) if values else None
 
 
 def rows(plan: Plan, results: Results) -> Iterator[Row]:
-    """Yield the table's rows: those of one workload and size together, without those that have no runs."""
+    """Yield the table's rows, grouped by workload and size. Clients without runs are omitted."""
     for workload, size in plan.rows():
         here = [run for run in results.runs if (run.workload, run.size) == (workload.name, size)]
         for peer in plan.peers:
@@ -92,7 +92,7 @@ def rows(plan: Plan, results: Results) -> Iterator[Row]:
 def _ratio(
     workload: Workload, runs: Sequence[Run], others: Sequence[Run], rivals: Sequence[str]
 ) -> float | None:
-    """Return how many times as good as the best of ``rivals``: round by round, and of that the median."""
+    """Return the median over the rounds of the ratio to the best of ``rivals``."""
     ratios = []
     for run in runs:
         own = run.figure(workload.figure)
@@ -106,7 +106,7 @@ def _ratio(
 
 
 def table(plan: Plan, results: Results) -> str:
-    """Return the medians and ratios as a Markdown table, and below it what is missing."""
+    """Return the medians and ratios as a Markdown table, followed by skipped clients and failures."""
     lines = [_line(HEADINGS), _line(HEADINGS.values())]
     before = None
     for row in rows(plan, results):
@@ -118,23 +118,22 @@ def table(plan: Plan, results: Results) -> str:
     return "\n".join(lines)
 
 
-def doors_table(plan: Plan, results: Results) -> str:
-    """Return the doors beside trio's classes as a Markdown table; none unless both are planned.
+def interfaces_table(plan: Plan, results: Results) -> str:
+    """Return the asyncio and threads APIs relative to trio as a Markdown table, or "" if not planned.
 
-    In each cell: the processor time of the client, times trio's, and the figure that clients are compared by,
-    times as good as trio's; medians of the ratios within rounds. Behind it, in brackets, the same of what
-    does nothing but cross over.
+    Each cell has the client's CPU time in multiples of trio's, and the compared figure in times as good as
+    trio's, as medians of the ratios within rounds. In brackets, the same for the bare hand-off.
     """
     keys = {peer.key for peer in plan.peers}
-    doors = [door for door in DOORS if door in keys]
-    if TRIO not in keys or not doors:
+    interfaces = [key for key in INTERFACES if key in keys]
+    if TRIO not in keys or not interfaces:
         return ""
-    names = [DOORS[door][0] for door in doors]
-    lines = [_line(["times trio's CPU / as good", *names]), _line(["---", *["---:"] * len(doors)])]
+    names = [INTERFACES[key][0] for key in interfaces]
+    lines = [_line(["times trio's CPU / as good", *names]), _line(["---", *["---:"] * len(interfaces)])]
     for workload, size in plan.rows():
         here = [run for run in results.runs if (run.workload, run.size) == (workload.name, size)]
-        cells = [_beside_trio(workload, here, door) for door in doors]
-        floors = [_beside_trio(workload, here, DOORS[door][1]) for door in doors]
+        cells = [_relative_to_trio(workload, here, key) for key in interfaces]
+        floors = [_relative_to_trio(workload, here, INTERFACES[key][1]) for key in interfaces]
         shown = [
             f"{cell} ({floor})" if cell and floor else cell or NOTHING
             for cell, floor in zip(cells, floors, strict=True)
@@ -143,7 +142,7 @@ def doors_table(plan: Plan, results: Results) -> str:
     return "\n".join(lines)
 
 
-def _beside_trio(workload: Workload, here: Sequence[Run], client: str) -> str:
+def _relative_to_trio(workload: Workload, here: Sequence[Run], client: str) -> str:
     runs = [run for run in here if run.client == client]
     trio_us = {run.round: run.client_us for run in here if run.client == TRIO}
     times_cpu = [run.client_us / trio_us[run.round] for run in runs if trio_us.get(run.round)]
@@ -176,7 +175,7 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def environment(version: str, plan: Plan) -> dict[str, Any]:
-    """Return what the numbers depend on beside the clients."""
+    """Return the conditions that the numbers depend on."""
     return {
         "broker": version,
         "rounds": plan.rounds,

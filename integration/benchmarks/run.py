@@ -1,70 +1,69 @@
-"""This project beside other clients, on one real broker: interleaved runs, and the ratios between them.
+"""Compare this project with other clients on one real broker, in interleaved runs.
 
-Only ratios within one run of this command mean anything: broker and clients share the machine. Every round
-runs each client once at each workload, beginning with another client each time, so that a machine that gets
-slower or busier meets them all; a ratio is the median of the ratios within the rounds.
+Only ratios within one run of this command are meaningful, because broker and clients share the machine. Every
+round runs each client once at each workload, in rotating order, so that changes in the machine's load affect
+all clients. A ratio is the median of the ratios within the rounds.
 
 clients
-  java            the Java client of the broker's line, after up to 50,000 messages of warming up, but never
-                  more than it is measured over
+  java            the Java client of the broker's line, after a warm-up of up to 50,000 messages, but never
+                  more than the measured number
   java-new        the same, measured over its first messages, a tenth of a workload's
   go              github.com/apache/rocketmq-client-go/v2
-  official        the official Python client, which speaks gRPC: through RocketMQ's proxy, which is one more
-                  hop, and whose processor time is counted with the broker's (while others are measured it
-                  idles, at about a hundredth of a core); over a twentieth of the messages
-  pyrocketmq      github.com/tt67wq/pyrocketmq, on asyncio: with brokers of 4.x only; without the lines and
-                  the trace that it writes of each send; over a twentieth of the messages. There is no other
-                  to stand beside ours-aio: of what PyPI has, rocketmq-client-python and rocketmq wrap the
-                  C++ client and no longer build, and pyrocketmq 0.3.4, another project, calls Java's (JPype)
+  official        the official Python client, which uses gRPC through RocketMQ's proxy. The proxy adds a hop,
+                  and its CPU time counts as the broker's (it idles at about a hundredth of a core while
+                  other clients run). A twentieth of the messages
+  pyrocketmq      github.com/tt67wq/pyrocketmq, on asyncio, with 4.x brokers only, and without its log
+                  lines and trace of each send. A twentieth of the messages. PyPI has no other client to
+                  compare ours-aio with: rocketmq-client-python and rocketmq wrap the C++ client and no
+                  longer build, and pyrocketmq 0.3.4, another project, calls the Java client (JPype)
   ours-json       this project, with JSON headers (the default)
   ours-rocketmq   this project, with binary headers
-  ours-batching   this project's BatchingProducer, with JSON headers: beside batches that programs make
-  ours-plain      this project's push consumer with plain functions as handlers, which are called in threads:
-                  beside those that are async
-  ours-blocking   this project's door for threads (rocketmq_py.blocking), with JSON headers; one caller is in
-                  the main thread
-  ours-thread     the same in another thread than the main one
-  ours-aio        this project's door for asyncio (rocketmq_py.aio), on asyncio's own loop
-  ours-uvloop     the same on uvloop's
-  floor           no client: prepared frames, and answers that are only counted. Awaited, on trio: what its
-                  loop takes for a round trip. The others, on a plain socket: what the broker takes by itself
-  floor-trio      no client: prepared frames, sent by tasks of trio's that each wait for their answer, over
-                  one connection that a task reads and one writes, all that has come together: what no client
-                  on trio can do without. Of batches the messages, and their bytes, are made for each
-  floor-aio       what no door for asyncio over a trio thread can do without. Sends are prepared frames,
-                  without a client, whose answers trio counts; consumed is on trio, by lists. One write to
-                  a descriptor wakes the loop for all that is there
-  floor-uvloop    the same for tasks of a loop of uvloop's
-  floor-threads   the same for threads that send, each with a bare lock that it waits for
-Each is a process of its own with its defaults, but for a time-out of 30 s for sends; all but Java warm up
-over at most 2,000 messages. Those that cannot be had here are left out, and the table says why.
+  ours-batching   this project's BatchingProducer, with JSON headers: compare with explicit batches
+  ours-plain      this project's push consumer with plain functions as handlers, called in threads: compare
+                  with async handlers
+  ours-blocking   this project's threads API (rocketmq_py.blocking), with JSON headers. A single caller runs
+                  in the main thread
+  ours-thread     the same outside the main thread
+  ours-aio        this project's asyncio API (rocketmq_py.aio), on asyncio's event loop
+  ours-uvloop     the same on uvloop
+  floor           no client: prepared frames, and responses that are only counted. Awaited runs on trio and
+                  shows its cost of a round trip. The others use a plain socket and show the broker's cost
+  floor-trio      no client: prepared frames, sent by trio tasks that each wait for their response, over one
+                  connection with a reader and a writer task that coalesce: the minimum of a client on trio.
+                  The messages and bytes of batches are built for each batch
+  floor-aio       the minimum of an asyncio API over a trio thread. Sends are prepared frames without a
+                  client, whose responses trio counts. Consuming runs on trio, by lists. One write to a
+                  descriptor wakes the event loop for all pending results
+  floor-uvloop    the same for tasks on uvloop
+  floor-threads   the same for sending threads, which each wait on a bare lock
+Each client runs in its own process with its defaults, except for a send timeout of 30 s. All but Java warm up
+with at most 2,000 messages. Unavailable clients are skipped, and the table states the reason.
 
 workloads
-  awaited         one caller, which waits for each result
-  callers         16 threads, goroutines or tasks, which do the same at the same time
-  pipelined       256 sends in flight, each with a result of its own; the latencies are those of every tenth
-  batches         batches of 100 that the program makes, with the latencies of whole batches; the
-                  BatchingProducer makes them by itself, and has latencies of every tenth message
-  consume         a push consumer whose handler counts the messages of a backlog, one a call
-  lists           the same with up to 32 a call
-  latency         send a message to its handler in the same process, then the next; compared by the median
-  lag             20,000 sends a second, pipelined; the latencies are those of a timer of the program's own,
-                  1 ms on its loop (in a thread, at the door for threads): how late it comes; compared by the
-                  99th percentile
-  memory          a consumer of 1,000 topics of 8 queues, until a message of each queue has come; compared by
-                  the most memory that it had. Java's heap may have 512 MiB to 1 GiB
-All topics but those have 4 queues. Bodies are all "x". Every client makes a new message for each send. Of
-messages of 512 bytes and more there are half as many. The broker stores about 5 GB until the end.
+  awaited         one caller that waits for each result
+  callers         16 threads, goroutines or tasks that do the same concurrently
+  pipelined       256 sends in flight, each with its own result. Latencies are those of every tenth message
+  batches         explicit batches of 100, with the latencies of whole batches. The BatchingProducer batches
+                  automatically, and has the latencies of every tenth message
+  consume         a push consumer whose handler counts the messages of a backlog, one per call
+  lists           the same with up to 32 per call
+  latency         send a message to a handler in the same process, then the next. Compared by the median
+  lag             20,000 pipelined sends a second. Latencies are the delays of a 1 ms timer on the program's
+                  event loop (in a thread, for the threads API). Compared by the 99th percentile
+  memory          a consumer of 1,000 topics of 8 queues, until it has received a message of each queue.
+                  Compared by peak memory. Java's heap is limited to 512 MiB to 1 GiB
+All topics but those have 4 queues. Bodies are all "x". Every client creates a new message for each send.
+Workloads have half as many messages of 512 bytes or more. The broker stores about 5 GB in total.
 
 columns
-  times Java      how many times as good: with latency and memory, how many times less
-  client CPU      processor time of the client's process a message, without its start and warming up
-  server CPU      that of broker and proxy a message, with warming up and whatever goes on in them besides
-  p50, p99        from the call to the result, as the caller sees it
-  peak            the most memory of the client's process from its start on
+  times Java      times as good as Java: for latency and memory, times less
+  client CPU      CPU time of the client's process per message, without start and warm-up
+  server CPU      CPU time of broker and proxy per message, including warm-up and their background work
+  p50, p99        latency from the call to the result, as seen by the caller
+  peak            peak memory of the client's process since its start
 
-The broker is told to let requests wait rather than refuse them after 0.2 s, so that a busy machine makes runs
-slower, not fail. With ROCKETMQ_NAMESRV set, the cluster there is used as it is; the topics stay on it.
+The broker queues requests instead of rejecting them after 0.2 s, so that runs on a busy machine get slower
+but do not fail. If ROCKETMQ_NAMESRV is set, that cluster is used unchanged, and the topics remain on it.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnav
 from integration.clusters.provider import VERSIONS, external_cluster, external_name, start_cluster
 
 BROKER_SETTINGS = {"waitTimeMillsInSendQueue": "30000"}
-"""What the broker is told beside what all clusters are."""
+"""Settings of the broker, in addition to those of all clusters."""
 
 PLOT_FORMATS = (".png", ".svg", ".pdf")
 
@@ -93,18 +92,20 @@ T = TypeVar("T")
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Return what the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m integration.benchmarks.run",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
-    parser.add_argument("--version", choices=VERSIONS, default="5.5.0", help="the broker's (default: 5.5.0)")
-    parser.add_argument("--workloads", default="all", help="with commas between (default: all)")
-    parser.add_argument("--clients", default="all", help="with commas between (default: all)")
     parser.add_argument(
-        "--sizes", help="bytes of bodies, with commas between (default: 128, and 1024 for some workloads)"
+        "--version", choices=VERSIONS, default="5.5.0", help="version of the broker (default: 5.5.0)"
+    )
+    parser.add_argument("--workloads", default="all", help="comma-separated (default: all)")
+    parser.add_argument("--clients", default="all", help="comma-separated (default: all)")
+    parser.add_argument(
+        "--sizes", help="comma-separated body sizes in bytes (default: 128, and 1024 for some workloads)"
     )
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the numbers of messages")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every run to this file")
@@ -113,7 +114,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--profile",
         type=Path,
         metavar="FOLDER",
-        help="write a profile of each run of this project there; it makes them slower",
+        help="write a profile of each run of this project to this folder, which slows the runs down",
     )
     chosen = parser.parse_args(words)
     if chosen.rounds < 1:
@@ -124,7 +125,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         parser.error(f"--plot draws {', '.join(PLOT_FORMATS)}, not {chosen.plot}")
     for option, module in (("plot", "matplotlib"), ("profile", "pyinstrument")):
         if getattr(chosen, option) and find_spec(module) is None:
-            parser.error(f"--{option} wants {module}, which `make bench` installs")
+            parser.error(f"--{option} needs {module}, which `make bench` installs")
     try:
         chosen.plan = _plan(chosen)
     except ValueError as error:
@@ -143,7 +144,7 @@ def _plan(chosen: argparse.Namespace) -> Plan:
 
 
 def _named(names: str, known: dict[str, T]) -> list[T]:
-    """Return what is named, in the order in which it is known."""
+    """Return the values of the names, in the order of ``known``."""
     wanted = list(known) if names == "all" else names.split(",")
     if unknown := set(wanted) - set(known):
         raise ValueError(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
@@ -151,7 +152,7 @@ def _named(names: str, known: dict[str, T]) -> list[T]:
 
 
 def run(cluster: Cluster, chosen: argparse.Namespace) -> Results:
-    """Measure on ``cluster``; print the table, and write what else is wanted."""
+    """Measure on ``cluster``, print the tables, and write the requested files."""
     if chosen.profile:
         chosen.profile.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
@@ -160,12 +161,12 @@ def run(cluster: Cluster, chosen: argparse.Namespace) -> Results:
     heading = report.heading(about)
     print(f"{heading}; it took {(time.monotonic() - began) / 60:.1f} minutes\n")
     print(report.table(chosen.plan, results))
-    if doors := report.doors_table(chosen.plan, results):
-        print(f"\nThe doors beside trio's own classes, and in brackets what only crosses over:\n\n{doors}")
+    if interfaces := report.interfaces_table(chosen.plan, results):
+        print(f"\nThe asyncio and threads APIs relative to trio (in brackets: bare hand-off)\n\n{interfaces}")
     if chosen.json:
         report.write_json(chosen.json, about, results)
     if chosen.plot:
-        # Only where it is asked for: matplotlib is not installed everywhere.
+        # Imported on demand, because matplotlib is optional.
         from integration.benchmarks.plot import write_plot
 
         write_plot(chosen.plot, chosen.plan, results, heading)
@@ -173,7 +174,7 @@ def run(cluster: Cluster, chosen: argparse.Namespace) -> Results:
 
 
 def main() -> int:
-    """Do what the command line says; return 1 if there is no cluster or a run failed."""
+    """Run the benchmark. Return 1 if there is no cluster or a run failed."""
     chosen = parse(sys.argv[1:])
     try:
         own = external_name() is None

@@ -1,4 +1,4 @@
-"""The topics that a benchmark sends to and consumes from, and what is in them."""
+"""Creates and fills the topics of a benchmark."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from integration.clusters.cluster import Cluster
 from rocketmq_py import Client, Message, PendingSend, Producer, RocketMQError
 
 QUEUES = 4
-"""Queues of a topic: what a client's topic gets when a broker makes it by itself."""
+"""Queues of a topic, as in automatically created topics."""
 QUEUES_OF_MANY = 8
-"""The same where there are many topics."""
+"""Queues of each topic of ``Source.MANY``."""
 MARGIN = 1.25
-"""A backlog holds so much more than a run consumes, so that no queue is empty before its end."""
+"""Size of a backlog relative to a run, so that no queue runs empty before the run ends."""
 WARM_UP_SIZE = 128
-"""Bytes of the bodies that warm brokers up."""
+"""Body size of warm-up messages in bytes."""
 SEND_TIMEOUT = 30.0
-"""Seconds: it may take its time."""
+"""Send timeout in seconds, generous for a busy machine."""
 
 
 class Stage:
-    """Prepares topics, each when it is first asked for. Their names are this run's own.
+    """Prepares topics on first use, with names unique to this run.
 
-    Use it outside of trio. The topics stay: a cluster that outlives the benchmark keeps them.
+    Use it outside of trio. It does not delete the topics.
 
     Args:
-        cluster: where.
-        backlog: the messages that the longest run consumes.
-        topics: how many topics ``Source.MANY`` has.
+        cluster: the cluster of the topics.
+        backlog: number of messages that the longest run consumes.
+        topics: number of topics of ``Source.MANY``.
     """
 
     def __init__(self, cluster: Cluster, *, backlog: int, topics: int) -> None:
@@ -45,7 +45,7 @@ class Stage:
         self._ready: set[str] = set()
 
     def topic(self, source: Source, size: int) -> str:
-        """Return the topic of ``source`` for bodies of ``size`` bytes; with many, how their names begin."""
+        """Return the topic of ``source`` for bodies of ``size`` bytes, or the name prefix of many topics."""
         match source:
             case Source.SHARED:
                 return self._once(f"{self._name}-sends", self._create)
@@ -57,11 +57,11 @@ class Stage:
                 return self._once(f"{self._name}-many-{size}", partial(self._create_many, size))
 
     def group(self) -> str:
-        """Return a group that nobody has used."""
+        """Return the name of a new group."""
         return f"{self._name}-group-{next(self._numbers)}"
 
     def warm_up(self, count: int) -> None:
-        """Send so many messages, so that the brokers' compiler has seen it."""
+        """Send ``count`` messages to warm up the brokers' JIT compiler."""
         topic = self.topic(Source.SHARED, WARM_UP_SIZE)
         trio.run(self._send, itertools.repeat(Message(topic, b"x" * WARM_UP_SIZE), count))
 
@@ -76,7 +76,7 @@ class Stage:
             for topic in topics:
                 for address in self._cluster.brokers.values():
                     await client.brokers.create_topic(address, topic, queues=queues)
-            # Brokers tell the name servers of it before they answer; the last one stands for all.
+            # Brokers register a topic before they respond, so the last topic's route stands for all.
             await client.routes.refresh(topics[-1])
 
     async def _create_backlog(self, size: int, topic: str) -> None:

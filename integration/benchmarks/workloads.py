@@ -1,4 +1,4 @@
-"""What is measured: the rows of the table."""
+"""The workloads: the rows of the table."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import attrs
 
 
 class Source(enum.Enum):
-    """Where a workload sends to or consumes from; a topic has four queues unless something else is said."""
+    """The topic of a workload. Topics have four queues by default."""
 
     SHARED = enum.auto()
-    """One topic for everybody that only sends."""
+    """One topic shared by all workloads that only send."""
     BACKLOG = enum.auto()
     """A topic filled beforehand, consumed from its beginning each time."""
     FRESH = enum.auto()
-    """An empty topic of its own for each run."""
+    """A new empty topic for each run."""
     MANY = enum.auto()
     """Many topics of eight queues with one message each, consumed from the beginning each time."""
 
 
 class Figure(enum.Enum):
-    """The figure of a workload that clients are compared by; the value is what it is called."""
+    """The figure by which a workload compares clients. The value is its label."""
 
     RATE = "messages/s"
     P50 = "p50 µs"
@@ -36,17 +36,17 @@ class Figure(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class Workload:
-    """One kind of work.
+    """A workload.
 
     Attributes:
-        name: what the command line calls it.
-        title: what the table calls it.
-        mode: what the clients' programs call it.
-        count: messages that one run measures; topics, with ``Source.MANY``. See ``Plan.count``.
-        sizes: bytes of the bodies, unless the command line says otherwise.
-        source: where from or where to.
-        figure: what clients are compared by.
-        list: messages that a handler takes at once.
+        name: its name on the command line.
+        title: its title in the table.
+        mode: the mode of the clients' programs.
+        count: number of messages per run, or of topics with ``Source.MANY``. See ``Plan.count``.
+        sizes: default body sizes in bytes.
+        source: the topic to send to or consume from.
+        figure: the figure that compares clients.
+        list: maximum messages per handler call.
     """
 
     name: str
@@ -112,4 +112,4 @@ WORKLOADS = {
         ),
     )
 }
-"""All of them, by name."""
+"""All workloads by name."""

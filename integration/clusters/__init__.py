@@ -1,1 +1,1 @@
-"""Real RocketMQ clusters for tests, however they can be had."""
+"""Real RocketMQ clusters for tests, in containers or as local processes."""

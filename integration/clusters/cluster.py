@@ -1,4 +1,4 @@
-"""What a test knows of a RocketMQ cluster, whoever runs it."""
+"""The interface of a RocketMQ cluster under test, independent of how it runs."""
 
 from __future__ import annotations
 
@@ -10,57 +10,57 @@ import attrs
 
 
 class ClusterUnavailableError(Exception):
-    """No such cluster can be had here; the text says why, and what would help."""
+    """This machine cannot provide the cluster. The text says why and what would help."""
 
 
 class ClusterStartError(Exception):
-    """A cluster that should have started did not; the text has the end of its log."""
+    """A cluster failed to start. The text contains the end of its log."""
 
 
 class Nodes(Protocol):
-    """Whatever runs a cluster's brokers: processes, containers, or somebody else."""
+    """Controls the brokers of a cluster: processes, containers, or an external cluster's."""
 
     def kill(self, broker: str, *, gently: bool = False) -> None:
-        """End a broker with SIGKILL, or with SIGTERM when ``gently``; return when it has gone."""
+        """End a broker with SIGKILL, or with SIGTERM if ``gently``. Return when it has ended."""
 
     def freeze(self, broker: str) -> None:
-        """Stop a broker in its tracks: its connections stay open, and nothing is answered."""
+        """Suspend a broker. Its connections stay open, but it does not respond."""
 
     def resume(self, broker: str) -> None:
-        """Let a frozen broker go on."""
+        """Resume a frozen broker."""
 
     def restart(self, broker: str) -> None:
-        """Start a broker again on the same port and store; return when it serves."""
+        """Restart a broker on the same port and store. Return when it serves."""
 
     def log(self, broker: str) -> str:
-        """Return the end of what a broker has printed."""
+        """Return the end of a broker's output."""
 
     def stored(self, broker: str, path: str) -> str:
-        """Return the text of a file of a broker's store, whether it runs or not."""
+        """Return the text of a file in a broker's store. The broker need not run."""
 
     def cpu_seconds(self, broker: str) -> float | None:
-        """Return the processor time that a broker has used; None where that cannot be known."""
+        """Return the CPU time of a broker in seconds, or None if unknown."""
 
     def stop(self) -> None:
-        """End everything and remove its files; a second call does nothing."""
+        """End everything and remove its files. Idempotent."""
 
 
 @attrs.frozen
 class Cluster:
     """A running RocketMQ cluster.
 
-    As a context manager it stops itself at the end.
+    As a context manager, it stops itself on exit.
 
     Attributes:
-        name: what a test report calls it, e.g. ``"4.9.7"``.
-        version: the brokers' version, e.g. ``"4.9.7"``; empty when it is not known.
+        name: its name in test reports, e.g. ``"4.9.7"``.
+        version: the brokers' version, e.g. ``"4.9.7"``; empty if unknown.
         name_servers: ``"host:port"``, several joined with ``;``.
         brokers: the master's address of each broker name, e.g. ``{"broker-a": "127.0.0.1:10911"}``.
-        nodes: ends, freezes and starts single brokers.
-        origin: where it comes from: ``"environment"``, ``"docker"`` or ``"maven"``.
-        replicas: the replica's address of each broker name that has one. Whoever ends or starts that of
-            ``broker-a`` calls it ``broker-a-1``.
-        sees_clients_at: the IP address that brokers see clients of this machine at.
+        nodes: kills, freezes and restarts single brokers.
+        origin: the source of the cluster: ``"environment"``, ``"docker"`` or ``"maven"``.
+        replicas: the replica's address of each broker name that has one. Methods take the name
+            ``broker-a-1`` for the replica of ``broker-a``.
+        sees_clients_at: the IP address under which brokers see clients of this machine.
     """
 
     name: str
@@ -73,43 +73,43 @@ class Cluster:
     sees_clients_at: str = "127.0.0.1"
 
     def kill(self, broker: str, *, gently: bool = False) -> None:
-        """End ``broker`` with SIGKILL, or with SIGTERM when ``gently``; return when it has gone."""
+        """End ``broker`` with SIGKILL, or with SIGTERM if ``gently``. Return when it has ended."""
         self.nodes.kill(broker, gently=gently)
 
     def freeze(self, broker: str) -> None:
-        """Stop ``broker`` in its tracks: its connections stay open, and nothing is answered."""
+        """Suspend ``broker``. Its connections stay open, but it does not respond."""
         self.nodes.freeze(broker)
 
     def resume(self, broker: str) -> None:
-        """Let a frozen ``broker`` go on."""
+        """Resume a frozen ``broker``."""
         self.nodes.resume(broker)
 
     def restart(self, broker: str) -> None:
-        """Start ``broker`` again on the same port and store, ending it first; return when it serves."""
+        """Restart ``broker`` on the same port and store. Return when it serves."""
         self.nodes.restart(broker)
 
     def log(self, broker: str) -> str:
-        """Return the end of what ``broker`` has printed to its standard streams."""
+        """Return the end of ``broker``'s standard output and error."""
         return self.nodes.log(broker)
 
     def stored(self, broker: str, path: str) -> str:
-        """Return the text of a file of ``broker``'s store, whether it runs or not.
+        """Return the text of a file in ``broker``'s store. The broker need not run.
 
         Args:
-            broker: whose.
-            path: the file's, in the store, e.g. ``"config/topics.json"``.
+            broker: the broker's name.
+            path: the file's path in the store, e.g. ``"config/topics.json"``.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: the file does not exist.
         """
         return self.nodes.stored(broker, path)
 
     def cpu_seconds(self, broker: str) -> float | None:
-        """Return the processor time that ``broker`` has used, in seconds; None where that cannot be known."""
+        """Return the CPU time of ``broker`` in seconds, or None if unknown."""
         return self.nodes.cpu_seconds(broker)
 
     def stop(self) -> None:
-        """End every process and remove its files; a second call does nothing."""
+        """End every process and remove its files. Idempotent."""
         self.nodes.stop()
 
     def __enter__(self) -> Self:

@@ -1,8 +1,8 @@
-"""Clusters of containers, from the official images. They want a Docker engine that answers.
+"""Clusters of containers, from the official images. They need a running Docker engine.
 
-A broker tells its clients the address that it believes in. So the ports inside and outside of a container are
-the same, chosen beforehand, and ``brokerIP1`` is the engine's host as seen from here. The brokers share the
-name server's network: to them it is at 127.0.0.1, and its container publishes everybody's ports.
+A broker announces its own address to clients. Therefore the ports inside and outside a container are equal
+and chosen beforehand, and ``brokerIP1`` is the engine's host as seen from this machine. The brokers share the
+name server's network: they reach it at 127.0.0.1, and its container publishes all ports.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 _PING = "from testcontainers.core.docker_client import DockerClient; DockerClient(timeout=3).client.ping()"
 _CONFIG = "/tmp/rocketmq.conf"  # in the container, where every user may write
-_STORE = "/home/rocketmq/store"  # where brokers keep it unless they are told otherwise
+_STORE = "/home/rocketmq/store"  # the default of brokers
 _PORT_TAKEN = ("port is already allocated", "address already in use")
-# Not all processes: the shells that wait for Java would end, and the container with them, and Java be killed.
+# Signals Java only. Ending the shells that wait for Java would end the container, which kills Java.
 _TERMINATE_JAVA = (
     "for each in /proc/[0-9]*; do "
     '[ "$(cat $each/comm)" = java ] && kill -TERM ${each#/proc/}; done 2> /dev/null'
@@ -55,7 +55,7 @@ _TERMINATE_JAVA = (
 
 @cache
 def engine_answers() -> bool:
-    """Say whether a Docker engine can be used; asked once a run, in a process of its own, and silently."""
+    """Return whether a Docker engine responds. Checked once per run, silently, in a subprocess."""
     try:
         done = subprocess.run([sys.executable, "-c", _PING], capture_output=True, timeout=15)
     except subprocess.TimeoutExpired:
@@ -72,14 +72,14 @@ def start_container_cluster(
     files: Mapping[str, str] | None = None,
     jvm: Sequence[str] = (),
 ) -> Cluster:
-    """Start one name server and ``brokers`` masters of RocketMQ ``version``; return when all are registered.
+    """Start one name server and ``brokers`` masters of RocketMQ ``version``. Return when all are registered.
 
-    See :func:`integration.clusters.local.start_local_cluster` for the arguments. When this interpreter dies
-    before it could stop them, testcontainers' reaper removes the containers.
+    See :func:`integration.clusters.local.start_local_cluster` for the arguments. If this interpreter dies
+    before stopping them, testcontainers' reaper removes the containers.
 
     Raises:
-        ClusterUnavailableError: the engine cannot run the image, e.g. because it cannot fetch it.
-        ClusterStartError: a container does not serve in time.
+        ClusterUnavailableError: the engine cannot run the image, e.g. because pulling it failed.
+        ClusterStartError: a container did not serve in time.
     """
     with _quiet_imports():
         from docker.errors import DockerException  # type: ignore[import-untyped]  # it ships no types
@@ -126,13 +126,13 @@ class ContainerNodes:
         self.brokers: dict[str, Node] = {}
 
     def start(self) -> None:
-        """Start everything; return when the name server lists every broker."""
+        """Start all containers. Return when the name server lists every broker."""
         own_port, *broker_ports = self._ports
         name_server = self._container("namesrv", NAME_SERVER_OPTIONS, {"listenPort": str(own_port)})
         with _quiet_imports():
             publish = _publishing(name_server)
         for port in self._ports:
-            # Replicas ask their masters at the VIP channel's port and the one for their copies, too.
+            # Replicas also connect to their masters' VIP channel port and HA port.
             for each in (port - 2, port, port + 1) if self._replicas and port != own_port else (port,):
                 name_server.ports[str(each)] = publish(each)
         name_server.start()
@@ -151,7 +151,7 @@ class ContainerNodes:
                 self._wait_for_broker(broker)
 
     def gateway(self) -> str:
-        """Return the address that everything outside of the containers has for those inside."""
+        """Return the address under which containers see the outside."""
         container = self._containers["namesrv"].get_wrapped_container()
         container.reload()
         networks = container.attrs["NetworkSettings"]["Networks"].values()
@@ -173,7 +173,7 @@ class ContainerNodes:
             from docker.errors import APIError
         container = self._containers[broker].get_wrapped_container()
         for _ in range(ATTEMPTS - 1):
-            with suppress(APIError):  # of a busy machine: "unable to freeze"
+            with suppress(APIError):  # "unable to freeze" on a busy machine
                 container.pause()
                 return
             time.sleep(0.5)
@@ -212,7 +212,7 @@ class ContainerNodes:
 
     def stop(self) -> None:
         """See :meth:`integration.clusters.cluster.Nodes.stop`."""
-        # The brokers live in the name server's network: it goes last.
+        # The brokers use the name server's network, so it stops last.
         for container in reversed(self._containers.values()):
             container.stop()
         self._containers.clear()
@@ -256,14 +256,14 @@ class ContainerNodes:
 
 @contextmanager
 def _quiet_imports() -> Iterator[None]:
-    """Import without warnings: what testcontainers makes of its own dependencies must not fail our tests."""
+    """Import without warnings, which testcontainers' use of its dependencies would raise."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def _publishing(container: DockerContainer) -> Callable[[int], Any]:
-    """Return what says where a port is published: for this machine only, if tests reach the engine there."""
+    """Return a function that maps a port to its binding: loopback only if the engine runs on this machine."""
     client = container.get_docker_client()
     is_here = (
         client.get_connection_mode().name == "docker_host"
@@ -273,14 +273,14 @@ def _publishing(container: DockerContainer) -> Callable[[int], Any]:
 
 
 def engine_address() -> str:
-    """Return where ports that the engine publishes are reached."""
+    """Return the address of ports that the engine publishes."""
     with _quiet_imports():
         from testcontainers.core.docker_client import DockerClient
     return _as_ip(DockerClient().host())
 
 
 def _as_ip(host: str) -> str:
-    """Return ``host`` as an IPv4 address: brokers do not resolve the name that they are told to show."""
+    """Return ``host`` as an IPv4 address, because brokers do not resolve the address they announce."""
     try:
         return str(ipaddress.IPv4Address(host))
     except ValueError:

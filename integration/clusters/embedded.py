@@ -1,4 +1,4 @@
-"""The embedded broker in a process of its own, as a cluster beside real ones."""
+"""The embedded broker in a separate process, with the interface of a real cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from integration.clusters.folders import OwnedFolder
 from integration.clusters.layout import LOCALHOST, START_TIMEOUT
 from integration.clusters.ports import check_host
 from integration.clusters.processes import Process
-from integration.clusters.provider import NotOurs
+from integration.clusters.provider import ExternalNodes
 
 
 @contextmanager
@@ -23,11 +23,11 @@ def embedded_cluster(host: str = LOCALHOST) -> Iterator[Cluster]:
     """Run ``rocketmq-py server`` on free ports.
 
     Args:
-        host: the IP address of this machine that it listens on.
+        host: the IP address of this machine to listen on.
 
     Raises:
         ClusterUnavailableError: ``host`` cannot be bound.
-        ClusterStartError: it does not serve; the text has the end of its log.
+        ClusterStartError: it does not serve. The text contains the end of its log.
     """
     check_host(host)
     folder = OwnedFolder()
@@ -55,7 +55,7 @@ def embedded_cluster(host: str = LOCALHOST) -> Iterator[Cluster]:
 
 
 @attrs.frozen
-class _OneProcess(NotOurs):
+class _OneProcess(ExternalNodes):
     process: Process
 
     def cpu_seconds(self, broker: str) -> float | None:

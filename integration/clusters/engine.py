@@ -1,14 +1,14 @@
-"""A Docker engine of this project's own, from apt, and images of RocketMQ, also where no registry is reached.
+"""A private Docker engine, installed with apt, and RocketMQ images, even without access to a registry.
 
     python -m integration.clusters.engine up [VERSION ...]
     python -m integration.clusters.engine down
     python -m integration.clusters.engine run COMMAND ...
 
-``up`` wants to be root on a Debian. It installs what is lacking, starts an engine at a socket of its own, so
-that nobody else's tests change over to it, and gives it an image of each version: the official one, or else
-one of the same layout from Debian's Java 8 and Maven's artifacts. With ``ROCKETMQ_CLUSTERS=containers`` tests
-use it. An engine that answers already is left as it is. ``run`` runs a command that wants one, and ends what
-it has started; where none can be had it says why, and nothing fails.
+``up`` needs root on Debian. It installs missing packages and starts an engine on a private socket, so that
+other projects' tests do not pick it up. It pulls or builds an image of each version: the official one, or one
+of the same layout from Debian's Java 8 and Maven's artifacts. Tests use the engine if
+``ROCKETMQ_CLUSTERS=containers`` is set. A running engine is left unchanged. ``run`` runs a command with an
+engine, and stops the engine if it started it. Without an engine it prints the reason and succeeds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from integration.environments import ROOT
 
 VERSIONS = ("4.9.7", "5.5.0")
 HOME = ROOT / "build" / "engine"
-_RUN = Path("/run/rocketmq-py-engine")  # a socket's path must be short
+_RUN = Path("/run/rocketmq-py-engine")  # socket paths must be short
 _SOCKET = _RUN / "docker.sock"
 _PID = _RUN / "docker.pid"
 _PACKAGES = ("docker.io", "mmdebstrap")
@@ -59,29 +59,29 @@ ENTRYPOINT ["./docker-entrypoint.sh"]
 
 
 class NoEngineError(Exception):
-    """No engine can be had here; the text says why."""
+    """This machine cannot provide an engine. The text says why."""
 
 
 def use() -> None:
-    """Let testcontainers use the engine that ``up`` has started, unless the environment names another one."""
+    """Point testcontainers to the engine that ``up`` started, unless the environment names another one."""
     if "DOCKER_HOST" in os.environ or not _SOCKET.exists():
         return
     os.environ |= {
         "DOCKER_HOST": f"unix://{_SOCKET}",
-        # The reaper's image is in a registry only; the label org.testcontainers finds what a killed run left.
+        # The reaper's image needs a registry. ``down`` removes leftovers by the label org.testcontainers.
         "TESTCONTAINERS_RYUK_DISABLED": "true",
-        # In a container, testcontainers would take the bridge's address for this machine's.
+        # Inside a container, testcontainers would use the bridge's address as this machine's.
         "TESTCONTAINERS_CONNECTION_MODE": "docker_host",
         "TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1",
     }
 
 
 def up(versions: Sequence[str]) -> bool:
-    """Have an engine that answers, and an image of each version; return whether it was started for that.
+    """Provide a running engine and an image of each version. Return whether this call started the engine.
 
     Raises:
-        NoEngineError: there is none and none can be set up.
-        ClusterUnavailableError: the artifacts for an image cannot be had.
+        NoEngineError: no engine runs and none can be set up.
+        ClusterUnavailableError: the artifacts for an image cannot be fetched.
     """
     use()
     starts = not _answers()
@@ -95,7 +95,7 @@ def up(versions: Sequence[str]) -> bool:
 
 
 def down() -> None:
-    """End the engine that ``up`` has started, and remove what killed runs have left in it."""
+    """Stop the engine that ``up`` started, and remove containers that killed runs left in it."""
     use()
     if not _PID.exists():
         return
@@ -128,7 +128,7 @@ def _start() -> None:
     _RUN.mkdir(mode=0o700, exist_ok=True)
     HOME.mkdir(parents=True, exist_ok=True)
     log = HOME / "dockerd.log"
-    # It leaves this machine's firewall and routes alone: containers reach nobody outside, nor need to.
+    # Leaves this machine's firewall and routes unchanged. The containers need no outside network.
     options = ("--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false")
     places = ("--data-root", HOME / "docker", "--exec-root", _RUN / "exec", "--pidfile", _PID)
     with log.open("w") as output:
@@ -163,7 +163,7 @@ def _pull(name: str) -> bool:
 
 
 def _build(version: str) -> None:
-    """Make an image that has what the official one has: folders, user, and shells that wait for Java."""
+    """Build an image with the official one's folders, user and wrapper shells."""
     jars = maven.server_jars(version)
     if not _has_image(_JAVA_IMAGE):
         _build_java()
@@ -199,7 +199,7 @@ def _build_java() -> None:
         ["apt-get", "indextargets", "--format", "$(REPO_URI)"], check=True, capture_output=True, text=True
     ).stdout.split()[0]
     keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    # Java 8, as the official image has it, is in Debian's unstable only, whose Release file may have expired.
+    # Java 8, which the official image uses, is only in Debian unstable, whose Release file may have expired.
     done = subprocess.run(
         [
             "mmdebstrap",
@@ -214,7 +214,7 @@ def _build_java() -> None:
             str(context / "rootfs.tar"),
             f"deb [signed-by={keys}] {mirror} sid main",
         ],
-        # What a killed run leaves has /proc and devices mounted in it: not below build, which is removed.
+        # Killed runs leave /proc and devices mounted here, so it must not be below build, which is deleted.
         env={**os.environ, "TMPDIR": "/var/tmp"},
         capture_output=True,
         text=True,
@@ -242,7 +242,7 @@ def _docker(
 
 
 def main(command: str = "", *arguments: str) -> str | int | None:
-    """Do what is asked; return what to say where it cannot be done, or how a command has ended."""
+    """Run the command line. Return the exit code of ``run``, or an error text."""
     if command == "down":
         down()
         return None

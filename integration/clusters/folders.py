@@ -1,4 +1,4 @@
-"""Temporary folders that do not outlive their run for long, even if it is killed."""
+"""Temporary folders that are removed even if their run was killed."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ _LOCK = "owned"
 
 
 class OwnedFolder:
-    """A temporary folder, locked as long as this interpreter lives.
+    """A temporary folder, locked while this interpreter lives.
 
-    :meth:`remove` removes it; when nobody could call that, the next folder that is made anywhere does.
+    :meth:`remove` removes it. If the run was killed, the next OwnedFolder of any run removes it.
 
     Attributes:
-        path: where it is.
+        path: the folder's path.
     """
 
     def __init__(self) -> None:
         remove_abandoned_folders()
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        # Locked under another name first: who looks for abandoned folders never sees this one unlocked.
+        # Locked under another name first, so that cleanup in other runs never sees it unlocked.
         unlocked = self.path / "new"
         self._lock = unlocked.open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         unlocked.rename(self.path / _LOCK)
 
     def remove(self) -> None:
-        """Remove it with all that is in it; a second call does nothing."""
+        """Remove the folder and its contents. Idempotent."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
 
 
 def remove_abandoned_folders() -> None:
-    """Remove the folders of runs that were killed: nobody holds their lock."""
+    """Remove the folders of killed runs, whose locks are free."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             with (folder / _LOCK).open("r+") as lock:

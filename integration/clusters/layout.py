@@ -1,4 +1,4 @@
-"""What a cluster looks like, whether processes or containers make it: names, ports, settings."""
+"""Names, ports and settings shared by clusters of processes and of containers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ CLUSTER_NAME = "DefaultCluster"
 LOCALHOST = "127.0.0.1"
 
 START_TIMEOUT = 90.0
-"""Seconds until a name server or broker must serve: ten times what an idle machine needs."""
+"""Seconds until a name server or broker must serve: ten times the time on an idle machine."""
 STOP_TIMEOUT = 60
-"""Seconds that a broker asked to end gently may take before it is killed: in a container 5.5.0 needs 15."""
+"""Seconds until a broker that received SIGTERM is killed. In a container, 5.5.0 needs 15."""
 ATTEMPTS = 3
-"""How often a cluster is started whose ports others take."""
+"""Attempts to start a cluster whose ports were taken by other processes."""
 
-# Else each makes a key and a certificate at each start, for clients that might want TLS: half of what a start
-# costs. Clusters with TLS say so.
+# By default each server generates a key and a certificate, which takes half of its start. Clusters with TLS
+# override this.
 _WITHOUT_TLS = "-Dtls.server.mode=disabled"
 NAME_SERVER_OPTIONS = ("-Xms64m", "-Xmx128m", "-Xmn32m", _WITHOUT_TLS)
 BROKER_OPTIONS = (
@@ -26,7 +26,7 @@ BROKER_OPTIONS = (
     "-Xmx1g",
     "-Xmn256m",
     "-XX:MaxDirectMemorySize=1g",
-    # A nearly full disk is the machine's matter: brokers would refuse messages from 90 % on.
+    # By default brokers reject messages when the disk is 90 % full.
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.98",
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.97",
 )
@@ -41,18 +41,18 @@ BROKER_SETTINGS: Mapping[str, str] = {
     "diskMaxUsedSpaceRatio": "95",
     "deleteWhen": "04",
     "fileReservedTime": "48",
-    # Files are mapped whole when they are made: small ones start fast and cost little disk.
+    # Files are mapped in full on creation. Small ones start fast and take little disk.
     "mappedFileSizeCommitLog": str(64 << 20),
     "mappedFileSizeConsumeQueue": str(20_000 * 20),
     "maxHashSlotNum": "100000",
     "maxIndexNum": "400000",
-    # 5.5.0 compares 38 MB of its timer wheel byte by byte at each flush, once a second: half a processor.
-    # Wheels are made anew from their log after a start.
+    # 5.5.0 compares 38 MB of its timer wheel byte by byte at each flush, once a second, which takes half a
+    # core. Without flushes, a wheel is rebuilt from its log after a restart.
     "timerFlushIntervalMs": str(3600 * 1000),
-    # It spins until this has passed for the first time: 10 s of a processor after each start.
+    # 5.x spins until this interval has first passed, for 10 s by default.
     "transactionMetricFlushInterval": "500",
 }
-"""What every broker is told, unless the settings of one cluster differ."""
+"""Settings of every broker, unless a cluster overrides them."""
 
 
 def broker_names(count: int) -> list[str]:
@@ -62,10 +62,10 @@ def broker_names(count: int) -> list[str]:
 
 @attrs.frozen
 class Node:
-    """A master, or the replica of one.
+    """A master or a replica.
 
     Attributes:
-        broker: its broker name, which the two have in common.
+        broker: the broker name, which a master shares with its replica.
         broker_id: 0 for a master, 1 for its replica.
         address: ``"host:port"``.
     """
@@ -76,17 +76,17 @@ class Node:
 
     @property
     def name(self) -> str:
-        """What those who run it call it."""
+        """The name of the process or container."""
         return replica_of(self.broker) if self.broker_id else self.broker
 
 
 def replica_of(broker: str) -> str:
-    """Return what a broker's replica is called: ``broker-a-1`` for that of ``broker-a``."""
+    """Return the name of a broker's replica: ``broker-a-1`` for ``broker-a``."""
     return f"{broker}-1"
 
 
 def nodes_at(addresses: Sequence[str], *, replicas: bool) -> list[Node]:
-    """Return a master for each address; or masters for the first half, and their replicas for the others."""
+    """Return a master per address. With replicas, the second half are the replicas of the first half."""
     masters = len(addresses) // 2 if replicas else len(addresses)
     names = broker_names(masters)
     return [
@@ -95,7 +95,7 @@ def nodes_at(addresses: Sequence[str], *, replicas: bool) -> list[Node]:
 
 
 def starts(nodes: Collection[Node]) -> list[list[str]]:
-    """Return the names of those that start together: replicas ask where their masters are when they start."""
+    """Return the names to start together: masters first, because replicas look them up when they start."""
     return [[node.name for node in nodes if node.broker_id == broker_id] for broker_id in (0, 1)]
 
 
@@ -105,7 +105,7 @@ def addresses_of(nodes: Iterable[Node], broker_id: int) -> dict[str, str]:
 
 
 def identity_settings(node: Node, name_server: str) -> dict[str, str]:
-    """Return the settings that say who a broker is, and the address that its clients are told."""
+    """Return the settings for a broker's identity, and the address that it announces to clients."""
     host, _, port = node.address.rpartition(":")
     return {
         "brokerName": node.broker,
@@ -125,5 +125,5 @@ def as_properties(settings: Mapping[str, str]) -> str:
 
 
 def with_home(text: str, home: str) -> str:
-    """Return ``text`` with the servers' home where it says ``{home}``."""
+    """Return ``text`` with ``{home}`` replaced by the servers' home."""
     return text.replace("{home}", home)

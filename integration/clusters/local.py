@@ -47,19 +47,20 @@ def start_local_cluster(
     jvm: Sequence[str] = (),
     host: str = LOCALHOST,
 ) -> Cluster:
-    """Start one name server and ``brokers`` masters of RocketMQ ``version``; return when all are registered.
+    """Start one name server and ``brokers`` masters of RocketMQ ``version``. Return when all are registered.
 
     Args:
         version: ``"4.9.7"`` or ``"5.5.0"``.
-        brokers: how many masters: ``broker-a``, ``broker-b`` and so on.
-        replicas: whether each has one: ``broker-a-1`` and so on.
-        settings: broker settings beside or instead of :data:`~integration.clusters.layout.BROKER_SETTINGS`.
-        files: texts by their paths under the servers' home, which ``{home}`` in them stands for.
-        jvm: options of the servers' Java machines; ``{home}`` as in ``files``.
+        brokers: the number of masters: ``broker-a``, ``broker-b`` and so on.
+        replicas: whether each master has a replica: ``broker-a-1`` and so on.
+        settings: broker settings that extend
+            or override :data:`~integration.clusters.layout.BROKER_SETTINGS`.
+        files: texts by path relative to the servers' home. ``{home}`` in a text is replaced by that home.
+        jvm: JVM options of the servers, with ``{home}`` as in ``files``.
         host: the IP address of this machine that the servers listen on and announce.
 
     Raises:
-        ClusterUnavailableError: there is no Java, there are no artifacts, or ``host`` cannot be bound.
+        ClusterUnavailableError: Java or the artifacts are missing, or ``host`` cannot be bound.
         ClusterStartError: a process ended early or did not serve in ``START_TIMEOUT`` seconds.
     """
     if missing := maven.missing_program("java"):
@@ -80,7 +81,7 @@ def start_local_cluster(
 
 
 def _with_archive(version: str, classes: str) -> list[str]:
-    """Return the options for an archive of what a broker needs, which is most of what a name server does."""
+    """Return the JVM options for a broker's class archive, which also covers most of a name server."""
 
     def make(option: str) -> None:
         nodes = LocalNodes(version, classes, 1, False, {}, {}, [option, _QUICK])
@@ -92,14 +93,14 @@ def _with_archive(version: str, classes: str) -> list[str]:
 
 
 class _PortTakenError(ClusterStartError):
-    """Somebody took a port between our look at it and the broker's: others may do."""
+    """Another process took a port between the check and the broker's bind. Other ports may work."""
 
 
 class LocalNodes:
-    """The processes of one cluster, and the folder that they keep their files in.
+    """The processes of one cluster, and the folder of their files.
 
     Attributes:
-        version: RocketMQ's.
+        version: the version of RocketMQ.
         folder: the folder.
         host: the IP address that the servers listen on.
         name_server: the name server's address.
@@ -127,7 +128,7 @@ class LocalNodes:
         self._jvm = [with_home(option, home) for option in jvm]
         ports = free_ports(1 + brokers * (2 if replicas else 1))
         self.host = host
-        # An IPv6 host stands without brackets, as brokers announce it.
+        # An IPv6 host has no brackets, because brokers announce it without.
         self.name_server = f"{host}:{ports[0]}"
         addresses = [f"{host}:{port}" for port in ports[1:]]
         self.brokers = {node.name: node for node in nodes_at(addresses, replicas=replicas)}
@@ -135,7 +136,7 @@ class LocalNodes:
         atexit.register(self.stop)
 
     def start(self) -> None:
-        """Start everything; return when the name server lists every broker."""
+        """Start all processes. Return when the name server lists every broker."""
         write_logback(self.folder)
         for path, text in self._files.items():
             file = self.folder / path
@@ -190,7 +191,7 @@ class LocalNodes:
         atexit.unregister(self.stop)
 
     def check_that_it_ended(self, broker: str) -> None:
-        """Raise an error if ``broker``, which was asked to end, had to be killed."""
+        """Raise ClusterStartError if ``broker`` had to be killed after SIGTERM."""
         if self._processes[broker].was_killed:
             raise ClusterStartError(f"{broker} of RocketMQ {self.version} did not end in {STOP_TIMEOUT} s")
 
@@ -240,9 +241,9 @@ class LocalNodes:
         if process.is_running and ready():
             return
         log = process.log_tail()
-        what = f"does not serve after {START_TIMEOUT:g} s" if process.is_running else "has ended"
+        state = f"does not serve after {START_TIMEOUT:g} s" if process.is_running else "has ended"
         error = _PortTakenError if process.has_printed(_BIND_ERROR) else ClusterStartError
-        raise error(f"{name} of RocketMQ {self.version} {what}:\n{log}")
+        raise error(f"{name} of RocketMQ {self.version} {state}:\n{log}")
 
     def _write_config(self, name: str, settings: Mapping[str, str]) -> Path:
         path = self.folder / f"{name}.conf"
@@ -266,7 +267,7 @@ def _started(nodes: LocalNodes) -> Cluster:
 def write_logback(folder: Path) -> None:
     """Write logging settings to ``conf`` in ``folder``: warnings, to standard output.
 
-    4.9 wants them under its home; the proxy finds its own on the class path, and 5.x is told.
+    4.9 reads them from its home, the proxy from the class path, and 5.x from a JVM option.
     """
     conf = folder / "conf"
     conf.mkdir()

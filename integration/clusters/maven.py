@@ -13,7 +13,7 @@ from pathlib import Path
 from integration.clusters.cluster import ClusterUnavailableError
 
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
-"""Where downloaded jars and compiled classes are kept; git ignores it, and it may be deleted at any time."""
+"""Cache of downloaded jars and compiled classes. Git ignores it, and it may be deleted at any time."""
 
 DOWNLOAD_TIMEOUT = 600.0
 """Seconds that one download may take."""
@@ -25,28 +25,28 @@ def server_jars(version: str) -> Path:
     """Return the folder of the jars that run a name server, a broker and the admin tools of ``version``.
 
     Raises:
-        ClusterUnavailableError: they are not there yet and cannot be downloaded.
+        ClusterUnavailableError: the jars are not cached and cannot be downloaded.
     """
     names = ("rocketmq-namesrv", "rocketmq-broker", "rocketmq-tools")
     return _jars(f"server-{version}", dict.fromkeys(names, version))
 
 
 def proxy_jars(version: str) -> Path:
-    """Return the folder of the jars that run the gRPC proxy of ``version``, which is 5.x.
+    """Return the folder of the jars that run the gRPC proxy of ``version``, a 5.x version.
 
     Raises:
-        ClusterUnavailableError: they are not there yet and cannot be downloaded.
+        ClusterUnavailableError: the jars are not cached and cannot be downloaded.
     """
     return _jars(f"proxy-{version}", {"rocketmq-proxy": version})
 
 
 def client_jars(version: str) -> Path:
-    """Return the folder of the jars of the Java client ``version``, with the admin client beside it.
+    """Return the folder of the jars of the Java client ``version``, and of the admin client.
 
     Raises:
-        ClusterUnavailableError: they are not there yet and cannot be downloaded.
+        ClusterUnavailableError: the jars are not cached and cannot be downloaded.
     """
-    # Of the 4.9 line, Maven Central has the newest client but not the tools of the same number.
+    # Maven Central has client 4.9.8, but no tools 4.9.8.
     tools = "4.9.7" if version == "4.9.8" else version
     return _jars(f"client-{version}", {"rocketmq-client": version, "rocketmq-tools": tools})
 
@@ -58,7 +58,7 @@ def missing_program(*programs: str) -> str | None:
 
 @contextmanager
 def only_one(name: str) -> Iterator[None]:
-    """Keep other processes out of the same work on the cache until the block ends."""
+    """Lock a part of the cache against other processes until the block ends."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -72,14 +72,14 @@ def _jars(name: str, versions: Mapping[str, str]) -> Path:
     if missing := missing_program("mvn"):
         raise ClusterUnavailableError(f"{missing} is not on the PATH, and {final} is not filled yet")
     with only_one("maven"):
-        # Another run may have filled it while this one waited.
+        # Another run may have filled it meanwhile.
         if not final.is_dir():
             _download(final, versions)
     return final
 
 
 def _download(final: Path, versions: Mapping[str, str]) -> None:
-    """Fill a folder beside ``final`` and move it there whole: nobody ever sees half of it."""
+    """Fill a temporary folder, then move it to ``final`` atomically."""
     final.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="download-") as scratch:
         pom = Path(scratch) / "pom.xml"

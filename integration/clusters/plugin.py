@@ -1,9 +1,9 @@
-"""A pytest plugin that hands out real clusters: ``-p integration.clusters.plugin --clusters 4.9.7,5.5.0``.
+"""A pytest plugin that provides real clusters: ``-p integration.clusters.plugin --clusters 4.9.7,5.5.0``.
 
-Each cluster is started once a run, when the first test asks for it, and stopped at the end; each process of
-pytest-xdist has its own. With ``--dist loadgroup`` the tests of one version are one process's, so that no two
-keep a cluster of the same version. Where it cannot be had, the test is skipped with the reason; with
-``ROCKETMQ_INTEGRATION=required`` it fails instead.
+Each cluster starts once per run, when a test first requests it, and stops at the end. Each pytest-xdist
+worker has its own clusters. With ``--dist loadgroup``, one worker runs all tests of a version, so that no two
+workers run clusters of the same version. If a cluster is unavailable, the test is skipped with the reason, or
+fails if ``ROCKETMQ_INTEGRATION=required`` is set.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from integration.clusters.layout import LOCALHOST
 EMBEDDED = "embedded"
 
 SETTINGS: Mapping[str, str] = {
-    # A retry should not take a test 10 s.
+    # By default a retry takes 10 s.
     "messageDelayLevel": "1s 1s 1s 1s 1s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s",
-    # Nor a transaction check a minute.
+    # By default a transaction check takes a minute.
     "transactionTimeOut": "2000",
     "transactionCheckInterval": "2000",
-    # 5.x writes down several ends together, and would ask about what has ended in between: it shall write
-    # each at once. Besides, 5.5.0 spins from one such interval after the last end on: let that never be over.
+    # 5.x batches the records of ended transactions and would check back on those not yet written, so write
+    # each immediately. 5.5.0 also spins once this interval has passed since the last end, so make it long.
     "transactionOpMsgMaxSize": "1",
     "transactionOpBatchInterval": str(24 * 3600 * 1000),
 }
-"""What the brokers of a test run are told beside the provider's own settings."""
+"""Settings of the brokers of a test run, in addition to the provider's."""
 
 QUICK = ("-XX:TieredStopAtLevel=1",)
-"""What the Java of test brokers is told: most of them end before it would pay to compile them well."""
+"""JVM options of test brokers. Most of them end before full compilation pays off."""
 
 TIMER_SLACK = 2_000_000
-"""Nanoseconds by which test brokers may wake late: idle ones look for work a thousand times a second."""
+"""Nanoseconds by which test brokers may wake up late. Idle ones poll a thousand times a second."""
 
 COUNTED = "counted"
-"""What a test has counted, for who reads the summary: ``record_property(COUNTED, "3 repeats")``."""
+"""Property that a test reports in the summary: ``record_property(COUNTED, "3 repeats")``."""
 
 _ORIGINS = "clusters"
 _PR_SET_TIMERSLACK = 29
@@ -55,15 +55,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--clusters",
         default=EMBEDDED,
-        help=f"what the behaviours run on, joined with commas: {known} (default: {EMBEDDED}); "
-        "with ROCKETMQ_NAMESRV set, that cluster takes the place of the real ones",
+        help=f"comma-separated clusters to run behaviour tests on: {known} (default: {EMBEDDED}). "
+        "If ROCKETMQ_NAMESRV is set, that cluster replaces the real ones",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Check ``--clusters``, and put the cluster of ``ROCKETMQ_NAMESRV`` in the place of the real ones.
+    """Check ``--clusters``, and replace real clusters by that of ``ROCKETMQ_NAMESRV`` if it is set.
 
-    Nothing is run where real ones are required and cannot be had.
+    Raises pytest.UsageError if real clusters are required but unavailable.
     """
     try:
         provider.allows("maven")
@@ -79,15 +79,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.clusters = ",".join(dict.fromkeys(names))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, TIMER_SLACK)  # processes inherit it
-    is_worker = hasattr(config, "workerinput")  # one of pytest-xdist's
+    is_worker = hasattr(config, "workerinput")  # a pytest-xdist worker
     wants_real = any(name != EMBEDDED for name in names)
-    if wants_real and _required() and not is_worker and (what := provider.lacking()):
-        # Said once: else a thousand tests say it.
-        raise pytest.UsageError(f"ROCKETMQ_INTEGRATION=required, and there can be no real brokers: {what}")
+    if wants_real and _required() and not is_worker and (missing := provider.missing_requirement()):
+        # Reported once here instead of by every test.
+        raise pytest.UsageError(f"ROCKETMQ_INTEGRATION=required, but real brokers are unavailable: {missing}")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that takes ``real_name`` on each real cluster of ``--clusters``; on all if it names none."""
+    """Run tests that take ``real_name`` on each real cluster of ``--clusters``, by default on all."""
     if "real_name" in metafunc.fixturenames:
         chosen = str(metafunc.config.option.clusters).split(",")
         external = provider.external_name()
@@ -96,9 +96,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("real_name", names, scope="session")
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups when it is its turn
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Make the tests of each version a group of pytest-xdist, and the others of each file."""
+    """Group tests for pytest-xdist: by version, or by file if they have no version."""
     for item in items:
         called = item.callspec.params.values() if hasattr(item, "callspec") else ()
         versions = [value for value in called if value in provider.VERSIONS]
@@ -106,21 +106,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell whoever started this process of pytest-xdist where its clusters came from."""
+    """Report the origins of this worker's clusters to the pytest-xdist controller."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput[_ORIGINS] = dict(provider.started), dict(provider.fallbacks)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Add the clusters of a process of pytest-xdist that has ended; one that crashed tells nothing."""
+    """Add the origins of an ended worker's clusters. A crashed worker reports none."""
     started, fallbacks = getattr(node, "workeroutput", {}).get(_ORIGINS, ((), ()))
     provider.started.update(started)
     provider.fallbacks.update(fallbacks)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say at the end where the clusters came from, and what tests have counted."""
+    """Print the origins of the clusters and the counts of tests."""
     for text, count in provider.started.items():
         terminalreporter.write_line(f"CLUSTERS {text}: {count}")
     for text, count in provider.fallbacks.items():
@@ -132,15 +132,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 class StartCluster(Protocol):
-    """The fixture ``real_cluster``."""
+    """The type of the fixture ``real_cluster``."""
 
     def __call__(self, name: str, host: str = LOCALHOST) -> Cluster:
-        """Return the cluster of that name on an IP address of this machine, which is started once a run."""
+        """Return the named cluster on an IP address of this machine. It starts once per run."""
 
 
 @pytest.fixture(scope="session")
 def real_cluster() -> Iterator[StartCluster]:
-    """Give real clusters by name, e.g. ``real_cluster("4.9.7").name_servers``."""
+    """Provide real clusters by name, e.g. ``real_cluster("4.9.7").name_servers``."""
     started: dict[tuple[str, str], Cluster | Exception] = {}
 
     def start(name: str, host: str = LOCALHOST) -> Cluster:
@@ -151,7 +151,7 @@ def real_cluster() -> Iterator[StartCluster]:
                 started[name, host] = error
         outcome = started[name, host]
         if isinstance(outcome, Exception):
-            give_up(outcome)
+            skip_or_fail(outcome)
         return outcome
 
     yield start
@@ -162,42 +162,42 @@ def real_cluster() -> Iterator[StartCluster]:
 
 
 def start_own_cluster(version: str, **options: Any) -> Cluster:
-    """Start a cluster for some tests alone; takes what :func:`provider.start_cluster` takes.
+    """Start a separate cluster, with the options of :func:`provider.start_cluster`.
 
-    For tests that kill, freeze or restart brokers, or want settings or several brokers. They are skipped when
-    ROCKETMQ_NAMESRV says which cluster to use, and where none can be had.
+    For tests that kill, freeze or restart brokers, or need settings or several brokers. Skips the test if
+    ROCKETMQ_NAMESRV is set or no cluster is available.
     """
     if provider.external_name() is not None:
-        pytest.skip("ROCKETMQ_NAMESRV is set, and this test wants a cluster of its own")
+        pytest.skip("ROCKETMQ_NAMESRV is set, but this test needs a separate cluster")
     try:
         return provider.start_cluster(version, **options | {"jvm": (*QUICK, *options.get("jvm", ()))})
     except (ClusterUnavailableError, ClusterStartError) as error:
-        give_up(error)
+        skip_or_fail(error)
 
 
 @pytest.fixture
 def own_cluster() -> Iterator[Callable[..., Cluster]]:
-    """Start clusters for one test alone; see :func:`start_own_cluster`."""
+    """Start clusters for one test. See :func:`start_own_cluster`."""
     with ExitStack() as stack:
         yield lambda version, **options: stack.enter_context(start_own_cluster(version, **options))
 
 
 @pytest.fixture
 def java_and_maven() -> None:
-    """Have what clusters on this machine need, for tests that start one by themselves."""
+    """Skip or fail the test if Java or Maven is missing."""
     if missing := maven.missing_program("java", "javac", "mvn"):
-        give_up(ClusterUnavailableError(f"{missing} is not on the PATH"))
+        skip_or_fail(ClusterUnavailableError(f"{missing} is not on the PATH"))
 
 
 def _start(name: str, host: str) -> Cluster:
     if name == provider.external_name():
         if host != LOCALHOST:
-            raise ClusterUnavailableError(f"ROCKETMQ_NAMESRV is set, and this test wants a cluster at {host}")
+            raise ClusterUnavailableError(f"ROCKETMQ_NAMESRV is set, but this test needs a cluster at {host}")
         return provider.external_cluster()
     return provider.start_cluster(name, settings=SETTINGS, jvm=QUICK, host=host)
 
 
-def give_up(error: Exception) -> NoReturn:
+def skip_or_fail(error: Exception) -> NoReturn:
     if isinstance(error, ClusterStartError) or _required():
         pytest.fail(str(error), pytrace=False)
     pytest.skip(str(error))

@@ -1,4 +1,4 @@
-"""Ports for clusters, which other runs on this machine leave alone, also while a broker is down."""
+"""Ports reserved for clusters: other runs on this machine avoid them, even while a broker is down."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _PORTS = range(20_000, 30_000)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ``count`` ports; of each, the port two below (VIP channel) and the next (HA) are free too.
+    """Return ``count`` free ports. The port two below each (VIP channel) and the next (HA) are free as well.
 
-    They are this process's as long as it lives: nobody who asks here gets them again.
+    They stay reserved while this process lives. No other caller of this function gets them.
 
     Raises:
-        ClusterStartError: there are not so many.
+        ClusterStartError: too few ports are free.
     """
     found: list[int] = []
     while len(found) < count:
@@ -48,12 +48,12 @@ def check_host(host: str) -> None:
 
 @cache
 def _candidates() -> Iterator[int]:
-    """Return the ports that this process has not looked at yet; each comes once."""
+    """Return the ports that this process has not tried yet, in random order."""
     return iter(random.sample(range(_PORTS.start, _PORTS.stop, 4), k=len(_PORTS) // 4))
 
 
 def _lock(port: int) -> bool:
-    # Byte by byte, a file of no length stands for all ports; the system unlocks them when the process ends.
+    # Each byte of an empty file stands for a port. The system releases the locks when the process ends.
     try:
         fcntl.lockf(_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except BlockingIOError:

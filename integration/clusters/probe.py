@@ -1,6 +1,6 @@
-"""One question to a name server or broker over a plain socket: is it there, and whom does it know?
+"""Readiness probes of name servers and brokers, and registration, over plain sockets.
 
-This is for readiness only (to be told of it at once, too), and shares no code with the client under test.
+They share no code with the client under test.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _POLL_INTERVAL = 0.1
 
 
 class RefusedError(OSError):
-    """Somebody is there, and answers with an error."""
+    """The server responded with an error."""
 
 
 def brokers_known_by(name_server: str, broker_id: int = 0) -> dict[str, str]:
     """Return the master's address of every broker name that ``name_server`` lists, or a replica's.
 
     Raises:
-        OSError: nobody answers there (an answer that makes no sense counts as none).
+        OSError: there is no response, or an invalid one.
     """
     body = _ask(name_server, _GET_BROKER_CLUSTER_INFO).decode()
     # The broker id is a bare number in fastjson's dialect and a quoted one in standard JSON.
@@ -44,21 +44,21 @@ def brokers_known_by(name_server: str, broker_id: int = 0) -> dict[str, str]:
 
 
 def name_server_serves(address: str) -> bool:
-    """Say whether a name server at ``address`` answers."""
-    # Of codes that it does not know, 4.9 says nothing at all.
+    """Return whether a name server at ``address`` responds."""
+    # 4.9 does not respond to unknown request codes.
     return _answers(address, _GET_BROKER_CLUSTER_INFO)
 
 
 def broker_serves(address: str) -> bool:
-    """Say whether a broker at ``address`` answers, if only that it would like to know who asks."""
-    return _silence(address) is None
+    """Return whether a broker at ``address`` responds, even if it denies access."""
+    return _request_error(address) is None
 
 
 def broker_settings(address: str) -> dict[str, str]:
-    """Return the settings of the broker at ``address``, as it understood them.
+    """Return the effective settings of the broker at ``address``.
 
     Raises:
-        OSError: nobody answers there.
+        OSError: there is no response.
     """
     text = _ask(address, _GET_BROKER_CONFIG).decode()
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
@@ -66,7 +66,7 @@ def broker_settings(address: str) -> dict[str, str]:
 
 
 def is_registered(node: Node, name_server: str) -> bool:
-    """Say whether ``node`` answers and ``name_server`` tells clients where it is."""
+    """Return whether ``node`` responds and is registered at ``name_server``."""
     try:
         known = brokers_known_by(name_server, node.broker_id)
     except OSError:
@@ -75,24 +75,24 @@ def is_registered(node: Node, name_server: str) -> bool:
 
 
 def ask_to_register(address: str, permission: str, timeout: float = _ANSWER_TIMEOUT) -> None:
-    """Have the broker at ``address`` register with its name servers now.
+    """Make the broker at ``address`` register with its name servers now.
 
-    At its start 5.x registers with those that it has reached by then, which may be none, and does not try
-    again for 10 s. A change of its permission is something that it tells at once.
+    When 5.x starts, it registers with the name servers that it has reached by then, maybe none, and retries
+    only after 10 s. A change of its permission triggers a registration.
 
     Args:
-        address: the broker's.
-        permission: its setting ``brokerPermission``, which stays so.
-        timeout: seconds that its answer may take.
+        address: the broker's address.
+        permission: its setting ``brokerPermission``, which does not change.
+        timeout: seconds to wait for the response.
 
     Raises:
-        OSError: nobody answers there, or the broker takes no settings from just anybody.
+        OSError: there is no response, or the broker denies the change.
     """
     _ask(address, _UPDATE_BROKER_CONFIG, f"brokerPermission={permission}".encode(), timeout)
 
 
 def registers(node: Node, name_server: str, settings: Mapping[str, str]) -> bool:
-    """Say whether ``node``, a broker with ``settings``, is registered already; where it is not, ask it to."""
+    """Return whether ``node``, a broker with ``settings``, is registered. If not, ask it to register."""
     if is_registered(node, name_server):
         return True
     with suppress(OSError):
@@ -101,18 +101,18 @@ def registers(node: Node, name_server: str, settings: Mapping[str, str]) -> bool
 
 
 def seen(node: Node, name_server: str) -> str:
-    """Return what those who wait for ``node`` see of it, in a line."""
+    """Describe the state of ``node`` for the error of a failed start."""
     try:
         known = f"knows {brokers_known_by(name_server, node.broker_id) or 'no broker'}"
     except OSError as error:
         known = f"does not answer: {error}"
-    silence = _silence(node.address)
-    answer = "answers" if silence is None else f"does not answer: {silence}"
+    failure = _request_error(node.address)
+    answer = "answers" if failure is None else f"does not answer: {failure}"
     return f"the name server at {name_server} {known}; the broker at {node.address} {answer}"
 
 
 def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
-    """Poll ``condition`` until it holds or ``timeout`` seconds are over; return whether it held."""
+    """Poll ``condition`` until it holds or ``timeout`` seconds have passed. Return whether it held."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -129,8 +129,8 @@ def _answers(address: str, code: int) -> bool:
     return True
 
 
-def _silence(address: str) -> OSError | None:
-    """Return why the broker at ``address`` does not answer, if it does not."""
+def _request_error(address: str) -> OSError | None:
+    """Return the error of a request to the broker at ``address``, or None if it responds."""
     try:
         _ask(address, _GET_BROKER_CONFIG)
     except RefusedError:

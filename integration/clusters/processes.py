@@ -13,8 +13,8 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 
 OPEN_MODULES = tuple(
-    f"--add-{what}=java.base/{package}=ALL-UNNAMED"
-    for what, package in (
+    f"--add-{access}=java.base/{package}=ALL-UNNAMED"
+    for access, package in (
         ("opens", "java.nio"),
         ("exports", "sun.nio.ch"),
         ("opens", "sun.nio.ch"),
@@ -23,13 +23,13 @@ OPEN_MODULES = tuple(
         ("opens", "java.lang"),
     )
 )
-"""What RocketMQ reaches for inside the JDK, and what Java 17 hides."""
+"""JVM options that open the JDK internals RocketMQ uses, which Java 17 encapsulates."""
 
 
 def end_with_parent() -> Callable[[], None] | None:
-    """Return what a child runs before ``exec`` so that Linux ends it with its parent; None elsewhere.
+    """Return a ``preexec_fn`` that makes Linux kill a child when its parent ends. None on other systems.
 
-    Linux counts the *thread* that started the child as its parent: start processes from the main one.
+    On Linux, the parent is the *thread* that started the child. Start processes from the main thread.
     """
     if sys.platform != "linux":
         return None
@@ -38,7 +38,7 @@ def end_with_parent() -> Callable[[], None] | None:
 
     def run_in_child() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        # The parent may have died between fork and prctl: then nobody would be left to tell us.
+        # If the parent died between fork and prctl, no signal will come.
         if os.getppid() != parent:
             os._exit(1)
 
@@ -46,20 +46,20 @@ def end_with_parent() -> Callable[[], None] | None:
 
 
 class Process:
-    """One program in a process group of its own.
+    """A program in a process group of its own.
 
-    On Linux it is killed when this interpreter ends, however that ends; see :func:`end_with_parent`.
+    On Linux it is killed when this interpreter ends for any reason. See :func:`end_with_parent`.
 
     Args:
         argv: the command line.
-        log: the file that takes both of its standard streams, appended to.
-        folder: where it runs; its ``HOME`` and ``ROCKETMQ_HOME`` too.
+        log: the file to which its stdout and stderr are appended.
+        folder: its working directory, ``HOME`` and ``ROCKETMQ_HOME``.
     """
 
     def __init__(self, argv: Sequence[str], *, log: Path, folder: Path) -> None:
         self.log = log
         environment = {**os.environ, "HOME": str(folder), "ROCKETMQ_HOME": str(folder)}
-        # Options meant for every JVM of a machine would change how this one runs, and print a line each.
+        # Machine-wide JVM options would change its behaviour and print a line.
         environment.pop("JAVA_TOOL_OPTIONS", None)
         with log.open("ab") as output:
             self._child = subprocess.Popen(
@@ -75,21 +75,21 @@ class Process:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended yet (a frozen one is running)."""
+        """Whether it has not ended yet. A frozen process is running."""
         return self._child.poll() is None
 
     @property
     def was_killed(self) -> bool:
-        """Whether it has ended by SIGKILL."""
+        """Whether SIGKILL ended it."""
         return self._child.poll() == -signal.SIGKILL
 
     def kill(self) -> None:
-        """End the whole group with SIGKILL and wait for it; nothing happens when it has ended."""
+        """End the process group with SIGKILL and wait for the process. Does nothing if it has ended."""
         self.signal(signal.SIGKILL)
         self._child.wait()
 
     def terminate(self, timeout: float) -> None:
-        """Ask it to end with SIGTERM, and kill it when it has not after ``timeout`` seconds."""
+        """Send SIGTERM, then SIGKILL if it has not ended after ``timeout`` seconds."""
         self.signal(signal.SIGTERM)
         try:
             self._child.wait(timeout)
@@ -99,26 +99,26 @@ class Process:
             self.kill()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to its group; nothing happens when it has ended."""
+        """Send a signal to its group. Does nothing if it has ended."""
         if self._child.poll() is None:
             os.killpg(self._child.pid, number)
 
     def cpu_seconds(self) -> float | None:
-        """Return the processor time that it has used, or None where there is no /proc to tell it."""
+        """Return its CPU time in seconds, or None without /proc."""
         try:
             status = Path(f"/proc/{self._child.pid}/stat").read_text()
         except FileNotFoundError:
             return None
-        # After the program's name, which may hold anything: user and system time are the 12th and 13th.
+        # User and system time are the 12th and 13th fields after the program's name.
         user, system = status.rpartition(")")[2].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def log_tail(self, size: int = 3000) -> str:
-        """Return the last ``size`` characters that it printed."""
+        """Return the last ``size`` characters of its output."""
         return self._printed()[-size:]
 
     def has_printed(self, text: str) -> bool:
-        """Whether ``text`` is anywhere in what it printed: stack traces push it out of the tail."""
+        """Return whether its whole output contains ``text``, which stack traces may push out of the tail."""
         return text in self._printed()
 
     def _printed(self) -> str:

@@ -1,11 +1,11 @@
-"""Where a real cluster comes from: the environment, else Docker, else Maven.
+"""Provides real clusters: from the environment, else Docker, else Maven.
 
-- ``ROCKETMQ_NAMESRV`` set: the cluster at that address, as it is. ``ROCKETMQ_VERSION`` names it.
-- A Docker engine answers: the official images, by testcontainers.
-- Java and Maven are there: the official artifacts, as processes of this machine.
+- If ``ROCKETMQ_NAMESRV`` is set: the cluster at that address, unchanged. ``ROCKETMQ_VERSION`` names it.
+- If a Docker engine responds: the official images, through testcontainers.
+- If Java and Maven are installed: the official artifacts, as local processes.
 
-``ROCKETMQ_CLUSTERS=containers`` or ``=maven`` allows one of the last two only; :data:`started` says which
-it was.
+``ROCKETMQ_CLUSTERS=containers`` or ``=maven`` allows only one of the last two. :data:`started` records the
+origins.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from integration.clusters.cluster import Cluster, ClusterUnavailableError
 from integration.clusters.layout import LOCALHOST
 
 VERSIONS = engine.VERSIONS
-"""The versions that everything is tested with."""
+"""The versions of RocketMQ under test."""
 
 started: Counter[str] = Counter()
-"""How many clusters came from where, for who reads a run's report: ``{"5.5.0 from maven": 2}``."""
+"""The number of clusters by version and origin, for a run's report: ``{"5.5.0 from maven": 2}``."""
 fallbacks: Counter[str] = Counter()
-"""Why they did not come from containers."""
+"""The reasons for not using containers, and their counts."""
 
 
 def external_name() -> str | None:
-    """Return what the cluster of ``ROCKETMQ_NAMESRV`` is called, or None when that is not set."""
+    """Return the name of the cluster at ``ROCKETMQ_NAMESRV``, or None if it is not set."""
     if not os.environ.get("ROCKETMQ_NAMESRV"):
         return None
     return os.environ.get("ROCKETMQ_VERSION") or "external"
 
 
-def lacking() -> str | None:
-    """Return what there can be no cluster without, and what to do; None if nothing is known to be lacking."""
+def missing_requirement() -> str | None:
+    """Return the missing requirement of clusters, with a remedy, or None if none is known to be missing."""
     if external_name() is not None:
         return None
     if allows("containers") and _engine_answers():
@@ -52,7 +52,7 @@ def lacking() -> str | None:
 
 
 def allows(way: str) -> bool:
-    """Say whether clusters may come this way: ``"containers"`` or ``"maven"``."""
+    """Return whether ROCKETMQ_CLUSTERS allows ``"containers"`` or ``"maven"``."""
     chosen = os.environ.get("ROCKETMQ_CLUSTERS") or way
     if chosen not in ("containers", "maven"):
         raise ClusterUnavailableError(f"ROCKETMQ_CLUSTERS={chosen}: it is containers, maven, or not set")
@@ -61,12 +61,12 @@ def allows(way: str) -> bool:
 
 def _engine_answers() -> bool:
     if os.environ.get("ROCKETMQ_CLUSTERS"):
-        engine.use()  # one of our own is only for who asks for it
+        engine.use()  # the private engine is used only on request
     return containers.engine_answers()
 
 
 def server_addresses() -> list[str]:
-    """Return the addresses that servers started here may have: their certificates name these."""
+    """Return the possible addresses of servers started here, for their certificates."""
     own = "127.0.0.1"
     if allows("containers") and _engine_answers():
         return list(dict.fromkeys([own, containers.engine_address()]))
@@ -77,7 +77,7 @@ def external_cluster() -> Cluster:
     """Return the cluster at ``ROCKETMQ_NAMESRV`` (``host:port``, several joined with ``;``).
 
     Raises:
-        ClusterUnavailableError: nobody answers there, or no broker is registered.
+        ClusterUnavailableError: there is no response, or no broker is registered.
     """
     name_servers = os.environ["ROCKETMQ_NAMESRV"]
     first = name_servers.split(";")[0].strip()
@@ -89,7 +89,7 @@ def external_cluster() -> Cluster:
         raise ClusterUnavailableError(f"the name server at ROCKETMQ_NAMESRV ({first}) knows no broker")
     name = external_name() or ""
     version = os.environ.get("ROCKETMQ_VERSION", "")
-    return Cluster(name, version, name_servers, brokers, NotOurs(), "environment")
+    return Cluster(name, version, name_servers, brokers, ExternalNodes(), "environment")
 
 
 def start_cluster(
@@ -102,23 +102,23 @@ def start_cluster(
     jvm: Sequence[str] = (),
     host: str = LOCALHOST,
 ) -> Cluster:
-    """Start a cluster of our own; stop it with :meth:`Cluster.stop`, or use it as a context manager.
+    """Start a cluster. Stop it with :meth:`Cluster.stop`, or use it as a context manager.
 
-    Start it from the main thread: Linux ends its processes with the thread that started them.
+    Start it from the main thread, because Linux kills its processes when the thread that started them ends.
 
     Args:
         version: ``"4.9.7"`` or ``"5.5.0"``.
-        brokers: how many masters: ``broker-a``, ``broker-b`` and so on.
-        replicas: whether each has one: ``broker-a-1`` and so on.
+        brokers: the number of masters: ``broker-a``, ``broker-b`` and so on.
+        replicas: whether each master has a replica: ``broker-a-1`` and so on.
         settings: broker settings, e.g. ``{"flushDiskType": "SYNC_FLUSH"}``.
-        files: texts by their paths under the servers' home, which ``{home}`` in them stands for.
-        jvm: options of the servers' Java machines; ``{home}`` as in ``files``.
-        host: the IP address of this machine that the servers listen on and announce. Containers cannot
-            choose it.
+        files: texts by path relative to the servers' home. ``{home}`` in a text is replaced by that home.
+        jvm: JVM options of the servers, with ``{home}`` as in ``files``.
+        host: the IP address of this machine that the servers listen on and announce. Unsupported by
+            containers.
 
     Raises:
-        ClusterUnavailableError: neither Docker nor Maven can provide it, or may; the text says why.
-        ClusterStartError: it should have started and did not.
+        ClusterUnavailableError: neither Docker nor Maven can provide it, or is allowed to. The text says why.
+        ClusterStartError: it failed to start.
     """
     reasons = ["ROCKETMQ_NAMESRV is not set"]
     for way, start in (
@@ -156,8 +156,8 @@ def _start_containers(version: str, *, host: str, **options: Any) -> Cluster:
     return containers.start_container_cluster(version, **options)
 
 
-class NotOurs:
-    """The nodes of a cluster that somebody else runs: they stay as they are."""
+class ExternalNodes:
+    """The nodes of an externally managed cluster, which tests must not change."""
 
     def kill(self, broker: str, *, gently: bool = False) -> NoReturn:
         """Refuse."""
@@ -176,19 +176,19 @@ class NotOurs:
         self._refuse(broker)
 
     def log(self, broker: str) -> str:
-        """Return nothing: its log is out of reach."""
+        """Return an empty string, because the log is inaccessible."""
         return ""
 
     def stored(self, broker: str, path: str) -> NoReturn:
-        """Refuse: its files are out of reach."""
-        raise ClusterUnavailableError(f"{broker}'s files are out of reach: the cluster is not ours")
+        """Refuse, because the files are inaccessible."""
+        raise ClusterUnavailableError(f"{broker}'s files are inaccessible: the cluster is externally managed")
 
     def cpu_seconds(self, broker: str) -> float | None:
-        """Return None: its processes are out of reach."""
+        """Return None, because its processes are inaccessible."""
         return None
 
     def stop(self) -> None:
-        """Leave it running."""
+        """Do nothing. The cluster keeps running."""
 
     def _refuse(self, broker: str) -> NoReturn:
         raise ClusterUnavailableError(

@@ -1,4 +1,4 @@
-"""The gRPC proxy of RocketMQ 5, as a process of this machine in front of any cluster."""
+"""The gRPC proxy of RocketMQ 5, as a local process in front of any cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from integration.clusters.ports import free_ports
 from integration.clusters.processes import OPEN_MODULES, Process
 
 VERSION = "5.5.0"
-"""Of the proxy; it works with brokers from 5.0 on."""
+"""The proxy's version. It works with brokers from 5.0 on."""
 
 _JVM = ("-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true", *OPEN_MODULES, "-Xms512m", "-Xmx1g")
 _MAIN = "org.apache.rocketmq.proxy.ProxyStartup"
@@ -26,17 +26,17 @@ _STARTED = "rocketmq-proxy startup successfully"
 class Proxy:
     """A proxy in cluster mode: a client of the brokers, and a server of gRPC clients.
 
-    As a context manager it stops itself at the end. Start it from the main thread, as clusters.
+    As a context manager, it stops itself on exit. Like clusters, start it from the main thread.
 
     Args:
-        cluster: whose brokers it speaks to.
+        cluster: the cluster that it connects to.
 
     Attributes:
-        address: where it listens, ``"host:port"``.
-        folder: where it keeps its files, until it is stopped.
+        address: its address, ``"host:port"``.
+        folder: the folder of its files, until it is stopped.
 
     Raises:
-        ClusterUnavailableError: there is no Java, or no artifacts.
+        ClusterUnavailableError: Java or the artifacts are missing.
         ClusterStartError: it ended early or did not serve in ``START_TIMEOUT`` seconds.
     """
 
@@ -62,11 +62,11 @@ class Proxy:
         self._wait()
 
     def cpu_seconds(self) -> float:
-        """Return the processor time that it has used; 0 where that cannot be known."""
+        """Return its CPU time in seconds, or 0 if unknown."""
         return self._process.cpu_seconds() or 0.0
 
     def stop(self) -> None:
-        """End it and remove its files; a second call does nothing."""
+        """End it and remove its files. Idempotent."""
         self._process.kill()
         self._owned.remove()
         atexit.unregister(self.stop)
@@ -88,9 +88,9 @@ class Proxy:
         if process.is_running and self._serves():
             return
         log = process.log_tail()
-        what = f"does not serve after {START_TIMEOUT:g} s" if process.is_running else "has ended"
+        state = f"does not serve after {START_TIMEOUT:g} s" if process.is_running else "has ended"
         self.stop()
-        raise ClusterStartError(f"the proxy of RocketMQ {VERSION} {what}:\n{log}")
+        raise ClusterStartError(f"the proxy of RocketMQ {VERSION} {state}:\n{log}")
 
     def _serves(self) -> bool:
         return _STARTED in self._process.log_tail()

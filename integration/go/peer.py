@@ -1,4 +1,4 @@
-"""The Go client's programs: builds what is under this folder, and runs ``peer`` beside tests."""
+"""Build the Go client's programs in this folder, and run ``peer`` during tests."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from integration.clusters import maven
 from integration.peers import Peer, open_peer, run_peer
 
 BUILD_TIMEOUT = 600.0
-"""Seconds that a build may take; the first one downloads the client."""
+"""Timeout of a build in seconds. The first build downloads the client."""
 
 _HERE = Path(__file__).resolve().parent
 _GOS_OWN_PLACE = "/usr/local/go/bin"  # its installer leaves it to each user to put that on the PATH
 
 
 class GoUnavailableError(Exception):
-    """The Go client cannot be had here; the text says why."""
+    """This machine cannot provide the Go client. The text says why."""
 
 
 def program(name: str) -> Path:
-    """Return where the program of the folder ``name`` is, or will be when it has been built."""
+    """Return the path of the program in the folder ``name``, built or not."""
     sources = [*sorted((_HERE / name).glob("*.go")), _HERE / "go.mod", _HERE / "go.sum"]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     return maven.CACHE / "go" / f"{name}-{digest}"
@@ -58,10 +58,10 @@ def built(name: str) -> Path:
 
 
 async def run_go(mode: str, *arguments: str, timeout: float = 60.0) -> list[dict[str, Any]]:
-    """Run ``peer`` to its end, and return what it printed; cancelling kills it.
+    """Run ``peer`` to its end, and return its output. Cancelling kills it.
 
     Args:
-        mode: what it does; ``main.go`` lists its modes and options.
+        mode: its mode. ``main.go`` lists the modes and options.
         arguments: ``"--name", "value"`` pairs.
         timeout: seconds until it is killed.
 
@@ -76,7 +76,7 @@ async def run_go(mode: str, *arguments: str, timeout: float = 60.0) -> list[dict
 
 @asynccontextmanager
 async def go_peer(mode: str, *arguments: str) -> AsyncIterator[Peer]:
-    """Run ``peer`` while the block does, and kill it at the end; see :func:`run_go` for the arguments."""
+    """Run ``peer`` during the block, and kill it at the end. See :func:`run_go` for the arguments."""
     command = await trio.to_thread.run_sync(_command, mode, arguments)
     async with open_peer(command, cwd=_HERE) as peer:
         yield peer

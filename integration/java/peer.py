@@ -28,17 +28,17 @@ CLIENT_OF_SERVER = {"4.9.7": "4.9.8", "5.5.0": "5.5.0"}
 
 
 def client_for(server: str) -> str:
-    """Return the Java client to use with brokers of version ``server``: the newest when that is not known."""
+    """Return the Java client for brokers of version ``server``, or the newest if it is unknown."""
     return CLIENT_OF_SERVER.get(server, "5.5.0")
 
 
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
-"""JVM options of a program that is over in seconds."""
+"""JVM options of a short program."""
 FAST = ("-Xms512m", "-Xmx1g")
-"""JVM options of a program whose rate is measured."""
+"""JVM options of a measured program."""
 
 MAKING_TIMEOUT = 300.0
-"""Seconds that it may take to make an archive of a client's classes."""
+"""Timeout of creating an archive of a client's classes, in seconds."""
 _JVM = (
     *OPEN_MODULES,
     "-XX:-UsePerfData",
@@ -51,7 +51,7 @@ _HERE = Path(__file__).resolve().parent
 def run_java(
     version: str, program: str, *arguments: str, jvm: Sequence[str] = QUICK, timeout: float = 120.0
 ) -> list[dict[str, Any]]:
-    """Run ``program`` with the Java client ``version`` to its end; return what it printed.
+    """Run ``program`` with the Java client ``version`` to its end. Return its output.
 
     Outside of trio only: see :func:`run_java_async`.
 
@@ -73,7 +73,7 @@ def run_java(
 async def run_java_async(
     version: str, program: str, *arguments: str, jvm: Sequence[str] = QUICK, timeout: float = 120.0
 ) -> list[dict[str, Any]]:
-    """Do what :func:`run_java` does, inside trio; cancelling kills the program."""
+    """Do the same as :func:`run_java`, inside trio. Cancelling kills the program."""
     with _scratch() as scratch:
         command = await trio.to_thread.run_sync(_command, version, program, arguments, jvm, scratch)
         return await run_peer(
@@ -85,9 +85,9 @@ async def run_java_async(
 async def java_peer(
     version: str, program: str, *arguments: str, jvm: Sequence[str] = QUICK
 ) -> AsyncIterator[Peer]:
-    """Run ``program`` while the block does, and kill it at the end; see :func:`run_java` for the arguments.
+    """Run ``program`` during the block, and kill it at the end. See :func:`run_java` for the arguments.
 
-    What it writes to standard error goes to ours. Cancelling the block kills it.
+    Its stderr goes to this process's stderr. Cancelling the block kills it.
     """
     with _scratch() as scratch:
         command = await trio.to_thread.run_sync(_command, version, program, arguments, jvm, scratch)
@@ -130,7 +130,7 @@ def _command(
 
 
 def _with_archive(version: str, classes: str) -> list[str]:
-    """Return the options for an archive of what the programs need, and of all that the client has besides."""
+    """Return the JVM options for an archive of the classes of the programs and of the client."""
 
     def make(option: str) -> None:
         command = ["java", *_JVM, *QUICK, option, "-cp", classes, "LoadAll"]
@@ -141,7 +141,7 @@ def _with_archive(version: str, classes: str) -> list[str]:
 
 
 def _classes(version: str, jars: Path) -> Path:
-    """Return the jar of the programs compiled against ``jars``, compiling them when they are new."""
+    """Return the jar of the programs compiled against ``jars``, compiling it if needed."""
     sources = sorted((_HERE / "src").glob("*.java"))
     if version.startswith("5."):
         sources += sorted((_HERE / "src5").glob("*.java"))

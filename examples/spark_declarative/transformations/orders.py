@@ -1,4 +1,4 @@
-"""The tables and flows of the pipeline. ``spark-pipeline.yml`` says how it is run."""
+"""The tables and flows of the pipeline. ``spark-pipeline.yml`` shows how to run it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ spark = SparkSession.active()
 
 @dp.table
 def orders() -> DataFrame:
-    """Read the topic Orders. The option nameServer is missing, so that NAMESRV_ADDR counts."""
+    """Read the topic Orders. Without the option nameServer, NAMESRV_ADDR is used."""
     source = (
         spark.readStream.format("rocketmq").option("topic", "Orders").option("startingOffsets", "earliest")
     )

@@ -1,4 +1,4 @@
-"""The clients that are measured."""
+"""The measured clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rocketmq_py import Serialization
 
 
 def all_peers(profiles: Path | None = None) -> dict[str, Peer]:
-    """Return all clients by their keys; ``profiles`` is where each run of this project writes a profile."""
+    """Return all clients by key. Runs of this project write profiles to the folder ``profiles``, if given."""
     project = [
         *(ours(serialization, profiles) for serialization in Serialization),
         batching(profiles),

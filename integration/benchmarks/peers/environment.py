@@ -1,4 +1,4 @@
-"""Environments of their own for other clients in Python: what versions they want is their own matter."""
+"""Separate virtual environments for other Python clients, so that their dependencies cannot conflict."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from integration.benchmarks.peers.peer import ROOT, PeerUnavailableError
 from integration.clusters import maven
 
 INSTALL_TIMEOUT = 600.0
-"""Seconds that it may take to download and install a client."""
+"""Timeout of downloading and installing a client, in seconds."""
 
 
 def interpreter(name: str) -> Path:
-    """Return the interpreter that has what ``programs/<name>.txt`` lists, or will have it once installed."""
-    what = f"{sys.version}{_requirements(name).read_text()}"
-    digest = hashlib.sha256(what.encode()).hexdigest()[:12]
+    """Return the interpreter of the environment for ``programs/<name>.txt``, installed or not."""
+    contents = f"{sys.version}{_requirements(name).read_text()}"
+    digest = hashlib.sha256(contents.encode()).hexdigest()[:12]
     return maven.CACHE / name / digest / "bin" / "python"
 
 
 def install(name: str) -> Path:
-    """Return :func:`interpreter` when it has been installed. Raises PeerUnavailableError."""
+    """Install the environment if needed, and return its interpreter. Raises PeerUnavailableError."""
     final = interpreter(name)
     environment = final.parents[1]
     done = environment / "installed"

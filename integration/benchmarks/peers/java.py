@@ -1,4 +1,4 @@
-"""The Java client of the broker's line: when it is warm, and when its JVM has just started."""
+"""The Java client of the broker's major version: warmed up, and with a new JVM."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from integration.java.peer import FAST, client_for, run_java
 from integration.peers import PeerError
 
 WARM_UP = 50_000
-"""Messages until Java's compiler has done its work."""
+"""Messages until the JIT compiler has finished."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def _opened(cluster: Cluster) -> Iterator[DoJob]:
         try:
             (line,) = run_java(version, "Benchmark", *words, jvm=FAST, timeout=RUN_TIMEOUT)
         except PeerError as error:
-            # What failed, and why; not where in Java's code.
+            # Keep the error and its causes, without the stack trace.
             lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
             raise RunError("\n".join(lines)) from error
         except trio.TooSlowError:
@@ -64,7 +64,7 @@ JUST_STARTED = Peer(
     label="Java, just started",
     workloads=SENDING | {"batches"},
     open=_opened,
-    # It does not stay so for long.
+    # A new JVM warms up quickly.
     share=0.1,
     warm_up=0,
 )

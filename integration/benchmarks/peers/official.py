@@ -1,4 +1,4 @@
-"""The official Python client: gRPC, so it sends through RocketMQ's proxy, which is started for it."""
+"""The official Python client, which uses gRPC through a RocketMQ proxy started here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from integration.clusters.proxy import Proxy
 @contextmanager
 def _opened(cluster: Cluster) -> Iterator[DoJob]:
     if cluster.version.startswith("4."):
-        raise PeerUnavailableError(f"its proxy wants brokers of 5.x, and these are {cluster.version}")
+        raise PeerUnavailableError(f"its proxy needs 5.x brokers, not {cluster.version}")
     interpreter = environment.install("official")
     try:
         proxy = Proxy(cluster)
@@ -49,6 +49,6 @@ OFFICIAL = Peer(
     label="official Python (gRPC)",
     workloads=SENDING,
     open=_opened,
-    # As slow as it is, it would take most of the time otherwise.
+    # It is slow and would dominate the duration.
     share=0.05,
 )

@@ -1,4 +1,4 @@
-"""This project, with both ways to write headers."""
+"""This project as a client: its APIs, header formats, and the minimal programs to compare them with."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from integration.benchmarks.peers.peer import (
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Serialization
 
-_OF_DOORS = SENDING | {"batches", "consume", "lists", "lag"}
-"""What is measured of the doors."""
+_OF_INTERFACES = SENDING | {"batches", "consume", "lists", "lag"}
+"""The workloads of the asyncio and threads APIs."""
 
 
 def ours(serialization: Serialization, profiles: Path | None) -> Peer:
     """Return this project as a peer.
 
     Args:
-        serialization: how it writes headers.
-        profiles: where each run writes a profile; None does without.
+        serialization: the header format.
+        profiles: folder for a profile of each run, or None.
     """
     key = f"ours-{serialization.name.lower()}"
     return Peer(
@@ -46,7 +46,7 @@ def ours(serialization: Serialization, profiles: Path | None) -> Peer:
 
 
 def batching(profiles: Path | None) -> Peer:
-    """Return this project's BatchingProducer as a peer, beside the batches that other programs make."""
+    """Return this project's BatchingProducer as a peer, to compare with explicit batches."""
     key = "ours-batching"
     return Peer(
         key=key,
@@ -57,7 +57,7 @@ def batching(profiles: Path | None) -> Peer:
 
 
 def plain(profiles: Path | None) -> Peer:
-    """Return this project with plain functions as handlers, beside those that are async."""
+    """Return this project with plain functions as handlers, to compare with async handlers."""
     key = "ours-plain"
     return Peer(
         key=key,
@@ -68,22 +68,22 @@ def plain(profiles: Path | None) -> Peer:
 
 
 def blocking() -> Peer:
-    """Return this project's door for threads as a peer."""
+    """Return this project's threads API as a peer."""
     key = "ours-blocking"
     return Peer(
         key=key,
         label="rocketmq-py, blocking",
-        workloads=_OF_DOORS,
+        workloads=_OF_INTERFACES,
         open=partial(_opened, key, Serialization.JSON, None, None, program="blocking"),
     )
 
 
 def blocking_thread() -> Peer:
-    """Return it in another thread than the main one, where calls may be interrupted by signals."""
+    """Return the threads API outside the main thread, whose calls must stay interruptible by signals."""
     key = "ours-thread"
     return Peer(
         key=key,
-        label="rocketmq-py, blocking, in another thread than the main one",
+        label="rocketmq-py, blocking, outside the main thread",
         workloads=frozenset({"awaited"}),
         open=partial(
             _opened, key, Serialization.JSON, None, None, program="blocking", more_words=("--thread",)
@@ -92,22 +92,22 @@ def blocking_thread() -> Peer:
 
 
 def aio(loop: str) -> Peer:
-    """Return this project's door for asyncio as a peer, on a ``loop`` of asyncio's own or of uvloop."""
+    """Return this project's asyncio API as a peer, on the ``loop`` ``asyncio`` or ``uvloop``."""
     key = "ours-aio" if loop == "asyncio" else f"ours-{loop}"
     return Peer(
         key=key,
         label=f"rocketmq-py, {loop}",
-        workloads=_OF_DOORS,
+        workloads=_OF_INTERFACES,
         open=partial(_opened_on_loop, key, loop, "aio"),
     )
 
 
 def floor_of_loop(loop: str) -> Peer:
-    """Return what crossing over costs beside a loop, where its connections are in a trio thread."""
+    """Return the bare hand-off between an event loop and a trio thread, which owns the connections."""
     key = f"floor-{'aio' if loop == 'asyncio' else loop}"
     return Peer(
         key=key,
-        label=f"bare crossing, {loop}",
+        label=f"bare hand-off, {loop}",
         workloads=SENDING | {"consume", "lists"},
         open=partial(_opened_on_loop, key, loop, "floor_aio"),
     )
@@ -124,7 +124,7 @@ def _opened_on_loop(key: str, loop: str, program: str, cluster: Cluster) -> Iter
 
 
 def floor() -> Peer:
-    """Return what sending costs without any client."""
+    """Return sending without a client."""
     key = "floor"
     return Peer(
         key=key,
@@ -135,7 +135,7 @@ def floor() -> Peer:
 
 
 def floor_of_trio() -> Peer:
-    """Return what sending costs tasks of trio's, without any client."""
+    """Return sending from trio tasks without a client."""
     key = "floor-trio"
     return Peer(
         key=key,
@@ -146,11 +146,11 @@ def floor_of_trio() -> Peer:
 
 
 def floor_of_threads() -> Peer:
-    """Return what crossing over costs beside threads, where the connection is in a trio thread."""
+    """Return the bare hand-off between threads and a trio thread, which owns the connection."""
     key = "floor-threads"
     return Peer(
         key=key,
-        label="bare crossing, threads",
+        label="bare hand-off, threads",
         workloads=SENDING,
         open=partial(_opened, key, Serialization.JSON, None, None, program="floor_threads"),
     )

@@ -1,4 +1,4 @@
-"""What a measured client is to the benchmark: a program that does a job and prints one line."""
+"""The interface of a measured client: a program that runs a job and prints one line of JSON."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from integration.clusters.processes import end_with_parent
 ROOT = Path(__file__).resolve().parents[3]
 
 RUN_TIMEOUT = 300.0
-"""Seconds after which a run must have got stuck."""
+"""Seconds until a run is killed."""
 
 SENDING = frozenset({"awaited", "callers", "pipelined"})
 CONSUMING = frozenset({"consume", "latency", "memory"})
-"""Names of workloads that most clients can do; ``batches`` and ``lists`` are not for all of them."""
+"""Names of workloads that most clients support. Fewer support ``batches`` and ``lists``."""
 
 
 class PeerUnavailableError(Exception):
-    """A client cannot be had here; the text says why, and what would help."""
+    """This machine cannot provide a client. The text says why and what would help."""
 
 
 class RunError(Exception):
-    """A client's program failed; the text has the end of what it said."""
+    """A client's program failed. The text contains the end of its output."""
 
 
 @attrs.frozen(kw_only=True)
 class Job:
-    """What a program shall do; its attributes are the options of all of them.
+    """A job of a program. The attributes are the options of all programs.
 
     Attributes:
-        topic: where to send or what to consume; with several, what their names begin with.
+        topic: the topic to send to or to consume, or the name prefix of several topics.
         mode: the kind of work.
-        count: messages that are measured.
-        warm_up: messages before them.
-        size: bytes of a body.
+        count: number of measured messages.
+        warm_up: number of messages before them.
+        size: body size in bytes.
         group: the group of the producer and the consumer.
-        callers: how many send at the same time, in mode ``callers``.
-        in_flight: sends under way, in mode ``pipelined``.
-        batch: messages of a batch, in mode ``batches``.
-        list: messages that a handler takes at once, in mode ``consume``.
-        topics: how many, in mode ``memory``.
+        callers: number of concurrent callers, in mode ``callers``.
+        in_flight: sends in flight, in mode ``pipelined``.
+        batch: messages per batch, in mode ``batches``.
+        list: maximum messages per handler call, in mode ``consume``.
+        topics: number of topics, in mode ``memory``.
     """
 
     topic: str
@@ -64,22 +64,22 @@ class Job:
     topics: int = 1
 
     def words(self) -> tuple[str, ...]:
-        """Return it as a command line."""
+        """Return the job as command line options."""
         named = attrs.asdict(self).items()
         return tuple(word for name, value in named for word in (f"--{name.replace('_', '-')}", str(value)))
 
 
 @attrs.frozen(kw_only=True)
 class Measured:
-    """What a program printed.
+    """The measurements that a program printed.
 
     Attributes:
-        seconds: how long the measured messages took.
-        cpu_seconds: what the program used meanwhile.
-        p50_us: the median latency, in microseconds; None where there is none.
-        p99_us: the latency that one of a hundred exceeds.
-        peak_bytes: the most memory that the program had, from its start on; None where that is not known.
-        proxy_seconds: processor time of the servers between client and broker, from its start to its end.
+        seconds: duration of the measured messages.
+        cpu_seconds: CPU time of the program meanwhile.
+        p50_us: the median latency in microseconds, or None if not measured.
+        p99_us: the 99th percentile of the latency, in the same way.
+        peak_bytes: peak memory of the program since its start, or None if unknown.
+        proxy_seconds: CPU time of the servers between client and broker, from its start to its end.
     """
 
     seconds: float
@@ -91,26 +91,26 @@ class Measured:
 
     @classmethod
     def parse(cls, line: str | bytes) -> Self:
-        """Return what a printed line says."""
+        """Parse a printed line."""
         return cls(**json.loads(line))
 
 
 DoJob: TypeAlias = Callable[[Job], Measured]
-"""Runs a client's program once, in a process of its own. Raises RunError."""
+"""Runs a client's program once, in a separate process. Raises RunError."""
 
 
 @attrs.frozen(kw_only=True)
 class Peer:
-    """A client that is measured.
+    """A measured client.
 
     Attributes:
-        key: what the command line calls it.
-        label: what the table calls it.
-        workloads: the names of those that it can do.
-        open: makes it ready for a cluster: builds it, installs it, starts what it needs.
+        key: its name on the command line.
+        label: its name in the table.
+        workloads: the names of the workloads that it supports.
+        open: prepares it for a cluster: builds it, installs it, starts its servers.
             Raises PeerUnavailableError.
-        share: of a workload's messages, the part that it is measured over.
-        warm_up: messages that it does before, unmeasured, unless it is measured over fewer.
+        share: the share of a workload's messages that it is measured with.
+        warm_up: messages before the measured ones, but at most as many as those.
     """
 
     key: str
@@ -124,15 +124,15 @@ class Peer:
 def run_program(
     command: Sequence[str], *, environment: Mapping[str, str] | None = None, timeout: float = RUN_TIMEOUT
 ) -> Measured:
-    """Run a program to its end, and return what it printed.
+    """Run a program to its end, and return its measurements.
 
     Args:
         command: the command line.
-        environment: variables that it has beside or instead of ours.
+        environment: environment variables to add or override.
         timeout: seconds until it is killed.
 
     Raises:
-        RunError: it failed, or took too long.
+        RunError: it failed or timed out.
     """
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""pyrocketmq, of GitHub: another client that speaks to brokers on asyncio."""
+"""pyrocketmq, from GitHub: another asyncio client of the remoting protocol."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def _opened(cluster: Cluster) -> Iterator[DoJob]:
 PYROCKETMQ = Peer(
     key="pyrocketmq",
     label="pyrocketmq (asyncio)",
-    # Each send has the one connection to a broker to itself and looks for it ten times a second: of 256, some
-    # have not had it after 10 s, and fail. Its consumers can be imported from Python 3.13 on.
+    # Sends take turns on one connection per broker and poll for it ten times a second, so that some of 256
+    # fail after 10 s. Its consumers need Python 3.13.
     workloads=frozenset({"awaited", "callers"}),
     open=_opened,
     share=0.05,  # as the official client's

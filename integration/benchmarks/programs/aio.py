@@ -1,4 +1,4 @@
-"""One measured run of this project's door for asyncio, in a process of its own; prints one line of JSON.
+"""One measured run of this project's asyncio API, in a separate process. Prints one line of JSON.
 
 ``python -m integration.benchmarks.programs.aio --help`` lists its options.
 """
@@ -117,7 +117,7 @@ async def send(chosen: argparse.Namespace) -> None:
 
 
 async def consume(chosen: argparse.Namespace) -> None:
-    """Consume what a topic holds, with an async handler that only counts."""
+    """Consume a topic's backlog, with an async handler that only counts."""
     takes_lists = chosen.list > 1
     async with PushConsumer(
         chosen.address,
@@ -150,7 +150,7 @@ MODES: dict[str, Callable[[argparse.Namespace], Awaitable[None]]] = {
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the program."""
     parser = options(__doc__, "namesrv", MODES)
     parser.add_argument("--serialization", choices=Serialization.__members__, required=True)
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")

@@ -1,4 +1,4 @@
-"""One measured run of this project's door for threads, in a process of its own; prints one line of JSON.
+"""One measured run of this project's threads API, in a separate process. Prints one line of JSON.
 
 ``python -m integration.benchmarks.programs.blocking --help`` lists its options.
 """
@@ -105,7 +105,7 @@ def batches(producer: Producer, message: NewMessage, size: int, count: int) -> l
 
 
 def consume(chosen: argparse.Namespace) -> None:
-    """Consume what a topic holds, with a handler that only counts."""
+    """Consume a topic's backlog, with a handler that only counts."""
     takes_lists = chosen.list > 1
     with PushConsumer(
         chosen.address,
@@ -157,7 +157,7 @@ MODES: dict[str, Callable[[argparse.Namespace], None]] = {
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the program."""
     parser = options(__doc__, "namesrv", MODES)
     parser.add_argument("--serialization", choices=Serialization.__members__, required=True)
     parser.add_argument("--thread", action="store_true", help="in another thread than the main one")

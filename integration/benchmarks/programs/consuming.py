@@ -26,7 +26,7 @@ def new_consumer(options: argparse.Namespace, batch_size: int | None = None) -> 
 
 
 class Countdown:
-    """Counts what a handler gets, and takes the time of the measured messages.
+    """Counts a handler's messages, and times the measured ones.
 
     Args:
         options: how many come before them, and how many they are.
@@ -66,7 +66,7 @@ class Countdown:
 
 
 async def consume(options: argparse.Namespace) -> None:
-    """Consume what a topic holds, with an async handler that only counts."""
+    """Consume a topic's backlog, with an async handler that only counts."""
     takes_lists = options.list > 1
     async with new_consumer(options, options.list if takes_lists else None) as consumer:
         countdown = Countdown(options, consumer.stop)
@@ -83,7 +83,7 @@ async def consume(options: argparse.Namespace) -> None:
 
 
 async def consume_plainly(options: argparse.Namespace) -> None:
-    """Consume what a topic holds, with a plain function that only counts: it is called in threads."""
+    """Consume a topic's backlog, with a plain function that only counts, called in threads."""
     takes_lists = options.list > 1
     async with new_consumer(options, options.list if takes_lists else None) as consumer:
         countdown = Countdown(options, lambda: trio.from_thread.run_sync(consumer.stop))

@@ -1,4 +1,4 @@
-"""What a send costs without a client: prepared frames to one queue, and answers that are only counted.
+"""The minimum cost of a send: prepared frames to one queue, and responses that are only counted.
 
 ``awaited`` is a round trip as trio alone makes it, with one task and one stream. The others are a plain
 socket in a loop without any library: ``pipelined`` and ``callers`` have so many sends under way, ``batches``
@@ -40,7 +40,7 @@ _SUCCESS = b'"code":0,'
 
 
 class Answers:
-    """Counts answers in what is received, and sees that they are successes."""
+    """Counts responses in received data, and checks that they are successful."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -124,7 +124,7 @@ class Tasks:
         return data
 
     async def write(self) -> None:
-        """Write what has come together, again and again."""
+        """Write coalesced frames in a loop."""
         while True:
             if not self._unwritten:
                 await self._writer.park()
@@ -183,7 +183,7 @@ async def tasks(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
 
 
 def _batches(frame: bytes, chosen: argparse.Namespace) -> Callable[[], bytes]:
-    """Return what makes the frame of a new batch that is as long as one."""
+    """Return a function that builds the frame of a new batch of the same length."""
     take = Client(chosen.address).unique_ids.take
     body = b"x" * chosen.size
 
@@ -272,13 +272,13 @@ MODES: dict[str, Callable[[str, bytes, argparse.Namespace], Awaitable[None]]] = 
 
 
 async def run(chosen: argparse.Namespace) -> None:
-    """Do what the command line says."""
+    """Run the program."""
     address, frame = await prepared(chosen)
     await (tasks if chosen.tasks else MODES[chosen.mode])(address, frame, chosen)
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the program."""
     parser = options(__doc__, "namesrv", MODES)
     parser.add_argument("--serialization", help="is ignored: the headers are JSON")
     parser.add_argument("--tasks", action="store_true", help="what trio alone takes, in all modes")

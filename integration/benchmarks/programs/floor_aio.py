@@ -1,4 +1,4 @@
-"""What an asyncio program costs whose client lives in a thread that runs trio, with the least between them.
+"""The minimum cost of an asyncio program whose client runs in a trio thread.
 
 It sends without a client: prepared frames to one queue, written right where they are sent, once for all that
 is sent together. Answers are only counted, by a task of trio's, and go over in a deque with an eventfd. What
@@ -36,7 +36,7 @@ from rocketmq_py.handoff.wakeup_fd import WakeupFd
 
 
 class Bell(WakeupFd):
-    """What wakes the loop, once for all that it is to take over."""
+    """Wakes up the event loop, once for all pending results."""
 
     _is_woken = False
 
@@ -53,7 +53,7 @@ class Bell(WakeupFd):
 
 
 class Answer:
-    """What a task awaits: to the task it is a future."""
+    """A future-like object that a task awaits."""
 
     _asyncio_future_blocking = False
     _is_there = False
@@ -194,11 +194,11 @@ async def pipelined(connection: Connection, count: int, most: int) -> list[float
 
 
 PULLED = 32
-"""Messages that a pull brings at the most."""
+"""Maximum messages per pull."""
 
 
 async def consume(chosen: argparse.Namespace) -> None:
-    """Consume what a topic holds, with an async handler that only counts."""
+    """Consume a topic's backlog, with an async handler that only counts."""
     loop, lists, bell = asyncio.get_running_loop(), deque[Sequence[ReceivedMessage]](), Bell()
     is_over = loop.create_future()
     countdown = Countdown(chosen, lambda: is_over.set_result(None))
@@ -257,7 +257,7 @@ async def send(chosen: argparse.Namespace, address: str, frame: bytes) -> None:
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the program."""
     parser = options(__doc__, "namesrv", ("awaited", "callers", "pipelined", "consume"))
     parser.add_argument("--serialization", choices=Serialization.__members__, required=True)
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")

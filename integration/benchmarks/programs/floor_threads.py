@@ -1,4 +1,4 @@
-"""What a send costs a program of threads whose client lives in a thread that runs trio, without a client.
+"""The minimum cost of a send from threads whose connection is in a trio thread, without a client.
 
 Prepared frames to one queue, and answers that are only counted. Frames cross in a deque, and an eventfd wakes
 trio's thread, once for all that goes over together. A thread that waits has a bare lock. Of several whose
@@ -56,7 +56,7 @@ class Connection:
             self.wake()
 
     def wake(self) -> None:
-        """Have the thread send what there is."""
+        """Wake up the thread to send all pending frames."""
         self.is_awake = True
         self._wakeup_fd.wake()
 
@@ -89,7 +89,7 @@ class Connection:
 
 
 class Awaiting:
-    """Threads that each wait for the answer of what they have sent.
+    """Threads that each wait for the response to their request.
 
     Args:
         address, frame: as for a Connection.
@@ -189,7 +189,7 @@ class Pipelined:
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the program."""
     parser = options(__doc__, "namesrv", ("awaited", "callers", "pipelined"))
     parser.add_argument("--serialization", help="is ignored: the headers are JSON")
     chosen = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What the measured Python programs share: their options, their clock, and the line that they print.
+"""Options, clock and output line shared by the measured Python programs.
 
 The standard library only: the official client runs this in an environment without ours.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def options(description: str | None, address: str, modes: Iterable[str]) -> argparse.ArgumentParser:
-    """Return the parser of a program's options; ``address`` is what it calls the servers' address."""
+    """Return the parser of a program's options. ``address`` names the option of the servers' address."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(f"--{address}", dest="address", required=True)
     parser.add_argument("--topic", required=True, help="in mode memory, what the topics' names begin with")
@@ -79,7 +79,7 @@ class Stopwatch:
 
 
 def report(watch: Stopwatch, latencies: Sequence[float] | None = None) -> None:
-    """Print what was measured as one line of JSON; ``latencies`` in seconds."""
+    """Print the measurements as one line of JSON. ``latencies`` are in seconds."""
     ordered = sorted(latencies) if latencies else None
     measured = {
         "seconds": watch.seconds,

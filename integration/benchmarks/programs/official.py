@@ -78,7 +78,7 @@ MODES: dict[str, Sends] = {"awaited": awaited, "callers": callers, "pipelined": 
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the program."""
     chosen = options(__doc__, "endpoints", MODES).parse_args()
     sends = MODES[chosen.mode]
     configuration = ClientConfiguration(chosen.address, Credentials(), request_timeout=TIMEOUT)

@@ -34,7 +34,7 @@ MODES: dict[str, Mode] = {
 
 
 def profile(mode: Mode, chosen: argparse.Namespace, file: Path) -> None:
-    """Run with a sampling profiler beside it, and write its page to ``file``."""
+    """Run with a sampling profiler, and write its HTML report to ``file``."""
     from pyinstrument import Profiler  # only where it is asked for: it is not installed everywhere
 
     with Profiler(interval=0.0005, async_mode="disabled") as profiler:
@@ -43,7 +43,7 @@ def profile(mode: Mode, chosen: argparse.Namespace, file: Path) -> None:
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the program."""
     parser = options(__doc__, "namesrv", MODES)
     parser.add_argument("--serialization", choices=Serialization.__members__, required=True)
     parser.add_argument("--profile", type=Path, help="write a profile to this file, as HTML")

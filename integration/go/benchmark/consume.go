@@ -30,7 +30,7 @@ func subscribe(c rocketmq.PushConsumer, topic string, handle func(int)) error {
 		})
 }
 
-// Consumes what a topic holds, with a handler that only counts.
+// Consumes a topic's backlog, with a handler that only counts.
 func consume(o options) error {
 	c, err := newConsumer(o, o.list)
 	if err != nil {

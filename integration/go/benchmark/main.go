@@ -15,10 +15,10 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
-// What to do, as the command line says it. The names are those of the other clients' programs.
+// Command line options, named as in the other clients' programs.
 type options struct {
 	nameServers string
-	topic       string // in mode memory, what the topics' names begin with
+	topic       string // in mode memory, the prefix of the topics' names
 	mode        string
 	group       string
 	count       int // messages that are measured
@@ -93,7 +93,7 @@ func processorTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// Prints what was measured; without latencies, nothing is said about them.
+// Prints the measurements, without latencies if there are none.
 func report(watch *stopwatch, latencies []time.Duration) error {
 	line := map[string]any{
 		"seconds": watch.took.Seconds(), "cpu_seconds": watch.cpu.Seconds(),

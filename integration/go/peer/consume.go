@@ -106,7 +106,7 @@ func poll(o options) error {
 	return c.Shutdown()
 }
 
-// Prints what the queue 0 of the broker holds, from the beginning.
+// Prints all messages of the broker's queue 0, from the beginning.
 func pull(o options) error {
 	c, err := startPullConsumer(o)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
-// What to do, as the command line says it. Where the programs of the Java peers have an option, it has its name.
+// Command line options, named as in the programs of the Java peers.
 type options struct {
 	nameServers string
 	mode        string
@@ -28,7 +28,7 @@ type options struct {
 	tags        string
 	sql         string
 	outcome     string // of a transaction
-	check       string // what its check says
+	check       string // the result of its check
 	trace       string // the topic for trace records
 	accessKey   string
 	secretKey   string

@@ -126,7 +126,7 @@ func (l listener) CheckLocalTransaction(m *primitive.MessageExt) primitive.Local
 	return l.check
 }
 
-// Sends a message in a transaction, and answers what brokers ask about it until it is ended.
+// Sends a message in a transaction, and answers the brokers' checks of it until it is stopped.
 func transact(o options) error {
 	p, err := rocketmq.NewTransactionProducer(listener{states[o.outcome], states[o.check]}, producerOptions(o)...)
 	if err != nil {
@@ -159,7 +159,7 @@ func request(o options) error {
 		}
 		print(line{"reply": string(answer.Body), "properties": answer.GetProperties()})
 	}
-	untilAsked() // the broker wants to hear that the last reply has come, before it tells who replied
+	untilAsked() // the broker must learn that the last reply arrived before it reports the replier
 	return p.Shutdown()
 }
 

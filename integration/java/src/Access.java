@@ -16,7 +16,7 @@ final class Access {
     private Access() {
     }
 
-    /** Returns what signs the requests, or null where no access key is given. */
+    /** Returns the hook that signs requests, or null without an access key. */
     static RPCHook hook(Map<String, String> options) {
         if (!options.containsKey("access-key")) {
             return null;

@@ -7,7 +7,7 @@ import java.util.Map;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
- * Runs commands of mqadmin one after the other, and prints {"output": what it wrote} for each.
+ * Runs commands of mqadmin one after the other, and prints {"output": text} for each.
  * Options: --namesrv ADDRESS, --command "WORDS", with line breaks between several.
  */
 public class Admin {

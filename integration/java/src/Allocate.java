@@ -18,7 +18,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /**
  * Shares out queues with each strategy, and prints one object a case: {"topic", "queues": ["broker/id"],
  * "members": [...], "AVG": [[the places in "queues" of the first member's], ...], and so on for the others}.
- * Nothing is asked of a cluster. Rooms are what stands before the @ of a broker's name or a client id.
+ * It needs no cluster. A machine room is the part before the @ of a broker name or client id.
  * Options: --cases N.
  */
 public class Allocate {

@@ -89,7 +89,7 @@ public class Benchmark {
             cpuSeconds = (SYSTEM.getProcessCpuTime() - cpuStarted) / 1e9;
         }
 
-        /** Prints what was measured; of no latencies nothing is said. */
+        /** Prints the measurements, without latencies if there are none. */
         void report(long... latencies) {
             Arrays.sort(latencies);
             boolean any = latencies.length > 0;
@@ -236,7 +236,7 @@ public class Benchmark {
         return consumer;
     }
 
-    /** Consumes what a topic holds, with a listener that only counts. */
+    /** Consumes a topic's backlog, with a listener that only counts. */
     private static void consume(Map<String, String> options) throws Exception {
         int first = Math.max(1, number(options, "warm-up", 20_000));
         int last = number(options, "warm-up", 20_000) + number(options, "count", 20_000);

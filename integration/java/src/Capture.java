@@ -343,7 +343,7 @@ public class Capture {
         admin.shutdown();
     }
 
-    /** What a listener has decided is sent, and answered, on other threads after it returns. */
+    /** Waits for other threads to send and receive a listener's result after it returns. */
     static void letAnswersCome() throws Exception {
         Thread.sleep(1000);
     }

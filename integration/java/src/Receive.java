@@ -19,7 +19,7 @@ public class Receive {
         Terminal.run(() -> receive(options));
     }
 
-    @SuppressWarnings("deprecation") // The lite pull consumer may lose what it pulled while it is told to seek.
+    @SuppressWarnings("deprecation") // The lite pull consumer may lose messages pulled during a seek.
     private static void receive(Map<String, String> options) throws Exception {
         String group = options.getOrDefault("group", "java-receive");
         DefaultMQPullConsumer consumer =

@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
 
-/** What every program here does with its command line, its output and the process that started it. */
+/** Command line, output and parent process handling shared by all programs. */
 final class Terminal {
     // The clients of both versions may print to System.out: our lines go to the one of the start.
     private static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
@@ -20,7 +20,7 @@ final class Terminal {
     private Terminal() {
     }
 
-    /** Runs a program's body and ends the program, whatever threads the clients have left. */
+    /** Runs a program's body, then ends the program even if client threads remain. */
     static void run(Work work) {
         int status = 0;
         try {
@@ -49,7 +49,7 @@ final class Terminal {
         return options;
     }
 
-    /** Ends this program when standard input does: whoever holds its other end has gone then. */
+    /** Ends this program at the end of standard input, when the parent process has gone. */
     private static void endWithParent() {
         Thread lifeline = new Thread(() -> {
             try {

@@ -79,7 +79,7 @@ public class CaptureFive implements Terminal.Work {
         consumer.shutdown();
     }
 
-    /** What no consumer of the client does by itself: acknowledging several at once, and pop in order. */
+    /** Requests that the client's consumers do not send: batch acknowledgements, and pop in order. */
     private static void poppedByHand(MQClientAPIImpl api, String broker) throws Exception {
         PopResult popped = pop(api, broker, "capture-batch-ack", null);
         List<String> handles = new ArrayList<>();
