@@ -159,7 +159,7 @@ class ConnectionPool:
     async def exchange(self, address: str, pending: PendingRequest) -> Command:
         """Send a request that was not sent before, and return its answer. Raises as :meth:`request`."""
         if self.begin(address, pending):
-            # Fast path, nearly always taken: the code below does the same in more steps.
+            # Nearly always. The code below also waits for a connection, for space and for hooks.
             answer = await pending.wait()
             assert isinstance(answer, Command)
             return answer
