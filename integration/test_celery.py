@@ -228,7 +228,8 @@ def test_processes_are_forked_while_the_worker_consumes(scene: Scene) -> None:
     with scene.worker("--max-tasks-per-child", "1"):
         scene.call("count_down.delay(10)")
         scene.wait_for("down 0")
-    assert len(scene.lines()) == 11
+    # A queue that moves from one process to the next may deliver a task twice on brokers 4.x.
+    assert {*scene.lines()} == {f"down {number}" for number in range(11)}
 
 
 @pytest.mark.parametrize("pool", POOLS)

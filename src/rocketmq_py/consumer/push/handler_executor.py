@@ -209,6 +209,9 @@ class HandlerWithExecutor(Protocol):
 class AwaitedCall(HandlerCall):
     """A call that a trio task waits for."""
 
+    context: contextvars.Context | None
+    error: BaseException | None
+
     def __init__(self, executor: HandlerExecutor, argument: Any) -> None:
         super().__init__(argument)
         self.context = contextvars.copy_context()
