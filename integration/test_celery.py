@@ -178,10 +178,11 @@ def test_a_worker_runs_tasks(scene: Scene, pool: str) -> None:
         scene.call("note.apply_async(['of another queue'], queue='more')")
         scene.wait_for("of another queue")
     lines = scene.lines()
-    assert sorted(lines) == sorted(
-        [*map(str, range(20)), *downs, "rejected False", "rejected True", "retried 0", "retried 1", "late",
-         "of another queue"]
-    )  # fmt: skip
+    # Delivery is at least once: a busy machine may exceed the short visibility timeout.
+    assert {*lines} == {
+        *map(str, range(20)), *downs, "rejected False", "rejected True", "retried 0", "retried 1", "late",
+        "of another queue",
+    }  # fmt: skip
     assert "CRITICAL" not in worker.log
     assert "UserWarning" not in worker.log
     assert "dead letter" not in worker.log
@@ -192,7 +193,7 @@ def test_several_workers_share_tasks_and_all_answer(scene: Scene) -> None:
         scene.call("for number in range(60): note.delay(number)")
         scene.wait_for(*map(str, range(60)))
         assert scene.celery("inspect", "ping", "--timeout", "5").count("pong") == 3
-    assert len(scene.lines()) == 60
+    assert {*scene.lines()} == {*map(str, range(60))}
 
 
 @pytest.mark.parametrize("pool", POOLS)
