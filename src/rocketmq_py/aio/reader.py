@@ -51,7 +51,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         topic: str,
         tags: str = ALL,
         *,
-        start: StartPosition = StartPosition.END,
+        start: StartPosition | str = StartPosition.END,
         stop_at_end: bool = False,
         sql: str | None = None,
     ) -> MessageStream:
