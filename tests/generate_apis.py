@@ -58,6 +58,15 @@ class Operations:
         self._call = call
 '''
 
+ADMIN_METHODS = '''\
+class AdminMethods:
+    """The operations of an Admin."""
+
+    _call: Callable[..., Any]
+
+    def _set_operations(self, target: admin.Admin) -> None:
+'''
+
 WRAPPERS = {"aio": "coroutine", "blocking": "blocking"}
 """Packages with the function that declares a forwarding method there."""
 
@@ -69,11 +78,18 @@ def generate(package: str) -> str:
     for name, part in admin_parts():
         head = f'class {part.__name__}(Operations):\n    """``admin.{name}``."""\n\n'
         pieces.append(head + "\n".join(declarations(admin, part, wrapper, set())) + "\n")
+    pieces.append(ADMIN_METHODS + "".join(map(assignment, admin_parts())))
     for kind, by_hand in BY_HAND.items():
         module = producer if hasattr(producer, kind.__name__) else consumer
         head = f'class {kind.__name__}Methods:\n    """Methods of a {kind.__name__}."""\n\n'
         pieces.append(head + "\n".join(declarations(module, kind, wrapper, by_hand | LIFESPAN)) + "\n")
     return "\n\n".join(pieces)
+
+
+def assignment(part: tuple[str, type[Any]]) -> str:
+    """Return the line that sets a part of an Admin."""
+    name, kind = part
+    return f"        self.{name}: {kind.__name__} = {kind.__name__}(target.{name}, self._call)\n"
 
 
 def admin_parts() -> Iterator[tuple[str, type[Any]]]:

@@ -23,7 +23,7 @@ Choice = TypeVar("Choice", bound=enum.Enum)
 
 
 def optional(check: Callable[..., Value], value: object, name: str, **bounds: Any) -> Value | None:
-    """Return None for None, else what ``check`` returns."""
+    """Return None for None, else the result of ``check``."""
     return None if value is None else check(value, name, **bounds)
 
 

@@ -6,6 +6,7 @@ import gc
 import pickle
 import signal
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -55,6 +56,17 @@ def test_committing(client: Client, sent: list[SendResult]) -> None:
         assert reader.committed("g", queues) == dict.fromkeys(queues)
         reader.commit("g", dict.fromkeys(queues, 7))
         assert reader.committed("g", iter(queues)) == dict.fromkeys(queues, 7)
+
+
+def test_iterators_of_arguments_run_in_the_callers_thread(client: Client, sent: list[SendResult]) -> None:
+    def topics() -> Iterator[str]:
+        threads.append(threading.current_thread())
+        yield "T"
+
+    threads: list[threading.Thread] = []
+    with client.reader() as reader:
+        assert reader.offsets_of(topics()).keys() == {"T"}
+    assert threads == [threading.current_thread()]
 
 
 def test_a_range(client: Client, sent: list[SendResult]) -> None:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from rocketmq_py.handoff.hosted import without_iterators
+from rocketmq_py.handoff.hosted import without_iterator
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -20,8 +20,8 @@ def coroutine(
 
     @functools.wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        positional = without_iterators(args)
-        named = dict(zip(kwargs, without_iterators(kwargs.values()), strict=True))
+        positional = map(without_iterator, args)
+        named = {key: without_iterator(value) for key, value in kwargs.items()}
         result: R = await self._call(getattr(self._target, name), *positional, **named)
         return result
 

@@ -106,6 +106,23 @@ class AccessControl(Operations):
     acl_config_versions: Final = coroutine(admin.AccessControl.acl_config_versions)
 
 
+class AdminMethods:
+    """The operations of an Admin."""
+
+    _call: Callable[..., Any]
+
+    def _set_operations(self, target: admin.Admin) -> None:
+        self.topics: Topics = Topics(target.topics, self._call)
+        self.groups: Groups = Groups(target.groups, self._call)
+        self.offsets: Offsets = Offsets(target.offsets, self._call)
+        self.messages: Messages = Messages(target.messages, self._call)
+        self.dead_letters: DeadLetterQueues = DeadLetterQueues(target.dead_letters, self._call)
+        self.clients: Clients = Clients(target.clients, self._call)
+        self.brokers: Brokers = Brokers(target.brokers, self._call)
+        self.name_servers: NameServers = NameServers(target.name_servers, self._call)
+        self.access: AccessControl = AccessControl(target.access, self._call)
+
+
 class ProducerMethods:
     """Methods of a Producer."""
 

@@ -7,24 +7,14 @@ from typing import TYPE_CHECKING, Unpack
 from rocketmq_py import admin
 from rocketmq_py import client as core
 from rocketmq_py.blocking.hosted import Hosted, shared_client
-from rocketmq_py.blocking.methods import (
-    AccessControl,
-    Brokers,
-    Clients,
-    DeadLetterQueues,
-    Groups,
-    Messages,
-    NameServers,
-    Offsets,
-    Topics,
-)
+from rocketmq_py.blocking.methods import AdminMethods
 from rocketmq_py.client.config import ClientOptions
 
 if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client
 
 
-class Admin(Hosted[admin.Admin]):
+class Admin(AdminMethods, Hosted[admin.Admin]):
     """``rocketmq_py.Admin`` for threads: the same attributes and methods, without ``await``.
 
     Args:
@@ -41,15 +31,7 @@ class Admin(Hosted[admin.Admin]):
         shared, parent = shared_client(client)
         target = admin.Admin(shared, **options)
         super().__init__(target, parent)
-        self.topics: Topics = Topics(target.topics, self._call)
-        self.groups: Groups = Groups(target.groups, self._call)
-        self.offsets: Offsets = Offsets(target.offsets, self._call)
-        self.messages: Messages = Messages(target.messages, self._call)
-        self.dead_letters: DeadLetterQueues = DeadLetterQueues(target.dead_letters, self._call)
-        self.clients: Clients = Clients(target.clients, self._call)
-        self.brokers: Brokers = Brokers(target.brokers, self._call)
-        self.name_servers: NameServers = NameServers(target.name_servers, self._call)
-        self.access: AccessControl = AccessControl(target.access, self._call)
+        self._set_operations(target)
 
     @property
     def _client(self) -> core.Client:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from rocketmq_py.handoff.hosted import without_iterators
+from rocketmq_py.handoff.hosted import without_iterator
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -18,8 +18,8 @@ def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Co
 
     @written_for(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        positional = without_iterators(args)
-        named = dict(zip(kwargs, without_iterators(kwargs.values()), strict=True))
+        positional = map(without_iterator, args)
+        named = {key: without_iterator(value) for key, value in kwargs.items()}
         result: R = self._call(getattr(self._target, name), *positional, **named)
         return result
 

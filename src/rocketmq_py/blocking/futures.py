@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from rocketmq_py.errors import ClosedError, Delivery
-from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS
+from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS, wait_until_served
 from rocketmq_py.handoff.trio_thread import TrioThread
 
 logger: Final = logging.getLogger("rocketmq_py.blocking")
@@ -261,10 +261,7 @@ class FutureCompleter:
         """Wait for the callbacks of all futures that have an outcome, within FLUSH_SECONDS."""
         if self.is_current or not self._trio_thread.is_usable:
             return  # in a callback, in a forked child, or at the end of the process
-        completed = threading.Lock()  # an Event has a lock that an interrupted thread might keep
-        completed.acquire()
-        self._batches.put(completed.release)
-        completed.acquire(timeout=FLUSH_SECONDS)
+        wait_until_served(self._batches, FLUSH_SECONDS)
 
     def _run(self) -> None:
         while True:

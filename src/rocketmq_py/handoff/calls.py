@@ -7,7 +7,8 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 
@@ -22,6 +23,17 @@ SIGNAL_CHECK_SECONDS = 1.0
 CANCELLED = "the call was cancelled"
 
 Result = TypeVar("Result")
+
+
+def wait_until_served(queue: SimpleQueue[Any], seconds: float) -> None:
+    """Wait until the thread that serves a queue has handled everything in it, for at most ``seconds``.
+
+    That thread must call the functions that it finds in the queue.
+    """
+    done = threading.Lock()  # an Event has a lock that an interrupted thread might keep
+    done.acquire()
+    queue.put(done.release)
+    done.acquire(timeout=seconds)
 
 
 class Call(Generic[Result]):

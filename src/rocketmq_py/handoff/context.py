@@ -35,7 +35,7 @@ class TrioContext(Generic[Value]):
         self._raised: BaseException | None = None
 
     async def enter(self) -> Value:
-        """Enter it. Returns its value, and raises what entering raises."""
+        """Enter the context and return its value. Raises the errors of entering."""
         await self._thread.start_task(self._run)
         return self._value
 

@@ -73,7 +73,7 @@ class LoopLink:
     # On the loop
 
     async def watch_end(self) -> None:
-        """Close what is open at the end of the loop."""
+        """Close the open objects at the end of the loop."""
         if self._end is None:
             end = self._close_at_end()
             await anext(end)
@@ -188,7 +188,7 @@ class LoopLink:
             self.close_all_soon()
 
     def close_all_soon(self) -> None:
-        """Close what is open: the loop is closed."""
+        """Close the open objects. The loop is closed already."""
         self._outbox.clear()
         for opened in list(self.open):
             opened.close_soon()

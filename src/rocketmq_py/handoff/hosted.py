@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
@@ -67,7 +67,7 @@ class Hosted(Generic[Target]):
             self._thread.post(partial(self._thread.start_task_soon, self.end))
 
     def _prepare(self) -> None:
-        """Make what is needed in addition to the trio object, before that is opened."""
+        """Create the helpers of the trio object, before it is opened."""
 
     def _check_open(self) -> None:
         """Raise ClosedError if it is closed."""
@@ -160,7 +160,7 @@ class Hosted(Generic[Target]):
         await self._closed.wait()
 
     async def _finish(self, deadline: float) -> float:
-        """Finish what is under way, and return the deadline of the rest of the closing."""
+        """Wait for pending work. Return the deadline for the rest of the closing."""
         return deadline
 
 
@@ -199,9 +199,9 @@ def plain(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any,
     return call
 
 
-def without_iterators(arguments: Iterable[Any]) -> Iterator[Any]:
-    """Replace iterators by tuples: iterating runs the user's code, which must not run in the trio thread."""
-    return (tuple(one) if isinstance(one, Iterator) else one for one in arguments)
+def without_iterator(argument: Any) -> Any:
+    """Return a tuple for an iterator: iterating runs user code, which must not run in the trio thread."""
+    return tuple(argument) if isinstance(argument, Iterator) else argument
 
 
 class Undelivered(Generic[Item]):

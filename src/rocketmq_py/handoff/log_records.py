@@ -17,6 +17,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Final
 
+from rocketmq_py.handoff.calls import wait_until_served
 from rocketmq_py.handoff.trio_thread import in_trio_thread
 
 LOGGERS: Final = tuple(
@@ -65,10 +66,7 @@ class LogRecords(logging.Filter):
         """Wait until the handlers have had every record until now, within FLUSH_SECONDS."""
         if self._thread is None or self._thread is threading.current_thread():
             return
-        done = threading.Lock()  # an Event has a lock that an interrupted thread might keep
-        done.acquire()
-        self._records.put(done.release)
-        done.acquire(timeout=FLUSH_SECONDS)
+        wait_until_served(self._records, FLUSH_SECONDS)
 
     def _call_handlers(self, records: SimpleQueue[logging.LogRecord | Callable[[], object]]) -> None:
         while True:

@@ -143,7 +143,7 @@ class SendQueue(Generic[Sent]):
     # In the trio thread
 
     def open(self, nursery: trio.Nursery) -> None:
-        """Start. What has to be awaited runs in ``nursery``."""
+        """Start. Sends that have to await something run in ``nursery``."""
         self._nursery = nursery
 
     def _take(self) -> None:

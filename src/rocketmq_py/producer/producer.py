@@ -349,7 +349,7 @@ class Producer(BaseProducer):
     def _submit(
         self, pending: Outstanding, message: Message, queue: Destination | None, timeout: float | None
     ) -> Coroutine[Any, Any, object] | None:
-        """Do what :meth:`submit` does, with ``pending`` instead of a new PendingSend.
+        """Submit a message as :meth:`submit`, with ``pending`` instead of a new PendingSend.
 
         Await the coroutine that is returned, if any. This and the coroutine raise as :meth:`submit`.
         """

@@ -171,7 +171,7 @@ def _by_topic(planned: Mapping[str, int], left: Mapping[str, int]) -> str:
 
 
 class StreamPlanner:
-    """Plans the batches of one running query, and remembers what Spark does not pass to each call.
+    """Plans the batches of one running query, and keeps the state that Spark does not pass to each call.
 
     Args:
         options: what to read.

@@ -148,7 +148,7 @@ def run_call(call: HandlerCall, function: Callable[[Any], Any], context: context
         result = context.run(function, call.argument) if call.may_start() else NO_RESULT
         if result is not None:
             call.result = result
-    except BaseException as error:  # noqa: BLE001  # the consumer decides what it means
+    except BaseException as error:  # noqa: BLE001  # the consumer handles it
         call.error = error
     if is_timed:
         call.seconds = perf_counter() - started

@@ -25,7 +25,7 @@ def _nothing() -> None:
 
 @attrs.frozen(eq=False)
 class Delivery:
-    """A message as kombu's virtual transports have it, and what settles it.
+    """A message in the form of kombu's virtual transports, with functions that settle it.
 
     Attributes:
         payload: the message, with a delivery tag of its own.

@@ -89,7 +89,7 @@ class Poller:
         inbox.clear()
 
     def stop(self) -> None:
-        """End the thread, after the request that is under way, and requeue what was not delivered."""
+        """End the thread after its current request, and requeue the messages that were not delivered."""
         with self._activity:
             self._is_stopped = True
             self._activity.notify_all()

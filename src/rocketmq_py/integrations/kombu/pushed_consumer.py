@@ -161,7 +161,7 @@ class PushedConsumer:
         return any(pushed.is_held for pushed in self._unsettled)
 
     def close(self) -> None:
-        """Leave the group. What is not settled is sent back."""
+        """Leave the group. Messages that are not settled are sent back."""
         with self._changed:
             self._is_closed = True
             for pushed in self._unsettled:

@@ -182,7 +182,7 @@ class Transport(virtual.Transport):
             )
 
     def start_listening(self, queue: str) -> None:
-        """Deliver what is collected for a queue.
+        """Start delivering the messages of a queue.
 
         A private queue that is bound to no exchange receives messages that name it in the default exchange.
         """
