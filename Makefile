@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
-	pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
+	docs docs-serve pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
 	million relay-kills spark-matrix java bench apis format clean
 
 help:  ## List the commands
@@ -174,6 +174,15 @@ bench: .venv/bench java  ## Benchmarks with the Java, Go and official Python cli
 	$(BIN)/python -m integration.benchmarks.run $(BENCH)
 	$(BIN)/python -m integration.benchmarks.spark $(SPARK_BENCH)
 	$(BIN)/python -m integration.benchmarks.relay
+
+docs: .venv/installed  ## The documentation as a site in build/site; warnings are errors
+	$(BIN)/python docs/drawings/draw.py
+	$(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees docs build/site
+
+SITE_PORT ?= 8000
+
+docs-serve: docs  ## Build the site and serve it at http://127.0.0.1:8000; SITE_PORT=8000
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site $(SITE_PORT)
 
 apis: .venv/installed  ## Generate the forwarding methods of the asyncio and threads APIs from the trio classes
 	$(BIN)/python -m tests.generate_apis

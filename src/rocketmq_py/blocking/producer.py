@@ -173,7 +173,7 @@ class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProdu
     :class:`Producer`.
 
     Args:
-        client, group, rng: as for Producer; *configs may have a BatchingConfig, too.
+        client, group, rng: as for Producer. ``configs`` may contain a BatchingConfig, too.
         **options: the fields of BatchingConfig and ProducerConfig, and those of ClientConfig unless a client
             is shared.
 

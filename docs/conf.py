@@ -1,0 +1,45 @@
+"""The documentation's site: Sphinx with MyST and furo. ``make docs`` builds it, and warnings are errors."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "extensions"))
+
+project = "rocketmq-py"
+author = "The rocketmq-py authors"
+project_copyright = author
+release = version = importlib.metadata.version("rocketmq-py")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_design",
+    "public_names",
+    "repository_links",
+]
+exclude_patterns = ["extensions"]
+nitpicky = True
+
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 4
+
+autodoc_default_options = {"members": True, "inherited-members": "object, BaseException, Enum, int, str"}
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 100
+napoleon_use_param = False
+napoleon_use_rtype = False
+
+html_theme = "furo"
+html_title = f"rocketmq-py {release}"
+html_copy_source = False
+html_show_sphinx = False
+html_theme_options = {
+    "source_repository": "https://github.com/rocketmq-py/rocketmq-py/",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}

@@ -1,0 +1,159 @@
+"""Draw the pictures of the documentation: ``python docs/drawings/draw.py`` writes them next to this file.
+
+``architecture.txt`` lists the packages of the library in layers. The other pictures are described here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+FOLDER = Path(__file__).parent
+BLUE, GREEN, ORANGE, GREY = "#dbeafe", "#dcfce7", "#ffedd5", "#f1f5f9"
+LINE, TEXT, FAINT = "#475569", "#0f172a", "#64748b"
+
+
+class Drawing:
+    """An SVG picture on a light background, which is readable on light and dark pages.
+
+    Args:
+        width: the width in pixels.
+        height: the height in pixels.
+        title: the text for readers who cannot see the picture.
+    """
+
+    def __init__(self, width: int, height: int, title: str) -> None:
+        self._lines = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+            f'font-family="system-ui, sans-serif" font-size="14">',
+            f"<title>{escape(title)}</title>",
+            '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+            f'orient="auto"><path d="M0 0 8 4 0 8z" fill="{LINE}"/></marker></defs>',
+            f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>',
+        ]
+
+    def box(self, x: int, y: int, width: int, height: int, text: str, fill: str = GREY) -> None:
+        """Add a box with a text in its middle."""
+        self._lines.append(
+            f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="4" fill="{fill}" stroke="{LINE}"/>'
+        )
+        self.text(x + width // 2, y + height // 2 + 5, text)
+
+    def text(self, x: int, y: int, text: str, color: str = TEXT, anchor: str = "middle") -> None:
+        """Add a text, centered by default."""
+        self._lines.append(
+            f'<text x="{x}" y="{y}" fill="{color}" text-anchor="{anchor}">{escape(text)}</text>'
+        )
+
+    def arrow(self, x: int, y: int, to_x: int, to_y: int) -> None:
+        """Add an arrow."""
+        self._lines.append(
+            f'<path d="M{x} {y} {to_x} {to_y}" stroke="{LINE}" fill="none" marker-end="url(#arrow)"/>'
+        )
+
+    def __str__(self) -> str:
+        return "\n".join([*self._lines, "</svg>", ""])
+
+
+def queues() -> Drawing:
+    """Draw a topic with queues on two brokers."""
+    drawing = Drawing(640, 230, "A producer sends to four queues of a topic on two brokers")
+    drawing.box(20, 90, 110, 50, "producer", BLUE)
+    drawing.text(400, 26, "topic Orders", FAINT)
+    for broker in range(2):
+        top = 40 + broker * 95
+        drawing.box(230, top, 340, 80, "", GREY)
+        drawing.text(270, top + 45, f"broker-{'ab'[broker]}")
+        for queue in range(2):
+            y = top + 10 + queue * 34
+            drawing.box(320, y, 70, 26, f"queue {queue}", GREEN)
+            for message in range(5 - queue - broker):
+                drawing.box(400 + message * 30, y, 26, 26, str(message), ORANGE)
+            drawing.arrow(130, 105 + broker * 15 + queue * 6, 316, y + 13)
+    return drawing
+
+
+def groups() -> Drawing:
+    """Draw two groups of a topic."""
+    drawing = Drawing(640, 230, "A topic is delivered to two groups; the members of each share its queues")
+    drawing.text(90, 26, "topic Orders", FAINT)
+    for queue in range(4):
+        drawing.box(30, 40 + queue * 44, 120, 32, f"queue {queue}", GREEN)
+    drawing.box(350, 20, 270, 120, "", GREY)
+    drawing.text(540, 85, "group billing", FAINT)
+    drawing.box(350, 155, 270, 60, "", GREY)
+    drawing.text(540, 190, "group mailing", FAINT)
+    for member in range(2):
+        drawing.box(365, 32 + member * 54, 100, 40, f"member {member + 1}", BLUE)
+    drawing.box(365, 165, 100, 40, "member 1", BLUE)
+    for queue in range(4):
+        y = 56 + queue * 44
+        drawing.arrow(150, y - 4, 361, 42 + queue % 2 * 16 + queue // 2 * 54)
+        drawing.arrow(150, y + 4, 361, 172 + queue * 8)
+    return drawing
+
+
+def offsets() -> Drawing:
+    """Draw the offsets of a queue."""
+    drawing = Drawing(640, 180, "Messages of a queue: acknowledged, in progress, and waiting")
+    for offset in range(12):
+        fill = BLUE if offset in (4, 6) else GREEN if offset < 7 else ORANGE
+        drawing.box(20 + offset * 50, 60, 44, 40, str(offset), fill)
+    drawing.text(242, 24, "committed offset: 4")
+    drawing.arrow(242, 32, 242, 56)
+    drawing.text(570, 24, "end: 12")
+    drawing.arrow(615, 32, 615, 56)
+    for x, fill, text in ((30, GREEN, "acknowledged"), (190, BLUE, "in progress"), (340, ORANGE, "waiting")):
+        drawing.box(x, 130, 24, 24, "", fill)
+        drawing.text(x + 34, 147, text, FAINT, "start")
+    drawing.text(600, 147, "lag: 12 - 4 = 8", FAINT, "end")
+    return drawing
+
+
+def rebalancing() -> Drawing:
+    """Draw the assignment of queues before and after a member joins."""
+    drawing = Drawing(640, 230, "One member has four queues; after a second member joins, each has two")
+    for side, (x, title) in enumerate(((20, "one member"), (350, "a second member joins"))):
+        drawing.text(x + 135, 26, title, FAINT)
+        for queue in range(4):
+            drawing.box(x, 40 + queue * 44, 90, 32, f"queue {queue}", GREEN)
+        for member in range(side + 1):
+            y = 110 + (member * 88 - 44) * side
+            drawing.box(x + 170, y, 100, 40, f"member {member + 1}", BLUE)
+        for queue in range(4):
+            target = 130 + (queue // 2 * 88 - 44) * side
+            drawing.arrow(x + 90, 56 + queue * 44, x + 166, target + queue % 2 * 8 - 4)
+    drawing.arrow(305, 120, 335, 120)
+    return drawing
+
+
+def layers() -> list[list[str]]:
+    """Return the packages of the library by layer, the highest first, as ``architecture.txt`` lists them."""
+    lines = (FOLDER / "architecture.txt").read_text().splitlines()
+    return [line.split() for line in lines if line and not line.startswith("#")]
+
+
+def architecture() -> Drawing:
+    """Draw the layers of the library."""
+    rows = layers()
+    drawing = Drawing(820, 20 + 52 * len(rows), "The packages of the library in layers")
+    for index, row in enumerate(rows):
+        y = 14 + index * 52
+        width = (796 - 8 * (len(row) - 1)) // len(row)
+        for place, package in enumerate(row):
+            drawing.box(
+                12 + place * (width + 8), y, width, 40, package, (BLUE, GREEN, ORANGE, GREY)[index % 4]
+            )
+    return drawing
+
+
+def drawings() -> Iterator[tuple[Path, str]]:
+    """Return the path and the content of each picture."""
+    for draw in (queues, groups, offsets, rebalancing, architecture):
+        yield FOLDER / f"{draw.__name__}.svg", str(draw())
+
+
+if __name__ == "__main__":
+    for path, content in drawings():
+        path.write_text(content)

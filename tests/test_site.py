@@ -1,0 +1,139 @@
+"""The site that ``make docs`` builds: navigation, reference, and no files of other hosts."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PACKAGES = (
+    "rocketmq_py",
+    "rocketmq_py.admin",
+    "rocketmq_py.aio",
+    "rocketmq_py.blocking",
+    "rocketmq_py.broker",
+    "rocketmq_py.relay",
+    "rocketmq_py.spark",
+    "rocketmq_py.testing",
+    "rocketmq_py.integrations.cloudevents",
+    "rocketmq_py.integrations.data_frames",
+    "rocketmq_py.integrations.kombu",
+    "rocketmq_py.integrations.log_handler",
+    "rocketmq_py.integrations.taskiq",
+)
+"""The packages whose ``__all__`` is public."""
+ALIASES = {
+    "rocketmq_py.Admin",  # documented in rocketmq_py.admin
+    "rocketmq_py.Delivery",  # documented in rocketmq_py.errors
+    "rocketmq_py.RocketMQError",
+    "rocketmq_py.blocking.OffsetRange",  # documented in rocketmq_py
+    "rocketmq_py.blocking.PullResult",
+}
+"""Names that are also public in another package, whose page documents them."""
+
+
+def directives() -> set[str]:
+    """Return the full names that the pages of the reference document one by one."""
+    names = set()
+    for page in (DOCS / "reference").glob("*.md"):
+        module = ""
+        for line in page.read_text().splitlines():
+            if found := re.fullmatch(r"\.\. (\w+):: ([\w.]+)", line):
+                directive, name = found.groups()
+                if directive == "currentmodule":
+                    module = name
+                elif directive.startswith("auto"):
+                    names.add(name if name.startswith("rocketmq_py.") else f"{module}.{name}")
+    return names
+
+
+def test_index_lists_every_page_once() -> None:
+    index = (DOCS / "index.md").read_text()
+    entries = [
+        line
+        for block in re.findall(r"^```\{toctree\}\n(.*?)^```$", index, re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
+        if line and not line.startswith(":")
+    ]
+    pages = {path.stem for path in DOCS.glob("*.md")} - {"index"} | {"reference/index"}
+    assert sorted(entries) == sorted(pages)
+
+
+def test_reference_lists_every_page_of_its_folder() -> None:
+    index = (DOCS / "reference" / "index.md").read_text().splitlines()
+    pages = {path.stem for path in (DOCS / "reference").glob("*.md")} - {"index"}
+    assert pages <= set(index)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_has_an_entry_in_the_reference(package: str) -> None:
+    public = {f"{package}.{name}" for name in names_of(package)}
+    assert public - directives() - ALIASES == set()
+
+
+def names_of(package: str) -> set[str]:
+    """Return the public names of a package, read from its source if a library that it needs is missing."""
+    try:
+        return set(importlib.import_module(package).__all__)
+    except ImportError:
+        path = ROOT / "src" / package.replace(".", "/")
+        source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+        [listed] = re.findall(r"^__all__ = \[(.*?)\]", source, re.MULTILINE | re.DOTALL)
+        return set(re.findall(r'"(\w+)"', listed))
+
+
+def test_documented_names_that_are_not_modules_exist() -> None:
+    for name in sorted(directives()):
+        package, _, last = name.rpartition(".")
+        if package in PACKAGES and "integrations" not in package:
+            assert hasattr(importlib.import_module(package), last), name
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site."""
+    pytest.importorskip("sphinx", reason="needs the group docs")
+    folder = tmp_path_factory.mktemp("site")
+    options = ("-q", "-W", "--keep-going", "-d", str(folder / "doctrees"))
+    built = subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, str(DOCS), str(folder / "html")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (built.returncode, built.stderr) == (0, "")
+    return folder / "html"
+
+
+@pytest.mark.long
+def test_site_builds_without_warnings_and_loads_nothing_from_other_hosts(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > len(list(DOCS.glob("*.md")))
+    loaded = re.compile(r'<(?:script|img|iframe|source)[^>]* src="([^"]*)"|<link [^>]*href="([^"]*)"')
+    for page in pages:
+        for source, link in loaded.findall(page.read_text()):
+            assert not re.match(r"(https?:)?//", source or link), (page.name, source or link)
+    for style in site.rglob("*.css"):
+        assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style.read_text()), style
+    assert (site / "searchindex.js").exists()
+
+
+@pytest.mark.long
+def test_links_between_pages_lead_to_existing_anchors(site: Path) -> None:
+    pages = {page: page.read_text() for page in site.rglob("*.html")}
+    anchors = {page: set(re.findall(r' id="([^"]+)"', text)) for page, text in pages.items()}
+    for page, text in pages.items():
+        for href in re.findall(r'<a [^>]*href="([^"]+)"', text):
+            path, _, anchor = href.partition("#")
+            if re.match(r"[a-z]+:", href):
+                continue
+            target = (page.parent / path).resolve() if path else page
+            assert target.exists(), (page.name, href)
+            if anchor and target in anchors:
+                assert anchor in anchors[target], (page.name, href)
