@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import java_names
 import rocketmq_py
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.testing import TestBroker
@@ -124,3 +125,28 @@ async def test_programs_print_the_output_shown(code: str, output: str) -> None:
         assert "127.0.0.1:9876" in code
         program = code.replace("127.0.0.1:9876", broker.name_server_address)
         assert await run("-c", program) == output.splitlines()
+
+
+GUARANTEES = ROOT / "docs" / "guarantees.md"
+NAMED_TESTS = re.findall(r"`((?:tests|integration)/[\w/]+\.py)::(\w+)`", GUARANTEES.read_text())
+
+
+@pytest.mark.parametrize(("path", "test"), NAMED_TESTS, ids=lambda value: value.rpartition("/")[2])
+def test_tests_that_guarantees_name_exist(path: str, test: str) -> None:
+    functions = {
+        node.name
+        for node in ast.parse((ROOT / path).read_text()).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert test in functions
+
+
+def test_every_guarantee_names_its_test() -> None:
+    rows = [line for line in GUARANTEES.read_text().splitlines() if line.startswith("| ")]
+    guarantees = [row for row in rows if not row.startswith(("| case ", "| ---"))]
+    assert len(guarantees) == len(NAMED_TESTS)
+
+
+def test_names_of_java_are_those_of_the_docstrings() -> None:
+    page = java_names.PAGE.read_text()
+    assert page == java_names.page_with_table(page), "run `python docs/extensions/java_names.py`"
