@@ -278,7 +278,8 @@ class FutureCompleter:
 
 
 _completers: dict[TrioThread, FutureCompleter] = {}
-os.register_at_fork(after_in_child=_completers.clear)
+if hasattr(os, "register_at_fork"):  # Windows cannot fork
+    os.register_at_fork(after_in_child=_completers.clear)
 
 
 def completer_of(thread: TrioThread) -> FutureCompleter:

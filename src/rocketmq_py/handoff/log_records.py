@@ -91,4 +91,5 @@ def _is_enabled_for(logger: logging.Logger, level: int) -> bool:
 
 
 log_records: Final = LogRecords()
-os.register_at_fork(after_in_child=log_records.forget)
+if hasattr(os, "register_at_fork"):  # Windows cannot fork
+    os.register_at_fork(after_in_child=log_records.forget)

@@ -81,5 +81,6 @@ def _close_all() -> None:
         log_records.flush()
 
 
-os.register_at_fork(after_in_child=_leave_behind)
+if hasattr(os, "register_at_fork"):  # Windows cannot fork
+    os.register_at_fork(after_in_child=_leave_behind)
 atexit.register(_close_all)

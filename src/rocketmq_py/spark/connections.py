@@ -53,7 +53,8 @@ class ProcessCache(Generic[Key, Resource]):
         self._max_size = max_size
         self._resources: OrderedDict[Key, Resource] = OrderedDict()
         self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._reset)
+        if hasattr(os, "register_at_fork"):  # Windows cannot fork
+            os.register_at_fork(after_in_child=self._reset)
 
     def get(self, key: Key) -> Resource:
         """Return the resource of a key, and open it if necessary. Raises the errors of opening it."""

@@ -224,5 +224,6 @@ def _finish_at_end_of_worker() -> None:
     util.Finalize(None, _finish_all, exitpriority=20)  # before the producers are closed, with 10
 
 
-os.register_at_fork(after_in_child=_forget_all)
+if hasattr(os, "register_at_fork"):  # Windows cannot fork
+    os.register_at_fork(after_in_child=_forget_all)
 atexit.register(_finish_all)  # atexit calls it before the producers are closed: that was registered earlier
