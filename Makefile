@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
-	docs docs-serve pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
+	docs docs-serve release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
 	million relay-kills spark-matrix java bench apis format clean
 
 help:  ## List the commands
@@ -188,6 +188,15 @@ SITE_PORT ?= 8000
 
 docs-serve: docs  ## Build the site and serve it at http://127.0.0.1:8000; SITE_PORT=8000
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site $(SITE_PORT)
+
+.venv/release: .venv/installed
+	$(PIP) -c constraints.txt --group release
+	touch $@
+
+RELEASE ?=
+
+release-check: .venv/release  ## Build the distributions and try them in empty environments on each Python; uploads nothing
+	$(BIN)/python -m integration.release_check $(RELEASE)
 
 apis: .venv/installed  ## Generate the forwarding methods of the asyncio and threads APIs from the trio classes
 	$(BIN)/python -m tests.generate_apis

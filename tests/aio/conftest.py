@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import pytest
-import uvloop
 
 from tests.behaviours.apis import ASYNCIO, UVLOOP
 from tests.blocking import conftest as blocking
@@ -35,6 +34,8 @@ def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     """Select the event loop implementation of the test, also for ``asyncio.run``."""
     maker: str = request.param
     if maker == UVLOOP:
+        import uvloop  # Windows has none
+
         for module in (asyncio, asyncio.events):
             monkeypatch.setattr(module, "new_event_loop", uvloop.new_event_loop)
     return maker

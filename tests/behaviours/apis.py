@@ -25,7 +25,6 @@ import outcome
 import trio
 import trio.from_thread
 import trio.to_thread
-import uvloop
 
 import rocketmq_py
 from rocketmq_py import AssignmentListener, Client, ConsumerHook, ProducerHook, aio, blocking
@@ -399,7 +398,12 @@ async def client_of_api(api: str, address: str, trio_client: Client, **options: 
         yield trio_client
         return
     async with trio.open_nursery() as nursery:
-        loop = uvloop.new_event_loop() if api == UVLOOP else asyncio.new_event_loop()
+        if api == UVLOOP:
+            import uvloop  # Windows has none
+
+            loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        else:
+            loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, name="the loop of a test")
         if api != THREADS:
             thread.start()
