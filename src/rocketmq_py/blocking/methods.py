@@ -146,11 +146,11 @@ class PushConsumerMethods:
     """Methods of a PushConsumer."""
 
     unsubscribe: Final = plain(consumer.PushConsumer.unsubscribe)
-    stop: Final = plain(consumer.PushConsumer.stop)
     pause: Final = plain(consumer.PushConsumer.pause)
     resume: Final = plain(consumer.PushConsumer.resume)
     committed: Final = blocking(consumer.PushConsumer.committed)
     seek: Final = blocking(consumer.PushConsumer.seek)
+    stop: Final = plain(consumer.PushConsumer.stop)
     subscribe: Final = plain(consumer.PushConsumer.subscribe)
     begin_offsets: Final = blocking(consumer.PushConsumer.begin_offsets)
     end_offsets: Final = blocking(consumer.PushConsumer.end_offsets)
@@ -188,6 +188,23 @@ class PopConsumerMethods:
     begin_offsets: Final = blocking(consumer.PopConsumer.begin_offsets)
     end_offsets: Final = blocking(consumer.PopConsumer.end_offsets)
     check_sql: Final = blocking(consumer.PopConsumer.check_sql)
+
+
+class LiteConsumerMethods:
+    """Methods of a LiteConsumer."""
+
+    ack: Final = blocking(consumer.LiteConsumer.ack)
+    change_invisible: Final = blocking(consumer.LiteConsumer.change_invisible)
+    subscribe_lite: Final = blocking(consumer.LiteConsumer.subscribe_lite)
+    unsubscribe_lite: Final = blocking(consumer.LiteConsumer.unsubscribe_lite)
+
+
+class LitePushConsumerMethods:
+    """Methods of a LitePushConsumer."""
+
+    stop: Final = plain(consumer.LitePushConsumer.stop)
+    subscribe_lite: Final = blocking(consumer.LitePushConsumer.subscribe_lite)
+    unsubscribe_lite: Final = blocking(consumer.LitePushConsumer.unsubscribe_lite)
 
 
 class ReaderMethods:

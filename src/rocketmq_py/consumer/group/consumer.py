@@ -45,8 +45,8 @@ class ConsumerQueues(Protocol):
         """Ask the brokers for the group's lag in each queue."""
 
 
-class GroupConsumer(Member):
-    """A consumer that subscribes to topics as a member of a group.
+class BaseConsumer(Member):
+    """A consumer of a group: its settings, hooks, traces and statistics.
 
     Args:
         kind: the class of its settings, with at least the fields ``group``, ``trace`` and ``close_timeout``.
@@ -55,7 +55,6 @@ class GroupConsumer(Member):
         group: the consumer group.
         options: fields of the configuration objects as keywords.
         rng: see Member.
-        now_ms: the clock for the versions of subscriptions, epoch milliseconds.
     """
 
     config: Any
@@ -69,18 +68,14 @@ class GroupConsumer(Member):
         group: str | None,
         options: Mapping[str, Any],
         rng: random.Random | None,
-        now_ms: Callable[[], int],
     ) -> None:
-        check_callable(now_ms, "now_ms", awaited=False)
         own, shared = split_options(options, kind, ClientConfig, configs=configs, group=group)
         config: Any = kind(**own)
         self.config = config
         super().__init__(client, rng, shared)
         client = self.client
         self.close_timeout: float = config.close_timeout
-        self._now_ms = now_ms
         self._group = group = config.group
-        self._subscriptions = Subscriptions(client, group, self._subscription_changed)
         timeout = getattr(config, "consume_timeout", math.inf)
         self._hooks = ConsumerHooks(group, client.client_id, client.now_ms, timeout=timeout)
         self._statistics = ConsumerCounters()
@@ -88,6 +83,65 @@ class GroupConsumer(Member):
         if trace := config.trace:
             self._tracing = TraceDispatcher(client, group, TRACE_TOPIC if trace is True else trace)
             self._hooks.add(ConsumeTraceHook(self._tracing, client.unique_ids, client.now_ms))
+
+    def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
+        """Add a hook around the messages consumed from now on. Returns a function that removes it.
+
+        Raises ConfigurationError if the hook lacks a method of ConsumerHook.
+        """
+        return self._hooks.add(hook)
+
+    @property
+    def statistics(self) -> ConsumerStatistics:
+        """A snapshot of the consumer's counters and of its progress in each queue."""
+        queues = self._consumer_queues()
+        return ConsumerStatistics(
+            topics={
+                topic: TopicStatistics.of(*values) for topic, values in self._statistics.topics().items()
+            },
+            queues={} if queues is None else queues.statistics(),
+        )
+
+    def _consumer_queues(self) -> ConsumerQueues | None:
+        """Return the queues of the consumer. None if it has none now."""
+        return None
+
+    async def _open(self) -> None:
+        await super()._open()
+        self.nursery.start_soon(self._statistics.keep_sampling)
+        if self._tracing is not None:
+            self.nursery.start_soon(self._tracing.run)
+
+    async def _close(self) -> None:
+        if self._tracing is not None:
+            with trio.move_on_after(self.close_timeout * FLUSH_SHARE):
+                await self._tracing.flush()
+        await super()._close()
+
+
+class GroupConsumer(BaseConsumer):
+    """A consumer that subscribes to topics as a member of a group.
+
+    Args:
+        kind, client, configs, group, options, rng: see BaseConsumer.
+        now_ms: the clock for the versions of subscriptions, epoch milliseconds.
+    """
+
+    def __init__(
+        self,
+        kind: type[attrs.AttrsInstance],
+        client: str | Client | None,
+        *,
+        configs: Sequence[attrs.AttrsInstance],
+        group: str | None,
+        options: Mapping[str, Any],
+        rng: random.Random | None,
+        now_ms: Callable[[], int],
+    ) -> None:
+        check_callable(now_ms, "now_ms", awaited=False)
+        super().__init__(kind, client, configs=configs, group=group, options=options, rng=rng)
+        self._now_ms = now_ms
+        self._subscriptions = Subscriptions(self.client, self._group, self._subscription_changed)
 
     def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
         """Subscribe to a topic, or replace the filter of a subscription.
@@ -116,24 +170,6 @@ class GroupConsumer(Member):
     def unsubscribe(self, topic: str) -> None:
         """Unsubscribe from a topic. Does nothing if it is not subscribed."""
         self._subscriptions.remove(check_topic(topic))
-
-    def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
-        """Add a hook around the messages consumed from now on. Returns a function that removes it.
-
-        Raises ConfigurationError if the hook lacks a method of ConsumerHook.
-        """
-        return self._hooks.add(hook)
-
-    @property
-    def statistics(self) -> ConsumerStatistics:
-        """A snapshot of the consumer's counters and of its progress in each queue."""
-        queues = self._consumer_queues()
-        return ConsumerStatistics(
-            topics={
-                topic: TopicStatistics.of(*values) for topic, values in self._statistics.topics().items()
-            },
-            queues={} if queues is None else queues.statistics(),
-        )
 
     async def begin_offsets(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
         """Ask the brokers for the offset of the oldest message of each queue, or the end of an empty queue.
@@ -197,19 +233,3 @@ class GroupConsumer(Member):
     def _subscription_changed(self, topic: str) -> None:
         """Apply a changed or removed subscription."""
         raise NotImplementedError
-
-    def _consumer_queues(self) -> ConsumerQueues | None:
-        """Return the queues of the consumer. None if it has none now."""
-        return None
-
-    async def _open(self) -> None:
-        await super()._open()
-        self.nursery.start_soon(self._statistics.keep_sampling)
-        if self._tracing is not None:
-            self.nursery.start_soon(self._tracing.run)
-
-    async def _close(self) -> None:
-        if self._tracing is not None:
-            with trio.move_on_after(self.close_timeout * FLUSH_SHARE):
-                await self._tracing.flush()
-        await super()._close()
