@@ -86,6 +86,17 @@ class Brokers(Operations):
     add_write_permission: Final = blocking(admin.Brokers.add_write_permission)
 
 
+class LiteTopics(Operations):
+    """``admin.lite_topics``."""
+
+    brokers: Final = blocking(admin.LiteTopics.brokers)
+    describe_parent: Final = blocking(admin.LiteTopics.describe_parent)
+    describe: Final = blocking(admin.LiteTopics.describe)
+    describe_client: Final = blocking(admin.LiteTopics.describe_client)
+    lag: Final = blocking(admin.LiteTopics.lag)
+    offer_again: Final = blocking(admin.LiteTopics.offer_again)
+
+
 class NameServers(Operations):
     """``admin.name_servers``."""
 
@@ -119,6 +130,7 @@ class AdminMethods:
         self.dead_letters: DeadLetterQueues = DeadLetterQueues(target.dead_letters, self._call)
         self.clients: Clients = Clients(target.clients, self._call)
         self.brokers: Brokers = Brokers(target.brokers, self._call)
+        self.lite_topics: LiteTopics = LiteTopics(target.lite_topics, self._call)
         self.name_servers: NameServers = NameServers(target.name_servers, self._call)
         self.access: AccessControl = AccessControl(target.access, self._call)
 
