@@ -396,10 +396,3 @@ _CLASS_OF_CODE: Mapping[int, type[BrokerError]] = {
     ResponseCode.NOT_IN_CURRENT_UNIT: RetriableBrokerError,
     ResponseCode.GO_AWAY: RetriableBrokerError,
 }
-
-
-def leaves_of(error: BaseException) -> list[BaseException]:
-    """Return the errors in an exception group and its nested groups. Any other error is returned itself."""
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in leaves_of(inner)]
-    return [error]
