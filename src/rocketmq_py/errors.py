@@ -413,10 +413,3 @@ _CLASS_OF_CODE: Mapping[int, type[BrokerError]] = {
     ResponseCode.GO_AWAY: RetriableBrokerError,
     ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: LiteQuotaError,
 }
-
-
-def leaves_of(error: BaseException) -> list[BaseException]:
-    """Return the errors in an exception group and its nested groups. Any other error is returned itself."""
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in leaves_of(inner)]
-    return [error]

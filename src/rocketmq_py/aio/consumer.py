@@ -205,7 +205,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
         super().__init__(target, parent)
-        self._undelivered: Undelivered[ReceivedMessage] = Undelivered()
+        self._undelivered: Undelivered[ReceivedMessage] = Undelivered(self._check_open)
 
     @property
     def config(self) -> LitePullConsumerConfig:
@@ -228,8 +228,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When cancelled, no message is
         lost: the next poll returns it.
         """
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             await self._call(
                 self._undelivered.fetch,
                 partial(self._target.poll, max_messages=max_messages, timeout=timeout),
@@ -240,8 +239,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             await self._call(self._undelivered.fetch_one, self._target.__anext__)
         (message,) = self._undelivered.take(1)
         return message
@@ -292,7 +290,7 @@ class PopConsumer(PopConsumerMethods, BaseConsumer[consumer.PopConsumer]):
     ) -> None:
         shared, parent = shared_client(client)
         super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), parent)
-        self._undelivered: Undelivered[PoppedMessage] = Undelivered()
+        self._undelivered: Undelivered[PoppedMessage] = Undelivered(self._check_open)
 
     @property
     def config(self) -> PopConsumerConfig:
@@ -312,8 +310,7 @@ class PopConsumer(PopConsumerMethods, BaseConsumer[consumer.PopConsumer]):
         Arguments and errors are those of the trio PopConsumer's ``receive``. When cancelled, no message is
         lost: the next call returns it.
         """
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             receive = partial(
                 self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
             )
