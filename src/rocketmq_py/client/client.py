@@ -87,9 +87,9 @@ class Client(Lifespan):
         self.namespace: Namespace = Namespace(self.config.namespace)
         self._addresses = addresses = name_servers(address, self.config)
         self.rng: Final = optional(check_instance, rng, "rng", kind=random.Random) or random.Random()
-        self.host: str = outgoing_address(
-            addresses.server if isinstance(addresses, Discovery) else addresses[0]
-        )
+        server = addresses.server if isinstance(addresses, Discovery) else addresses[0]
+        proxy = self.config.proxy
+        self.host: str = outgoing_address(server if proxy is None else proxy.address)
         self.client_id: str = new_client_id(
             self.host, self.config.instance_name, self.rng, unit_name=self.config.unit_name
         )
@@ -110,6 +110,7 @@ class Client(Lifespan):
             self.nursery,
             self._answer,
             tls=config.tls,
+            proxy=config.proxy,
             serialization=config.serialization,
             credentials=config.credentials,
             hooks=self._rpc_hooks,

@@ -21,6 +21,7 @@ from rocketmq_py.remoting.pending_connection import PendingConnection
 from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
 from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.tls import TLS, handshake_reason
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED
 
@@ -49,6 +50,7 @@ class ConnectionPool:
         nursery: runs readers, writers and connection attempts.
         handler: answers the requests of brokers.
         tls: TLS settings, or None for plain text.
+        proxy: the proxy that connects to all addresses, or None.
         serialization: the encoding of headers.
         credentials: signs every request: Credentials, or a function that returns them. None signs nothing.
         hooks: called around requests.
@@ -63,6 +65,7 @@ class ConnectionPool:
         handler: Handler,
         *,
         tls: TLS | None = None,
+        proxy: SocksProxy | None = None,
         serialization: Serialization = Serialization.JSON,
         credentials: Credentials | CredentialsProvider | None = None,
         hooks: RpcHooks | None = None,
@@ -74,6 +77,7 @@ class ConnectionPool:
         self._handler = handler
         self._tls = tls
         self._context = tls.context() if tls is not None else None
+        self._proxy = proxy
         self._serialization = serialization
         self._credentials: Credentials | None = None
         self._credential_source: CredentialSource | None = None
@@ -258,7 +262,11 @@ class ConnectionPool:
 
     async def _open_stream(self, address: str) -> trio.abc.Stream:
         host, port = split_address(address)
-        stream: trio.SocketStream = await trio.open_tcp_stream(host, port)
+        stream: trio.SocketStream = (
+            await trio.open_tcp_stream(host, port)
+            if self._proxy is None
+            else await self._proxy.open_stream(host, port)
+        )
         if self._tls is None or self._context is None:
             return stream
         secure = trio.SSLStream(
