@@ -124,6 +124,7 @@ class Client(Lifespan):
             namespace=self.namespace,
             timeout=config.request_timeout,
             refresh_interval=config.name_server_refresh_interval,
+            resolves_names=config.proxy is None,
             rng=self.rng,
         )
         self.routes = Routes(

@@ -101,7 +101,8 @@ class ClientConfig:
         serialization: the format of request headers: a Serialization or its name, such as "JSON".
         connect_timeout: seconds for one dial (connectTimeoutMillis).
         request_timeout: seconds for a request other than a send or a pull (mqClientApiTimeout).
-        name_server_refresh_interval: seconds between two requests to the URL for name servers.
+        name_server_refresh_interval: seconds between two requests to the URL for name servers, and between
+            two lookups of their host names.
         route_refresh_interval: seconds between two refreshes of all routes (pollNameServerInterval).
         heartbeat_interval: seconds between two heartbeats to every broker (heartbeatBrokerInterval).
         default_topic_queues: queues of a topic that a broker creates automatically (defaultTopicQueueNums).

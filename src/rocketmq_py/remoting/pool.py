@@ -57,6 +57,10 @@ class ConnectionPool:
         max_buffered: bytes that one connection buffers before senders wait.
         connect_timeout: seconds per connection attempt, including the TLS handshake and the function's call.
         on_open: called with each new connection. It must neither block nor raise.
+
+    Attributes:
+        host_names: the hosts that certificates must be for, of addresses that were found by the name of a
+            host. All others must be for the host of the address.
     """
 
     def __init__(
@@ -95,6 +99,7 @@ class ConnectionPool:
         self._dials: dict[str, PendingConnection] = {}
         self._failures: dict[str, _Failures] = {}
         self._closed = False
+        self.host_names: Mapping[str, str] = {}
         nursery.start_soon(self._deadlines.run)
 
     def get_nowait(self, address: str) -> Connection | None:
@@ -269,9 +274,8 @@ class ConnectionPool:
         )
         if self._tls is None or self._context is None:
             return stream
-        secure = trio.SSLStream(
-            stream, self._context, server_hostname=self._tls.server_name or host, https_compatible=True
-        )
+        name = self._tls.server_name or self.host_names.get(address, host)
+        secure = trio.SSLStream(stream, self._context, server_hostname=name, https_compatible=True)
         try:
             await secure.do_handshake()
         except BaseException as error:
