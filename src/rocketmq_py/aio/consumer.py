@@ -197,7 +197,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
         super().__init__(target, parent)
-        self._undelivered: Undelivered[ReceivedMessage] = Undelivered()
+        self._undelivered: Undelivered[ReceivedMessage] = Undelivered(self._check_open)
 
     @property
     def config(self) -> LitePullConsumerConfig:
@@ -220,8 +220,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When cancelled, no message is
         lost: the next poll returns it.
         """
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             await self._call(
                 self._undelivered.fetch,
                 partial(self._target.poll, max_messages=max_messages, timeout=timeout),
@@ -232,8 +231,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             await self._call(self._undelivered.fetch_one, self._target.__anext__)
         (message,) = self._undelivered.take(1)
         return message
@@ -284,7 +282,7 @@ class PopConsumer(PopConsumerMethods, _Consumer[consumer.PopConsumer]):
     ) -> None:
         shared, parent = shared_client(client)
         super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), parent)
-        self._undelivered: Undelivered[PoppedMessage] = Undelivered()
+        self._undelivered: Undelivered[PoppedMessage] = Undelivered(self._check_open)
 
     @property
     def config(self) -> PopConsumerConfig:
@@ -304,8 +302,7 @@ class PopConsumer(PopConsumerMethods, _Consumer[consumer.PopConsumer]):
         Arguments and errors are those of the trio PopConsumer's ``receive``. When cancelled, no message is
         lost: the next call returns it.
         """
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             receive = partial(
                 self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
             )

@@ -241,7 +241,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
         target = consumer.LitePullConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
-        self._undelivered: Undelivered[ReceivedMessage] = Undelivered()
+        self._undelivered: Undelivered[ReceivedMessage] = Undelivered(self._check_open)
         super().__init__(target, parent)
 
     @property
@@ -265,8 +265,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When interrupted, no message
         is lost: the next poll returns it.
         """
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             self._call(
                 self._undelivered.fetch,
                 partial(self._target.poll, max_messages=max_messages, timeout=timeout),
@@ -277,8 +276,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
         return self
 
     def __next__(self) -> ReceivedMessage:
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             self._call(self._undelivered.fetch_one, self._target.__anext__)
         (message,) = self._undelivered.take(1)
         return message
@@ -328,7 +326,7 @@ class PopConsumer(PopConsumerMethods, _Consumer[consumer.PopConsumer]):
         **options: Unpack[PopConsumerOptions],
     ) -> None:
         shared, parent = shared_client(client)
-        self._undelivered: Undelivered[PoppedMessage] = Undelivered()
+        self._undelivered: Undelivered[PoppedMessage] = Undelivered(self._check_open)
         super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), parent)
 
     @property
@@ -349,8 +347,7 @@ class PopConsumer(PopConsumerMethods, _Consumer[consumer.PopConsumer]):
         Arguments and errors are those of the trio PopConsumer's ``receive``. When interrupted, no message is
         lost: the next call returns it.
         """
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             receive = partial(
                 self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
             )
