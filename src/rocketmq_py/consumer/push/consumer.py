@@ -16,8 +16,9 @@ from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import DEFAULT_TIMESTAMP_AGE_MS, PushConsumerConfig, PushConsumerOptions
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.consumer import GroupConsumer
-from rocketmq_py.consumer.push.invoker import Handler, check_handler
+from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.session import Session
+from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic, retry_topic
@@ -102,7 +103,10 @@ class PushConsumer(GroupConsumer):
         overlap. Failures of brokers and name servers are logged and retried.
 
         Args:
-            handle: called with a ReceivedMessage, or with a list of them if ``batch_size`` is set. An async
+            handle: called with a ReceivedMessage, or with a list of them if ``batch_size`` is set. If its
+                parameter is annotated with another type (``def handle(order: Order)``, or ``list[Order]``),
+                it is called with the decoded body, and a second parameter receives the message. A body that
+                cannot be decoded becomes a dead letter with the reason. See ``rocketmq_py.codecs``. An async
                 function runs as a task, any other callable in a worker thread. Returning None acknowledges
                 the messages. Returning a ConsumeLater or, with ``orderly``, a Suspend or RollbackOffset has
                 them delivered again. Raising an Exception is logged, and the messages are sent back to the
@@ -113,9 +117,10 @@ class PushConsumer(GroupConsumer):
 
         Raises:
             ClosedError: the consumer is not open.
-            ConfigurationError: ``handle`` has the wrong parameters, or returned neither None nor a
-                ConsumeResult; the consumer is running already; another consumer of this client is in the
-                group, or uses the same file for the offsets of a broadcasting group.
+            ConfigurationError: ``handle`` has the wrong parameters, no codec supports the annotated type, or
+                ``handle`` returned neither None nor a ConsumeResult; the consumer is running already; another
+                consumer of this client is in the group, or uses the same file for the offsets of a
+                broadcasting group.
             LocalOffsetsError: that file cannot be read.
             SqlFilterRefusedError: a broker does not accept a subscribed SQL filter. Raised before the group
                 is joined or, for a later subscription, while this runs.
@@ -128,7 +133,7 @@ class PushConsumer(GroupConsumer):
         self._check_open()
         if self._session is not None:
             raise ConfigurationError("this PushConsumer is running already")
-        check_handler(handle, in_lists=self.config.batch_size is not None)
+        handle = prepare_handler(handle, self.config)
         if self._subscriptions.topics in ([], [retry_topic(self.config.group)]):
             logger.warning(
                 "no subscription: group=%s: the consumer receives no messages until subscribe() is called",

@@ -144,7 +144,7 @@ class ExecutorDispatch(ConcurrentDispatch):
                 result = await result
         except Exception:
             logger.exception("handler failed: %s", describe_call(buffer, item))
-            await self._redeliver(call, item)
+            await self._redeliver(call, item if type(item) is tuple else (item,))
         except BaseExceptionGroup as group:
             raise_without_failures(group, logger, "handler failed: %s", describe_call(buffer, item))
         else:
