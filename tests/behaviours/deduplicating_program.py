@@ -1,11 +1,16 @@
 """A member of a group in its own process, which stores each message once in an SQLite database.
 
 python -m tests.behaviours.deduplicating_program ADDRESS GROUP TOPIC DATABASE
+
+The member that finds the file DATABASE.kill while it handles a message removes it and kills itself.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import trio
@@ -20,6 +25,9 @@ async def main(address: str, group: str, topic: str, database: str) -> None:
     def handle(message: ReceivedMessage) -> None:
         with store.transaction() as connection:
             connection.execute("INSERT INTO effects VALUES (?)", (message.body,))
+            with suppress(FileNotFoundError):
+                os.remove(f"{database}.kill")
+                os.kill(os.getpid(), signal.SIGKILL)
 
     async with PushConsumer(
         address, group=group, consume_from=ConsumeFrom.FIRST, commit_interval=1.0, concurrency=4

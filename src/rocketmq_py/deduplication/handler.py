@@ -13,7 +13,6 @@ import trio
 
 from rocketmq_py.arguments import check_above_zero
 from rocketmq_py.callables import check_callable, check_methods, is_async
-from rocketmq_py.consumer.config import PushConsumerConfig
 from rocketmq_py.consumer.group.handler_results import (
     DEAD_LETTER,
     CommitOffset,
@@ -24,7 +23,7 @@ from rocketmq_py.consumer.group.handler_results import (
 )
 from rocketmq_py.consumer.pop.acknowledger import DELAY_SECONDS
 from rocketmq_py.consumer.push.invoker import Handler
-from rocketmq_py.consumer.push.typed_handlers import HandlerWrapper
+from rocketmq_py.consumer.push.typed_handlers import HandlerConfig, HandlerWrapper
 from rocketmq_py.deduplication.claims import Claims, ClaimState, DeduplicationStore, current_claims
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
@@ -124,7 +123,7 @@ class DeduplicatedHandler(HandlerWrapper):
         """Refuse calls: the consumer's settings are needed."""
         raise ConfigurationError("a deduplicated handler is called by the run() of a push consumer only")
 
-    def around(self, handle: Handler, config: PushConsumerConfig) -> Handler:
+    def around(self, handle: Handler, config: HandlerConfig) -> Handler:
         """Return the function that the consumer calls."""
         if config.orderly and not config.auto_commit:
             raise ConfigurationError(
@@ -183,7 +182,7 @@ class _Attempt:
         claimed: the indexes of the messages that are handled now.
     """
 
-    def __init__(self, deduplicate: Deduplicate, config: PushConsumerConfig, item: Any) -> None:
+    def __init__(self, deduplicate: Deduplicate, config: HandlerConfig, item: Any) -> None:
         self._deduplicate = deduplicate
         self._config = config
         self._is_list = isinstance(item, list | tuple)

@@ -18,7 +18,6 @@ from typing import Annotated, Any, Protocol, TypeVar, get_args, get_origin
 
 from rocketmq_py.callables import check_callable, is_async
 from rocketmq_py.codecs import BodyDecoder
-from rocketmq_py.consumer.config import PushConsumerConfig
 from rocketmq_py.consumer.group.handler_results import SplitResult
 from rocketmq_py.consumer.push.handler_executor import HandlerWithExecutor
 from rocketmq_py.consumer.push.invoker import Handler
@@ -28,6 +27,26 @@ from rocketmq_py.message.received import decode_body
 
 _LISTS = (list, Sequence, Iterable, Collection)
 _MESSAGE_NAME = re.compile(r"\b(ReceivedMessage|PoppedMessage)\b")
+
+
+class HandlerConfig(Protocol):
+    """The settings of a consumer that its handler depends on."""
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+
+    @property
+    def batch_size(self) -> int | None:
+        """The largest number of messages in a list, or None for a handler of single messages."""
+
+    @property
+    def orderly(self) -> bool:
+        """Whether messages are handled in order, so that a failed one is retried in place."""
+
+    @property
+    def auto_commit(self) -> bool:
+        """Whether messages are acknowledged when the handler returns."""
 
 
 class HandlerWrapper(ABC):
@@ -40,7 +59,7 @@ class HandlerWrapper(ABC):
     handle: Handler
 
     @abstractmethod
-    def around(self, handle: Handler, config: PushConsumerConfig) -> Handler:
+    def around(self, handle: Handler, config: HandlerConfig) -> Handler:
         """Return the handler that a consumer calls.
 
         Args:
@@ -49,7 +68,7 @@ class HandlerWrapper(ABC):
         """
 
 
-def prepare_handler(handle: Handler, config: PushConsumerConfig) -> Handler:
+def prepare_handler(handle: Handler, config: HandlerConfig) -> Handler:
     """Check a handler. Return it, or a function that decodes the bodies for it.
 
     Raises:
