@@ -23,6 +23,7 @@ import attrs
 from typing_extensions import assert_type
 from rocketmq_py import Message, Producer, PushConsumer, ReceivedMessage, aio, blocking
 from rocketmq_py.codecs import MESSAGEPACK
+from rocketmq_py.deduplication import Deduplicate, SQLiteStore
 
 @attrs.frozen
 class Order:
@@ -40,6 +41,7 @@ async def main(
     await consumer.run(handle_with_message)
     await on_loop.run(handle_list)
     in_threads.run(handle_plain)
+    await consumer.run(Deduplicate(SQLiteStore("handled.sqlite"), key="keys")(handle_with_message))
     message = Message.of("T", Order(1), "tag", sharding_key="k", codec=MESSAGEPACK)
     assert_type(message, Message)
     reply = await producer.request(message)

@@ -55,6 +55,7 @@ ALLOWED = {
     "broker": BOTTOM | {"protocol", "remoting"},
     "telemetry": BOTTOM | {"producer", "consumer"},
     "shared_client": BOTTOM | {"client", "producer", "consumer", "admin"},
+    "deduplication": BOTTOM | {"consumer"},
     "handoff": BOTTOM | {"remoting", "client", "producer", "consumer"},
     "blocking": BOTTOM
     | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "handoff"},
@@ -62,7 +63,7 @@ ALLOWED = {
     | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "handoff"},
     "": BOTTOM
     | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"}
-    | {"aio", "blocking", "broker", "codecs", "testing"},  # names only, loaded on first use
+    | {"aio", "blocking", "broker", "codecs", "deduplication", "testing"},  # names only, loaded on first use
     "testing": BOTTOM | {"protocol", "remoting", "client", "consumer", "admin", "broker"},
     "pytest_plugin": {"testing"},
     "relay": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer"},

@@ -117,6 +117,11 @@ async def test_typed_bodies(address: str) -> None:
     assert dead_letter.endswith("cannot be decoded as Order: Expected `int`, got `str` - at `$.number`")
 
 
+async def test_deduplication(address: str) -> None:
+    stored = ["stored: book", "stored: chair", "stored: lamp"]
+    assert await example("deduplication.py", address) == ["5 messages", *stored]
+
+
 async def test_batches(address: str) -> None:
     assert await example("batches.py", address) == [
         "a list: 100 messages from offset 0 on",
@@ -256,6 +261,7 @@ def test_only_public_names_are_used(path: Path) -> None:
                 ".blocking",
                 ".broker",
                 ".codecs",
+                ".deduplication",
                 ".errors",
                 ".relay",
                 ".spark",

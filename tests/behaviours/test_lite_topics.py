@@ -24,6 +24,7 @@ from rocketmq_py import (
 )
 from rocketmq_py.admin import MessageType
 from rocketmq_py.errors import BrokerError, LiteQuotaError, UnsupportedByBrokerError
+from rocketmq_py.handoff.log_records import log_records
 from rocketmq_py.names import dead_letter_topic
 from tests.behaviours.administering import is_4
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
@@ -432,3 +433,30 @@ async def test_many_lite_topics_are_subscribed_at_once(scenario: LiteScenario) -
             for name in names:
                 await producer.send(Message(scenario.parent, b"x", lite_topic=name))
     assert not waiting
+
+
+@attrs.frozen
+class Order:
+    number: int
+
+
+@pytest.mark.apis
+async def test_push_consumer_decodes_bodies_for_its_handler(
+    scenario: LiteScenario, caplog: pytest.LogCaptureFixture
+) -> None:
+    handled: list[int] = []
+
+    async def handle(order: Order) -> None:
+        handled.append(order.number)
+
+    async with scenario.push_consumer() as consumer, trio.open_nursery() as nursery:
+        await consumer.subscribe_lite(SESSION)
+        nursery.start_soon(consumer.run, handle)
+        await scenario.send(SESSION, b'{"number":1}', b'{"number":"two"}', b'{"number":3}')
+        await until(lambda: len(handled) == 2)
+        [letter] = await read_all(scenario.client, dead_letter_topic(scenario.group), count=1)
+        consumer.stop()
+    assert handled == [1, 3]
+    assert letter.body == b'{"number":"two"}'
+    log_records.flush()
+    assert "its body cannot be decoded as Order" in caplog.text

@@ -107,6 +107,7 @@ class MessageOptions(TypedDict, total=False):
     wait_store_ok: bool
     sharding_key: str
     priority: int | None
+    lite_topic: str
 
 
 @attrs.frozen(slots=False, init=False)

@@ -68,8 +68,9 @@ class LitePushConsumer(RunsHandler[LiteSession], BaseLiteConsumer):
 
         Args:
             handle: called with a ReceivedMessage, or with a list of messages of one lite topic if
-                ``batch_size`` is set. Decoded bodies and their failures are those of
-                :meth:`PushConsumer.run`. An async function runs as a task, any other callable in a worker
+                ``batch_size`` is set. If its parameter is annotated with another type, it is called with the
+                decoded body, or a list of bodies, as by PushConsumer. The reason why a body cannot be decoded
+                is in the log only. An async function runs as a task, any other callable in a worker
                 thread. Returning None acknowledges the messages. Raising an Exception is logged, and the
                 messages are handled again after ``suspend_current_queue``. After ``max_reconsume_times``
                 failures they become dead letters. Returning ``Suspend(seconds)`` has the broker redeliver all

@@ -29,8 +29,8 @@ _LISTS = (list, Sequence, Iterable, Collection)
 _MESSAGE_NAME = re.compile(r"\b(ReceivedMessage|PoppedMessage)\b")
 
 
-class HandlerSettings(Protocol):
-    """The settings of a consumer that matter to its handler."""
+class HandlerConfig(Protocol):
+    """The settings of a consumer that its handler depends on."""
 
     @property
     def group(self) -> str:
@@ -38,7 +38,15 @@ class HandlerSettings(Protocol):
 
     @property
     def batch_size(self) -> int | None:
-        """The maximum number of messages in a call. None calls the handler with single messages."""
+        """The largest number of messages in a list, or None for a handler of single messages."""
+
+    @property
+    def orderly(self) -> bool:
+        """Whether messages are handled in order, so that a failed one is retried in place."""
+
+    @property
+    def auto_commit(self) -> bool:
+        """Whether messages are acknowledged when the handler returns."""
 
 
 class HandlerWrapper(ABC):
@@ -51,7 +59,7 @@ class HandlerWrapper(ABC):
     handle: Handler
 
     @abstractmethod
-    def around(self, handle: Handler, config: HandlerSettings) -> Handler:
+    def around(self, handle: Handler, config: HandlerConfig) -> Handler:
         """Return the handler that a consumer calls.
 
         Args:
@@ -60,7 +68,7 @@ class HandlerWrapper(ABC):
         """
 
 
-def prepare_handler(handle: Handler, config: HandlerSettings) -> Handler:
+def prepare_handler(handle: Handler, config: HandlerConfig) -> Handler:
     """Check a handler. Return it, or a function that decodes the bodies for it.
 
     Raises:
