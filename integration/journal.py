@@ -39,7 +39,7 @@ class Stint:
     Attributes:
         member: the name of the member.
         floor: the first message that may be delivered.
-        started: the messages delivered so far.
+        delivered: the messages delivered so far.
         last: the latest of them; None before the first.
         may_begin_again: whether the queue's broker was killed since. It may have lost the queue's lock then,
             and the member may have acquired the lock again.
@@ -47,7 +47,7 @@ class Stint:
 
     member: str
     floor: int
-    started: set[int] = attrs.field(factory=set)
+    delivered: set[int] = attrs.field(factory=set)
     last: int | None = None
     may_begin_again: bool = False
 
@@ -169,16 +169,16 @@ class Journal:
         history = self.queues[queue]
         stint, where = history.stints[member], f"{queue}: {member} begins {offset}"
         assert offset >= stint.floor, f"{where}, and the group was further: nothing before {stint.floor}"
-        if offset in stint.started:
+        if offset in stint.delivered:
             assert stint.may_begin_again, f"{where} again"
             stint.may_begin_again = False
-            stint.started.clear()
+            stint.delivered.clear()
             stint.last = None
         if self.orderly:
             assert offset <= history.handled, f"{where}, and {history.handled} was not handled yet"
             assert stint.last in (None, offset - 1), f"{where} after {stint.last}"
             assert not history.in_progress, f"{where} during {history.in_progress}"
-        stint.started.add(offset)
+        stint.delivered.add(offset)
         stint.last = offset
         history.in_progress.add((member, offset))
         history.handed_out = max(history.handed_out, offset + 1)
