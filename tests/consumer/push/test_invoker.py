@@ -175,8 +175,8 @@ async def test_suspended_call_forwards_values_and_errors() -> None:
         await trio.lowlevel.checkpoint()
         return "done"
 
-    begun = quick()
-    assert await SuspendedCall(begun, begun.send(None)) == "done"
+    coroutine = quick()
+    assert await SuspendedCall(coroutine, coroutine.send(None)) == "done"
     with trio.CancelScope() as scope:
         endless = call()
         rest = SuspendedCall(endless, endless.send(None))
