@@ -18,6 +18,8 @@ PACKAGES = (
     "rocketmq_py.aio",
     "rocketmq_py.blocking",
     "rocketmq_py.broker",
+    "rocketmq_py.codecs",
+    "rocketmq_py.deduplication",
     "rocketmq_py.relay",
     "rocketmq_py.spark",
     "rocketmq_py.testing",
