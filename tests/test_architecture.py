@@ -51,7 +51,8 @@ ALLOWED = {
     "consumer": BOTTOM | {"protocol", "remoting", "client"},
     "admin": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer"},
     "broker": BOTTOM | {"protocol", "remoting"},
-    "telemetry": BOTTOM | {"producer", "consumer"},
+    "metrics": BOTTOM | {"client", "producer", "consumer", "handoff"},
+    "telemetry": BOTTOM | {"client", "metrics", "producer", "consumer"},
     "shared_client": BOTTOM | {"client", "producer", "consumer", "admin"},
     "handoff": BOTTOM | {"remoting", "client", "producer", "consumer"},
     "blocking": BOTTOM
@@ -77,6 +78,7 @@ ALLOWED = {
         "blocking",
         "aio",
         "spark",
+        "metrics",
         "",
     },
     "cli": BOTTOM

@@ -20,12 +20,14 @@ DATA_FRAME = """\
 """
 OUTPUTS = {
     "Log records": "0\n",
+    "Prometheus": "['rocketmq_client_sent_messages_total']\n",
     "CloudEvents": "order.placed b'{\"order\": 7}'\n{'order': 7}\n",
     "Data frames": DATA_FRAME,
     "Taskiq": "32\n",
     "Celery": "",
 }
 NEEDED = {
+    "Prometheus": ["prometheus_client"],
     "CloudEvents": ["cloudevents.core"],
     "Data frames": ["pandas", "pyarrow"],
     "Taskiq": ["taskiq"],
