@@ -80,8 +80,9 @@ class LocalOffsetsError(RocketMQError):
 
     def __init__(self, reasons: str) -> None:
         super().__init__(
-            f"local offsets cannot be read ({reasons}); repair or remove these files. "
-            "Without them, the consumer begins at its consume_from"
+            f"local offsets cannot be read ({reasons}); repair or remove these files, or set "
+            "discard_damaged_offsets=True if they are damaged. Without them, the consumer starts at its "
+            "consume_from"
         )
 
 
@@ -320,6 +321,21 @@ class NoPermissionError(BrokerTopicError):
     """The broker, or the topic on it, is not writable or not readable (NO_PERMISSION)."""
 
 
+class LiteQuotaError(BrokerError):
+    """The broker accepts no more subscriptions to lite topics (LITE_SUBSCRIPTION_QUOTA_EXCEEDED).
+
+    The broker's setting ``maxLiteSubscriptionCount`` limits those of all its consumers together. Unsubscribe
+    from lite topics that are no longer needed, or raise the limit.
+    """
+
+
+class LiteTopicExpiredError(BrokerError):
+    """The broker no longer has the message, because its lite topic has expired (NO_MESSAGE).
+
+    The attribute ``lite.topic.expiration`` of the parent topic sets the minutes after the last message.
+    """
+
+
 class AccessDeniedError(BrokerError):
     """The broker checks access, and credentials are missing, wrong, or lack the permission.
 
@@ -395,11 +411,5 @@ _CLASS_OF_CODE: Mapping[int, type[BrokerError]] = {
     ResponseCode.NO_BUYER_ID: RetriableBrokerError,
     ResponseCode.NOT_IN_CURRENT_UNIT: RetriableBrokerError,
     ResponseCode.GO_AWAY: RetriableBrokerError,
+    ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: LiteQuotaError,
 }
-
-
-def leaves_of(error: BaseException) -> list[BaseException]:
-    """Return the errors in an exception group and its nested groups. Any other error is returned itself."""
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in leaves_of(inner)]
-    return [error]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Set
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import trio
 
@@ -115,7 +115,7 @@ class Session:
         )
         self._stopping = trio.Event()
         self._checking = trio.CancelScope()
-        self.ended: Final = trio.Event()
+        self.ended: trio.Event = trio.Event()
 
     async def run(self) -> None:
         """Consume until :meth:`stop` or until cancelled. Then commit offsets and leave the group.
@@ -321,4 +321,10 @@ def _offset_store(client: Client, config: PushConsumerConfig) -> RemoteOffsetSto
         return RemoteOffsetStore(client, config.group)
     folder = default_folder() if config.local_offsets is None else Path(config.local_offsets)
     path = offsets_path(folder, client, config.group)
-    return LocalOffsetStore(client, config.group, path, interval=config.commit_interval)
+    return LocalOffsetStore(
+        client,
+        config.group,
+        path,
+        interval=config.commit_interval,
+        discard_damaged=config.discard_damaged_offsets,
+    )
