@@ -24,6 +24,7 @@ OUTPUTS = {
     "CloudEvents": "order.placed b'{\"order\": 7}'\n{'order': 7}\n",
     "Data frames": DATA_FRAME,
     "Taskiq": "32\n",
+    "Airflow": "['send', 'wait']\n",
     "Celery": "",
 }
 NEEDED = {
@@ -31,6 +32,7 @@ NEEDED = {
     "CloudEvents": ["cloudevents.core"],
     "Data frames": ["pandas", "pyarrow"],
     "Taskiq": ["taskiq"],
+    "Airflow": ["airflow"],
     "Celery": ["celery", "kombu"],
 }
 """The packages of a program, which not every environment of the tests has."""
