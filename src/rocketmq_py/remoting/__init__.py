@@ -11,6 +11,7 @@ from rocketmq_py.remoting.pending_requests import Answer
 from rocketmq_py.remoting.pool import ConnectionPool
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHook, RpcHooks
 from rocketmq_py.remoting.server import serve
+from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.tls import TLS
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "RpcHook",
     "RpcHooks",
     "SendHandler",
+    "SocksProxy",
     "serve",
 ]
