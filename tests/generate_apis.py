@@ -29,7 +29,7 @@ BY_HAND = {
     consumer.LitePullConsumer: {
         "poll", "seek", "seek_to_begin", "seek_to_end", "seek_to_time", "add_hook",
     },
-    consumer.PopConsumer: {"receive", "add_hook"},
+    consumer.PopConsumer: {"receive", "holding", "add_hook"},
     consumer.Reader: {"open", "range", "pull"},
 }  # fmt: skip
 """Classes with the methods that are written by hand in both APIs, or that only other rooms need."""

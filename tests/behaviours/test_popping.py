@@ -262,6 +262,36 @@ async def test_brokers_of_4_x_are_not_asked(cluster: ClusterUnderTest, client: C
             await consumer.receive(wait=1)
 
 
+async def test_a_held_message_is_not_redelivered(scenario: PopScenario, consumer: PopConsumer) -> None:
+    await scenario.send(b"a")
+    (first,) = await receive(consumer, 1, invisible=3)
+    async with consumer.holding(first, invisible=3):
+        assert await consumer.receive(wait=10) == []
+    assert await consumer.receive(wait=5) == [], "it is acknowledged"
+
+
+async def test_a_held_message_is_redelivered_after_a_failure(
+    scenario: PopScenario, consumer: PopConsumer
+) -> None:
+    await scenario.send(b"a")
+    (first,) = await receive(consumer, 1, invisible=60)
+    with pytest.raises(LookupError):
+        async with consumer.holding(first, invisible=1):
+            raise LookupError
+    (again,) = await receive(consumer, 1)
+    assert (again.message_id, again.reconsume_times) == (first.message_id, 1)
+    await consumer.ack(again)
+
+
+async def test_an_ordered_message_is_held(scenario: PopScenario, orderly: PopConsumer) -> None:
+    await send_in_order(scenario, b"a", b"b")
+    (first,) = await orderly.receive(max_messages=1, invisible=3)
+    async with orderly.holding(first, invisible=3):
+        assert await orderly.receive(wait=6) == []
+    (second,) = await receive(orderly, 1)
+    assert second.body == b"b"
+
+
 @pytest.fixture
 async def orderly(scenario: PopScenario) -> AsyncIterator[PopConsumer]:
     consumer = scenario.client.pop_consumer(scenario.group, consume_from=ConsumeFrom.FIRST, orderly=True)
@@ -321,7 +351,7 @@ async def test_an_ordered_pop_whose_answer_is_lost_is_repeated_at_once(
         for each in (consumer, other):
             each.subscribe(scenario.topic)
             assert await each.receive(wait=0) == []
-        await scenario.send(b"a", b"b")
+        await send_in_order(scenario, b"a", b"b")
         proxy.cut_at_answer_from = port
         with pytest.raises(ConnectionLostError):
             await consumer.receive(wait=0, invisible=300)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, Unpack
 
@@ -22,6 +23,7 @@ from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
+from rocketmq_py.consumer.pop.lease import Lease
 from rocketmq_py.consumer.pop.messages import ClassifiedMessages, PoppedMessage, classify, count_popped
 from rocketmq_py.consumer.pop.pending_pops import PendingPops
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
@@ -101,6 +103,7 @@ class PopConsumer(GroupConsumer):
             self.client, self._group, self._subscriptions, ConsumeType.POP, self.config.consume_from
         )
         self._acknowledge_logs = RetryLogs(logger, "acknowledgement", "broker", group=self._group)
+        self._renewal_logs = RetryLogs(logger, "renewal of the invisible time", "broker", group=self._group)
         self._stopping = trio.Event()
         self._left = trio.Event()
 
@@ -221,6 +224,50 @@ class PopConsumer(GroupConsumer):
         changed = await self._requests.change_invisible(message, seconds)
         self._statistics.of(message.topic).sent_back += 1
         return changed
+
+    @asynccontextmanager
+    async def holding(self, message: PoppedMessage, *, invisible: float = 60.0) -> AsyncIterator[None]:
+        """Keep a message invisible for as long as the block runs, then acknowledge it.
+
+        ::
+
+            for message in await consumer.receive(max_messages=1):
+                async with consumer.holding(message):
+                    await work(message)  # may take hours
+
+        The invisible time is renewed when the block begins, and three times per ``invisible`` seconds. So if
+        this process ends, the message is redelivered after at most ``invisible`` seconds. An exception in the
+        block leaves the message unacknowledged, with the same effect, and propagates. Failed renewals are
+        logged and tried again.
+
+        Only the block may change or acknowledge the message: each renewal changes its receipt handle.
+
+        Args:
+            message: an unacknowledged message.
+            invisible: seconds from a renewal until the message is redelivered.
+
+        Raises:
+            ConfigurationError: ``invisible`` is not above 0. ClosedError: the consumer is not open.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the first
+            renewal or the acknowledgement failed. The message is redelivered.
+
+        When cancelled, the message is redelivered.
+        """
+        self._check_open()
+        _check_popped(message)
+        _check_seconds("invisible", invisible)
+        if not invisible:
+            raise ConfigurationError("invisible is 0; it must be above 0")
+        retry_log = self._renewal_logs.of(message.receipt.broker_name)
+        lease = Lease(self._requests, message, invisible, retry_log)
+        await lease.renew()
+        self.nursery.start_soon(lease.run)
+        try:
+            yield
+        finally:
+            lease.stop()
+        await lease.wait_ended()
+        await self.ack(lease.message)
 
     # Pop
 
