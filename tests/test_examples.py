@@ -90,6 +90,11 @@ async def test_pop(address: str) -> None:
     assert last == "broken: done, delivered 2 times"
 
 
+async def test_lite_topics(address: str) -> None:
+    lines = await example("lite_topics.py", address)
+    assert lines == [f"session-1 has 'session-1: line {number}'" for number in (1, 2, 3)]
+
+
 async def test_delayed(address: str) -> None:
     lines = await example("delayed.py", address)
     assert [line.split(":")[0] for line in lines] == ["by level", "by seconds and by time", "by time"]
@@ -99,6 +104,17 @@ async def test_requests_and_replies(address: str) -> None:
     first, second = await example("request_reply.py", address)
     assert first == "ARE YOU THERE?"
     assert second == ", ".join(f"QUESTION {number}" for number in range(10))
+
+
+async def test_typed_bodies(address: str) -> None:
+    *orders, dead_letter = await example("typed_bodies.py", address)
+    assert sorted(orders) == [
+        "order-1: Order(number=1, amount=9.5) as application/json",
+        "order-2: Order(number=2, amount=20.0) as application/msgpack",
+        "order-4: Order(number=4, amount=1.0) as application/json",
+    ]
+    assert dead_letter.startswith("dead letter order-3: its body cannot")
+    assert dead_letter.endswith("cannot be decoded as Order: Expected `int`, got `str` - at `$.number`")
 
 
 async def test_batches(address: str) -> None:
@@ -239,6 +255,7 @@ def test_only_public_names_are_used(path: Path) -> None:
                 ".aio",
                 ".blocking",
                 ".broker",
+                ".codecs",
                 ".errors",
                 ".relay",
                 ".spark",

@@ -1,8 +1,8 @@
 """rocketmq-py: an Apache RocketMQ client on trio, with an embedded broker.
 
 The names in ``__all__`` are the public ones, with those of ``rocketmq_py.admin``, ``rocketmq_py.aio``,
-``rocketmq_py.blocking``, ``rocketmq_py.broker``, ``rocketmq_py.errors`` and ``rocketmq_py.testing``;
-everything else may change.
+``rocketmq_py.blocking``, ``rocketmq_py.broker``, ``rocketmq_py.codecs``, ``rocketmq_py.errors`` and
+``rocketmq_py.testing``; everything else may change.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rocketmq_py import aio as aio
     from rocketmq_py import blocking as blocking
     from rocketmq_py import broker as broker
+    from rocketmq_py import codecs as codecs
     from rocketmq_py import errors as errors
     from rocketmq_py import testing as testing
     from rocketmq_py.admin import Admin
@@ -36,8 +37,13 @@ if TYPE_CHECKING:
         ConsumeOperation,
         ConsumerHook,
         ConsumerStatistics,
+        LiteConsumer,
+        LiteConsumerConfig,
         LitePullConsumer,
         LitePullConsumerConfig,
+        LitePushConsumer,
+        LitePushConsumerConfig,
+        LiteStart,
         OffsetRange,
         PopConsumer,
         PopConsumerConfig,
@@ -114,8 +120,13 @@ _load = lazy_attributes(
             "ConsumerHook",
             "ConsumerStatistics",
             "PullState",
+            "LiteConsumer",
+            "LiteConsumerConfig",
             "LitePullConsumer",
             "LitePullConsumerConfig",
+            "LitePushConsumer",
+            "LitePushConsumerConfig",
+            "LiteStart",
             "PopConsumer",
             "PopConsumerConfig",
             "PoppedMessage",
@@ -171,7 +182,7 @@ _load = lazy_attributes(
 )
 
 
-_PACKAGES = ("admin", "aio", "blocking", "broker", "errors", "testing")
+_PACKAGES = ("admin", "aio", "blocking", "broker", "codecs", "errors", "testing")
 
 
 def __getattr__(name: str) -> Any:
@@ -218,8 +229,13 @@ __all__ = [
     "EndTransactionContext",
     "LatencyFaultPolicy",
     "LatencyHistogram",
+    "LiteConsumer",
+    "LiteConsumerConfig",
     "LitePullConsumer",
     "LitePullConsumerConfig",
+    "LitePushConsumer",
+    "LitePushConsumerConfig",
+    "LiteStart",
     "Message",
     "MessageQueue",
     "OffsetRange",

@@ -59,7 +59,10 @@ class SendForbiddenError(RocketMQError):
 
 
 class UnsupportedByBrokerError(RocketMQError):
-    """The broker's version does not support the request. Nothing was sent."""
+    """The broker's version, or a proxy in front of the broker, does not support the request.
+
+    The request had no effect.
+    """
 
 
 class BatchError(RocketMQError):
@@ -279,6 +282,26 @@ class UnreadableBodyError(RocketMQError):
         self.reason = reason
 
 
+class BodyDecodeError(RocketMQError, ValueError):
+    """The body of a message is not an instance of the type that the program asked for.
+
+    Attributes:
+        topic: the message's topic.
+        message_id: the message's id.
+        kind: the name of the type.
+        reason: why the body cannot be decoded.
+    """
+
+    def __init__(self, topic: str, message_id: str, kind: str, reason: str) -> None:
+        super().__init__(
+            f"the body of message {message_id} of topic {topic!r} cannot be decoded as {kind}: {reason}"
+        )
+        self.topic = topic
+        self.message_id = message_id
+        self.kind = kind
+        self.reason = reason
+
+
 class BrokerError(RocketMQError):
     """A broker or name server answered with an error. :meth:`from_answer` chooses the subclass.
 
@@ -319,6 +342,21 @@ class BrokerTopicError(RetriableBrokerError):
 
 class NoPermissionError(BrokerTopicError):
     """The broker, or the topic on it, is not writable or not readable (NO_PERMISSION)."""
+
+
+class LiteQuotaError(BrokerError):
+    """The broker accepts no more subscriptions to lite topics (LITE_SUBSCRIPTION_QUOTA_EXCEEDED).
+
+    The broker's setting ``maxLiteSubscriptionCount`` limits those of all its consumers together. Unsubscribe
+    from lite topics that are no longer needed, or raise the limit.
+    """
+
+
+class LiteTopicExpiredError(BrokerError):
+    """The broker no longer has the message, because its lite topic has expired (NO_MESSAGE).
+
+    The attribute ``lite.topic.expiration`` of the parent topic sets the minutes after the last message.
+    """
 
 
 class AccessDeniedError(BrokerError):
@@ -396,11 +434,5 @@ _CLASS_OF_CODE: Mapping[int, type[BrokerError]] = {
     ResponseCode.NO_BUYER_ID: RetriableBrokerError,
     ResponseCode.NOT_IN_CURRENT_UNIT: RetriableBrokerError,
     ResponseCode.GO_AWAY: RetriableBrokerError,
+    ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: LiteQuotaError,
 }
-
-
-def leaves_of(error: BaseException) -> list[BaseException]:
-    """Return the errors in an exception group and its nested groups. Any other error is returned itself."""
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in leaves_of(inner)]
-    return [error]

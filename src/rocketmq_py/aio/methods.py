@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rocketmq_py import admin, consumer, producer
 from rocketmq_py.aio.declaring import coroutine
-from rocketmq_py.handoff.hosted import plain
+from rocketmq_py.handoff.hosted import plain, reading
 
 
 class Operations:
@@ -86,6 +86,17 @@ class Brokers(Operations):
     add_write_permission: Final = coroutine(admin.Brokers.add_write_permission)
 
 
+class LiteTopics(Operations):
+    """``admin.lite_topics``."""
+
+    brokers: Final = coroutine(admin.LiteTopics.brokers)
+    describe_parent: Final = coroutine(admin.LiteTopics.describe_parent)
+    describe: Final = coroutine(admin.LiteTopics.describe)
+    describe_client: Final = coroutine(admin.LiteTopics.describe_client)
+    lag: Final = coroutine(admin.LiteTopics.lag)
+    offer_again: Final = coroutine(admin.LiteTopics.offer_again)
+
+
 class NameServers(Operations):
     """``admin.name_servers``."""
 
@@ -119,6 +130,7 @@ class AdminMethods:
         self.dead_letters: DeadLetterQueues = DeadLetterQueues(target.dead_letters, self._call)
         self.clients: Clients = Clients(target.clients, self._call)
         self.brokers: Brokers = Brokers(target.brokers, self._call)
+        self.lite_topics: LiteTopics = LiteTopics(target.lite_topics, self._call)
         self.name_servers: NameServers = NameServers(target.name_servers, self._call)
         self.access: AccessControl = AccessControl(target.access, self._call)
 
@@ -132,6 +144,7 @@ class ProducerMethods:
     reply: Final = coroutine(producer.Producer.reply)
     recall: Final = coroutine(producer.Producer.recall)
     queues: Final = coroutine(producer.Producer.queues)
+    health: Final = reading(producer.Producer.health)
 
 
 class BatchingProducerMethods:
@@ -140,22 +153,24 @@ class BatchingProducerMethods:
     send: Final = coroutine(producer.BatchingProducer.send)
     send_oneway: Final = coroutine(producer.BatchingProducer.send_oneway)
     queues: Final = coroutine(producer.BatchingProducer.queues)
+    health: Final = reading(producer.BatchingProducer.health)
 
 
 class PushConsumerMethods:
     """Methods of a PushConsumer."""
 
     unsubscribe: Final = plain(consumer.PushConsumer.unsubscribe)
-    stop: Final = plain(consumer.PushConsumer.stop)
     pause: Final = plain(consumer.PushConsumer.pause)
     resume: Final = plain(consumer.PushConsumer.resume)
     committed: Final = coroutine(consumer.PushConsumer.committed)
     seek: Final = coroutine(consumer.PushConsumer.seek)
+    stop: Final = plain(consumer.PushConsumer.stop)
     subscribe: Final = plain(consumer.PushConsumer.subscribe)
     begin_offsets: Final = coroutine(consumer.PushConsumer.begin_offsets)
     end_offsets: Final = coroutine(consumer.PushConsumer.end_offsets)
     lag: Final = coroutine(consumer.PushConsumer.lag)
     check_sql: Final = coroutine(consumer.PushConsumer.check_sql)
+    health: Final = reading(consumer.PushConsumer.health)
 
 
 class LitePullConsumerMethods:
@@ -175,6 +190,7 @@ class LitePullConsumerMethods:
     end_offsets: Final = coroutine(consumer.LitePullConsumer.end_offsets)
     lag: Final = coroutine(consumer.LitePullConsumer.lag)
     check_sql: Final = coroutine(consumer.LitePullConsumer.check_sql)
+    health: Final = reading(consumer.LitePullConsumer.health)
 
 
 class PopConsumerMethods:
@@ -188,6 +204,26 @@ class PopConsumerMethods:
     begin_offsets: Final = coroutine(consumer.PopConsumer.begin_offsets)
     end_offsets: Final = coroutine(consumer.PopConsumer.end_offsets)
     check_sql: Final = coroutine(consumer.PopConsumer.check_sql)
+    health: Final = reading(consumer.PopConsumer.health)
+
+
+class LiteConsumerMethods:
+    """Methods of a LiteConsumer."""
+
+    ack: Final = coroutine(consumer.LiteConsumer.ack)
+    change_invisible: Final = coroutine(consumer.LiteConsumer.change_invisible)
+    subscribe_lite: Final = coroutine(consumer.LiteConsumer.subscribe_lite)
+    unsubscribe_lite: Final = coroutine(consumer.LiteConsumer.unsubscribe_lite)
+    health: Final = reading(consumer.LiteConsumer.health)
+
+
+class LitePushConsumerMethods:
+    """Methods of a LitePushConsumer."""
+
+    stop: Final = plain(consumer.LitePushConsumer.stop)
+    subscribe_lite: Final = coroutine(consumer.LitePushConsumer.subscribe_lite)
+    unsubscribe_lite: Final = coroutine(consumer.LitePushConsumer.unsubscribe_lite)
+    health: Final = reading(consumer.LitePushConsumer.health)
 
 
 class ReaderMethods:

@@ -1,8 +1,10 @@
 """Consumers: PushConsumer, LitePullConsumer and PopConsumer of a group, and Reader without one.
 
+LitePushConsumer and LiteConsumer consume lite topics.
+
 ``group/`` has what the consumers of a group share: subscriptions, rebalancing, offset commits, statistics.
-``pull/`` pulls messages and buffers them. ``push/``, ``lite_pull/``, ``pop/`` and ``read/`` each contain one
-consumer class, in their ``consumer.py`` or ``reader.py``. That is the place to start reading.
+``pull/`` pulls messages and buffers them. ``push/``, ``lite_pull/``, ``pop/``, ``lite/`` and ``read/``
+contain the consumer classes, in their ``consumer.py`` or ``reader.py``. That is the place to start reading.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         RollbackOffset,
         Suspend,
     )
+    from rocketmq_py.consumer.group.health import ConsumerHealth
     from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeOperation, ConsumerHook
     from rocketmq_py.consumer.group.statistics import (
         ConsumerStatistics,
@@ -38,6 +41,15 @@ if TYPE_CHECKING:
         QueueStatistics,
         TopicStatistics,
     )
+    from rocketmq_py.consumer.lite.config import (
+        LiteConsumerConfig,
+        LiteConsumerOptions,
+        LitePushConsumerConfig,
+        LitePushConsumerOptions,
+    )
+    from rocketmq_py.consumer.lite.consumer import LiteConsumer
+    from rocketmq_py.consumer.lite.push_consumer import LitePushConsumer
+    from rocketmq_py.consumer.lite.start import LiteStart
     from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
     from rocketmq_py.consumer.lite_pull.consumer import LitePullConsumer
     from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
@@ -67,6 +79,7 @@ else:
                 "PushConsumerOptions",
             ),
             "group.assignment_listener": ("AssignmentListener",),
+            "group.health": ("ConsumerHealth",),
             "group.hooks": (
                 "ConsumeContext",
                 "ConsumeOperation",
@@ -85,6 +98,15 @@ else:
                 "QueueStatistics",
                 "TopicStatistics",
             ),
+            "lite.config": (
+                "LiteConsumerConfig",
+                "LiteConsumerOptions",
+                "LitePushConsumerConfig",
+                "LitePushConsumerOptions",
+            ),
+            "lite.consumer": ("LiteConsumer",),
+            "lite.push_consumer": ("LitePushConsumer",),
+            "lite.start": ("LiteStart",),
             "lite_pull.config": (
                 "LitePullConsumerConfig",
                 "LitePullConsumerOptions",
@@ -121,11 +143,19 @@ __all__ = [
     "ConsumeLater",
     "ConsumeOperation",
     "ConsumeResult",
+    "ConsumerHealth",
     "ConsumerHook",
     "ConsumerStatistics",
+    "LiteConsumer",
+    "LiteConsumerConfig",
+    "LiteConsumerOptions",
     "LitePullConsumer",
     "LitePullConsumerConfig",
     "LitePullConsumerOptions",
+    "LitePushConsumer",
+    "LitePushConsumerConfig",
+    "LitePushConsumerOptions",
+    "LiteStart",
     "OffsetRange",
     "PopConsumer",
     "PopConsumerConfig",

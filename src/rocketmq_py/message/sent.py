@@ -7,14 +7,17 @@ import operator
 import re
 from collections.abc import Iterable, Mapping
 from numbers import Real
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self, TypedDict, Unpack
 
 import attrs
 
 from rocketmq_py import properties as names
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError, InvalidPropertyError
-from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
+from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_lite_topic, check_topic
 from rocketmq_py.properties import NO_PROPERTIES, FrozenProperties
+
+if TYPE_CHECKING:
+    from rocketmq_py.codecs import Codec
 
 DELAY_LEVEL_NAMES = (
     "1s", "5s", "10s", "30s", "1m", "2m", "3m", "4m", "5m", "6m", "7m", "8m", "9m", "10m", "20m", "30m",
@@ -94,6 +97,18 @@ def _check_topic(topic: object) -> None:
     _valid_topics.add(topic)
 
 
+class MessageOptions(TypedDict, total=False):
+    """The keyword arguments of :class:`Message`."""
+
+    flag: int
+    delay_level: int | str
+    delay: float
+    deliver_at_ms: int
+    wait_store_ok: bool
+    sharding_key: str
+    priority: int | None
+
+
 @attrs.frozen(slots=False, init=False)
 class Message:
     r"""A message to be sent. Java: ``org.apache.rocketmq.common.message.Message``.
@@ -122,6 +137,10 @@ class Message:
             or in the last one. Pop consumers of a topic of type PRIORITY receive the highest priority first.
             Older brokers ignore it. A message with a priority has no sharding key and no delay, and cannot be
             in a batch. Java: ``Message.setPriority``.
+        lite_topic: the lite topic below ``topic``, a topic of type LITE: 1 to 64 letters, digits, ``_`` and
+            ``-``. It needs no creation. Only brokers from 5.5.0 on. A message with a lite topic has no
+            priority, no sharding key and no delay, and is not sent in a batch, in a transaction, or to a
+            chosen queue. See LitePushConsumer. Java: ``__LITE_TOPIC``.
 
     Raises:
         InvalidMessageError: an argument is not allowed. The text names it.
@@ -140,6 +159,7 @@ class Message:
     wait_store_ok: bool = attrs.field(default=True, kw_only=True)
     sharding_key: str = attrs.field(default="", kw_only=True)
     priority: int | None = attrs.field(default=None, kw_only=True)
+    lite_topic: str = attrs.field(default="", kw_only=True)
 
     def __init__(
         self,
@@ -156,6 +176,7 @@ class Message:
         wait_store_ok: bool = True,
         sharding_key: str = "",
         priority: int | None = None,
+        lite_topic: str = "",
     ) -> None:
         try:
             is_valid = topic in _valid_topics
@@ -170,7 +191,7 @@ class Message:
         fields = self.__dict__
         fields["topic"] = topic
         fields["body"] = body
-        # Fast path: avoids checking ten arguments that have their default, saves 10 % of batches
+        # Fast path: avoids checking eleven arguments that have their default, saves 10 % of batches
         # (timeit of Message with and without). The class has the defaults as attributes.
         if (
             tags is _EMPTY
@@ -183,6 +204,7 @@ class Message:
             and wait_store_ok is True
             and sharding_key is _EMPTY
             and priority is None
+            and lite_topic is _EMPTY
         ):
             return
         if type(keys) is not str:
@@ -200,6 +222,7 @@ class Message:
         fields["wait_store_ok"] = wait_store_ok
         fields["sharding_key"] = sharding_key
         fields["priority"] = priority
+        fields["lite_topic"] = lite_topic
         if delay_level or delay or deliver_at_ms:
             self._check_delay()
         if type(flag) is not int or flag:
@@ -218,8 +241,58 @@ class Message:
                 )
         if priority is not None:
             self._check_priority()
+        if lite_topic != "":
+            self._check_lite_topic()
         if properties is not NO_PROPERTIES:
             fields["properties"] = _checked_properties(properties)
+
+    @classmethod
+    def of(
+        cls,
+        topic: str,
+        value: object,
+        tags: str = "",
+        keys: str | Iterable[str] = "",
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        *,
+        codec: Codec | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> Self:
+        """Return a message whose body is a value, encoded by a codec: ``Message.of("Orders", order)``.
+
+        The property ``contentType`` names the format, as in rocketmq-spring. Consumers decode the body with
+        an annotated handler (``def handle(order: Order)``), or with ``ReceivedMessage.decode``.
+
+        Args:
+            topic: the target topic.
+            value: a dataclass, attrs, msgspec.Struct or pydantic object, a container of these, or a plain
+                value such as a dict.
+            tags: as in Message.
+            keys: as in Message.
+            properties: as in Message, without ``contentType``.
+            codec: ``rocketmq_py.codecs.MESSAGEPACK``, or an object with the methods of
+                ``rocketmq_py.codecs.Codec``. None for JSON.
+            **options: the keyword arguments of Message.
+
+        Raises:
+            InvalidMessageError: the codec cannot encode the value, or another argument is not allowed.
+            ConfigurationError: ``codec`` is not a codec.
+        """
+        from rocketmq_py.codecs import JSON, encode_body  # msgspec and codecs are loaded on first use
+
+        codec = JSON if codec is None else codec
+        try:
+            body = encode_body(value, codec)
+        except ConfigurationError:
+            raise
+        except ValueError as error:
+            raise InvalidMessageError(str(error)) from error.__cause__
+        content_type = {names.CONTENT_TYPE: codec.content_type}
+        if names.CONTENT_TYPE in properties:
+            raise InvalidPropertyError(
+                f"the codec sets the property {names.CONTENT_TYPE!r}; remove it from properties"
+            )
+        return cls(topic, body, tags, keys, {**properties, **content_type}, **options)
 
     is_bare: ClassVar[bool] = True  # __init__ sets it to False on messages with more
     """Whether the message has only a topic and a body. Not part of the public API."""
@@ -245,6 +318,17 @@ class Message:
         if self.sharding_key or self.delay_level or self.is_timed:
             raise InvalidMessageError("a message with a priority can have neither a sharding key nor a delay")
         self._set("priority", priority)
+
+    def _check_lite_topic(self) -> None:
+        try:
+            check_lite_topic(self.lite_topic)
+        except ConfigurationError as error:
+            raise InvalidMessageError(str(error)) from None
+        has_key = self.sharding_key or names.SHARDING_KEY in self.properties
+        if has_key or self.priority is not None or self.delay_level or self.is_timed:
+            raise InvalidMessageError(
+                "a message with a lite topic can have neither a sharding key nor a priority nor a delay"
+            )
 
     def _check_delay(self) -> None:
         if bool(self.delay_level) + bool(self.delay) + bool(self.deliver_at_ms) > 1:

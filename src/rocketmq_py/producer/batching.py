@@ -32,12 +32,13 @@ from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.batch import MAX_MESSAGE_OVERHEAD, max_batched_size, may_be_batched
 from rocketmq_py.producer.config import BatchingConfig, BatchingOptions, ProducerConfig
 from rocketmq_py.producer.first_attempt import BatchAttempt
+from rocketmq_py.producer.health import ProducerHealth
 from rocketmq_py.producer.hooks import ProducerHook
 from rocketmq_py.producer.outcome import FailureLog, Stored
 from rocketmq_py.producer.pending import BatchedSend, PendingSend
 from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.request_builder import check_message
-from rocketmq_py.producer.selectors import check_destination, select, select_by_sharding_key
+from rocketmq_py.producer.selectors import check_destination, destination_of, select
 from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.statistics import ProducerStatistics
 
@@ -176,8 +177,7 @@ class BatchingProducer(Lifespan):
         size, alone = MAX_MESSAGE_OVERHEAD + len(message.body), False
         if not message.is_bare or size > self._max_bare_size or message.topic[0] == "%":
             size, alone = self._measure(message)
-            if queue is None and message.sharding_key:
-                queue = select_by_sharding_key
+            queue = destination_of(message, queue)
         if queue is not None:
             try:
                 queue = await self._choose(queue, message)
@@ -260,6 +260,10 @@ class BatchingProducer(Lifespan):
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Add a hook that runs around every batch send. Returns a function that removes it."""
         return self.producer.add_hook(hook)
+
+    def health(self) -> ProducerHealth:
+        """Return whether it can send, as ``Producer.health``. ``in_flight`` is 0: see ``pending``."""
+        return self.producer.health()
 
     @property
     def statistics(self) -> ProducerStatistics:

@@ -1,7 +1,8 @@
 """Connections that carry many requests at once, over trio.
 
 A :class:`Connection` multiplexes the requests of a client or of a server. :class:`ConnectionPool` opens the
-connections of a client, and :func:`serve` accepts those of a server. Start reading in ``connection``.
+connections of a client (``ClientConnection``), and :func:`serve` accepts those of a server. Start reading
+in ``connection``.
 """
 
 from rocketmq_py.remoting.connection import Connection, Handler, SendHandler

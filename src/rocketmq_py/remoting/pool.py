@@ -12,15 +12,16 @@ import trio
 
 from rocketmq_py.address import split_address
 from rocketmq_py.credentials import Credentials, CredentialsProvider
-from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError, leaves_of
+from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError
 from rocketmq_py.protocol.command import Command, Serialization
+from rocketmq_py.remoting.client_connection import ClientConnection
 from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.credential_source import CredentialSource, CredentialsUnavailableError
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_connection import PendingConnection
 from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.running import leaves_of, open_nursery
 from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.tls import TLS, handshake_reason
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED
@@ -106,6 +107,11 @@ class ConnectionPool:
         """Return the connection to an address if it is open and usable, else None."""
         connection = self._connections.get(address)
         return connection if connection is not None and connection.is_usable else None
+
+    def failure(self, address: str) -> str | None:
+        """Return why the last attempt to connect to an address failed. None after a success, or untried."""
+        failures = self._failures.get(address)
+        return None if failures is None or self.get_nowait(address) is not None else failures.reason
 
     def open_connections(self) -> list[Connection]:
         """Return the open and usable connections."""
@@ -229,7 +235,7 @@ class ConnectionPool:
                     credentials = await self._credential_source.fetch()
                 stream = await self._open_stream(address)
             # Created here and not in the task that runs it: waiting senders use it at once.
-            connection = Connection(
+            connection = ClientConnection(
                 stream,
                 deadlines=self._deadlines,
                 handler=self._handler,

@@ -17,6 +17,7 @@ from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
 from rocketmq_py.client.tracing import TraceDispatcher
 from rocketmq_py.consumer.group.broker_queries import map_over_brokers
+from rocketmq_py.consumer.group.health import ConsumerHealth
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.consumer.group.statistics import (
     ConsumerCounters,
@@ -45,8 +46,8 @@ class ConsumerQueues(Protocol):
         """Ask the brokers for the group's lag in each queue."""
 
 
-class GroupConsumer(Member):
-    """A consumer that subscribes to topics as a member of a group.
+class BaseConsumer(Member):
+    """A consumer of a group: its settings, hooks, traces and statistics.
 
     Args:
         kind: the class of its settings, with at least the fields ``group``, ``trace`` and ``close_timeout``.
@@ -55,7 +56,6 @@ class GroupConsumer(Member):
         group: the consumer group.
         options: fields of the configuration objects as keywords.
         rng: see Member.
-        now_ms: the clock for the versions of subscriptions, epoch milliseconds.
     """
 
     config: Any
@@ -69,18 +69,14 @@ class GroupConsumer(Member):
         group: str | None,
         options: Mapping[str, Any],
         rng: random.Random | None,
-        now_ms: Callable[[], int],
     ) -> None:
-        check_callable(now_ms, "now_ms", awaited=False)
         own, shared = split_options(options, kind, ClientConfig, configs=configs, group=group)
         config: Any = kind(**own)
         self.config = config
         super().__init__(client, rng, shared)
         client = self.client
         self.close_timeout: float = config.close_timeout
-        self._now_ms = now_ms
         self._group = group = config.group
-        self._subscriptions = Subscriptions(client, group, self._subscription_changed)
         timeout = getattr(config, "consume_timeout", math.inf)
         self._hooks = ConsumerHooks(group, client.client_id, client.now_ms, timeout=timeout)
         self._statistics = ConsumerCounters()
@@ -88,6 +84,85 @@ class GroupConsumer(Member):
         if trace := config.trace:
             self._tracing = TraceDispatcher(client, group, TRACE_TOPIC if trace is True else trace)
             self._hooks.add(ConsumeTraceHook(self._tracing, client.unique_ids, client.now_ms))
+
+    def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
+        """Add a hook around the messages consumed from now on. Returns a function that removes it.
+
+        Raises ConfigurationError if the hook lacks a method of ConsumerHook.
+        """
+        return self._hooks.add(hook)
+
+    @property
+    def statistics(self) -> ConsumerStatistics:
+        """A snapshot of the consumer's counters and of its progress in each queue."""
+        queues = self._consumer_queues()
+        return ConsumerStatistics(
+            topics={
+                topic: TopicStatistics.of(*values) for topic, values in self._statistics.topics().items()
+            },
+            queues={} if queues is None else queues.statistics(),
+        )
+
+    def health(self) -> ConsumerHealth:
+        """Return whether it can consume. For readiness probes. Does not wait, see :meth:`Client.health`.
+
+        A consumer that is not open or not running is unhealthy.
+        """
+        client = self.client.health()
+        if not self.is_open:
+            return ConsumerHealth(reasons=(str(self._not_open()),), client=client)
+        queues = self._consumer_queues()
+        return ConsumerHealth.of(
+            client,
+            {} if queues is None else queues.statistics(),
+            self._statistics.last_error(),
+            self._reasons_not_to_consume(),
+        )
+
+    def _reasons_not_to_consume(self) -> list[str]:
+        """Return why the consumer is not ready, apart from its brokers."""
+        return []
+
+    def _consumer_queues(self) -> ConsumerQueues | None:
+        """Return the queues of the consumer. None if it has none now."""
+        return None
+
+    async def _open(self) -> None:
+        await super()._open()
+        self.nursery.start_soon(self._statistics.keep_sampling)
+        if self._tracing is not None:
+            self.nursery.start_soon(self._tracing.run)
+
+    async def _close(self) -> None:
+        if self._tracing is not None:
+            with trio.move_on_after(self.close_timeout * FLUSH_SHARE):
+                await self._tracing.flush()
+        await super()._close()
+
+
+class GroupConsumer(BaseConsumer):
+    """A consumer that subscribes to topics as a member of a group.
+
+    Args:
+        kind, client, configs, group, options, rng: see BaseConsumer.
+        now_ms: the clock for the versions of subscriptions, epoch milliseconds.
+    """
+
+    def __init__(
+        self,
+        kind: type[attrs.AttrsInstance],
+        client: str | Client | None,
+        *,
+        configs: Sequence[attrs.AttrsInstance],
+        group: str | None,
+        options: Mapping[str, Any],
+        rng: random.Random | None,
+        now_ms: Callable[[], int],
+    ) -> None:
+        check_callable(now_ms, "now_ms", awaited=False)
+        super().__init__(kind, client, configs=configs, group=group, options=options, rng=rng)
+        self._now_ms = now_ms
+        self._subscriptions = Subscriptions(self.client, self._group, self._subscription_changed)
 
     def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
         """Subscribe to a topic, or replace the filter of a subscription.
@@ -116,24 +191,6 @@ class GroupConsumer(Member):
     def unsubscribe(self, topic: str) -> None:
         """Unsubscribe from a topic. Does nothing if it is not subscribed."""
         self._subscriptions.remove(check_topic(topic))
-
-    def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
-        """Add a hook around the messages consumed from now on. Returns a function that removes it.
-
-        Raises ConfigurationError if the hook lacks a method of ConsumerHook.
-        """
-        return self._hooks.add(hook)
-
-    @property
-    def statistics(self) -> ConsumerStatistics:
-        """A snapshot of the consumer's counters and of its progress in each queue."""
-        queues = self._consumer_queues()
-        return ConsumerStatistics(
-            topics={
-                topic: TopicStatistics.of(*values) for topic, values in self._statistics.topics().items()
-            },
-            queues={} if queues is None else queues.statistics(),
-        )
 
     async def begin_offsets(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
         """Ask the brokers for the offset of the oldest message of each queue, or the end of an empty queue.
@@ -191,25 +248,12 @@ class GroupConsumer(Member):
         subscription = subscription_of(check_topic(topic), ALL, sql, version_ms=self._now_ms())
         await check_sql_filter(self.client, self._group, subscription)
 
+    def _reasons_not_to_consume(self) -> list[str]:
+        return [] if self._subscriptions.topics else ["no topic is subscribed"]
+
     def _before_subscribing(self) -> None:
         """Raise an error if the consumer cannot subscribe now."""
 
     def _subscription_changed(self, topic: str) -> None:
         """Apply a changed or removed subscription."""
         raise NotImplementedError
-
-    def _consumer_queues(self) -> ConsumerQueues | None:
-        """Return the queues of the consumer. None if it has none now."""
-        return None
-
-    async def _open(self) -> None:
-        await super()._open()
-        self.nursery.start_soon(self._statistics.keep_sampling)
-        if self._tracing is not None:
-            self.nursery.start_soon(self._tracing.run)
-
-    async def _close(self) -> None:
-        if self._tracing is not None:
-            with trio.move_on_after(self.close_timeout * FLUSH_SHARE):
-                await self._tracing.flush()
-        await super()._close()

@@ -11,7 +11,8 @@ import attrs
 import trio
 
 from rocketmq_py.client.client import Client
-from rocketmq_py.codes import V5_0_0_SNAPSHOT, ResponseCode
+from rocketmq_py.client.proxies import unsupported_by_proxy
+from rocketmq_py.codes import V5_0_0_SNAPSHOT, RequestCode, ResponseCode
 from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.consumer.pop.messages import (
     PoppedMessage,
@@ -22,6 +23,7 @@ from rocketmq_py.consumer.pop.messages import (
 )
 from rocketmq_py.errors import BrokerError, Delivery, RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.protocol.bodies import ALL_QUEUES, BatchAck, BatchAcks, SubscriptionData
+from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
     AckMessageRequest,
     BatchAckMessageRequest,
@@ -77,8 +79,10 @@ class _PopKey(NamedTuple):
 class PopRequests:
     """Sends the pop requests of a group. Java: ``PullAPIWrapper.popAsync`` and related methods.
 
-    Every method raises BrokerError for an error answer, NoQueueError if the broker has no known address, and
-    ConnectError, ConnectionLostError, RequestTimeoutError if it cannot be reached.
+    Every method raises BrokerError for an error answer, NoQueueError if the broker has no known address,
+    UnsupportedByBrokerError if the broker is behind a proxy, and ConnectError, ConnectionLostError,
+    RequestTimeoutError if it cannot be reached. Proxies (5.5.0) misread pops, and do not answer the other
+    requests at all.
 
     Args:
         client: the client that sends the requests.
@@ -105,7 +109,7 @@ class PopRequests:
             queue_id: the queue. ALL_QUEUES pops from all queues.
 
         Raises:
-            UnsupportedByBrokerError: the broker is older than 5.0. No pop was sent.
+            UnsupportedByBrokerError: the broker is older than 5.0, or behind a proxy. No pop was sent.
             ProtocolError: the answer is malformed.
 
         When cancelled, the broker may have popped messages. It redelivers them when their invisible time is
@@ -129,6 +133,7 @@ class PopRequests:
                 exp=spec.subscription.sub_string,
                 order=spec.orderly,
                 attempt_id=attempt_id,
+                broker_name=broker_name,
             )
         )
         try:
@@ -137,12 +142,8 @@ class PopRequests:
             if attempt_id is not None and error.delivery is Delivery.UNKNOWN:
                 self._lost_attempts[key].append(attempt_id)
             raise
-        if answer.code == ResponseCode.POLLING_FULL:
-            await trio.sleep(min(hold, FULL_SECONDS))
-        if answer.code in _NOTHING:
+        if not await self._has_messages(answer, connection, hold):
             return []
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
         return read_popped(answer, broker_name, self._client.namespace)
 
     def _attempt_id(self, key: _PopKey) -> str:
@@ -155,25 +156,31 @@ class PopRequests:
 
     async def acknowledge(self, broker_name: str, messages: Sequence[PoppedMessage]) -> None:
         """Acknowledge messages of one broker. A repeated or late acknowledgement has no effect."""
-        address = self._client.routes.broker_address(broker_name)
         if len(messages) == 1:
             [message] = messages
+            address = self._address(broker_name, RequestCode.ACK_MESSAGE)
             await self._client.brokers.call(address, AckMessageRequest(**self._delivery_fields(message)))
             return
+        address = self._address(broker_name, RequestCode.BATCH_ACK_MESSAGE)
         namespace = self._client.namespace
         acks: list[BatchAck] = []
         for topic in dict.fromkeys([message.topic for message in messages]):
             of_topic = [message for message in messages if message.topic == topic]
             acks += batch_acks(of_topic, namespace.wrap_topic(topic), namespace.wrap_group(self._group))
         body = BatchAcks(broker_name=broker_name, acks=tuple(acks)).encode()
-        await self._client.brokers.call(address, BatchAckMessageRequest(), body)
+        await self._client.brokers.call(address, BatchAckMessageRequest(broker_name=broker_name), body)
 
-    async def change_invisible(self, message: PoppedMessage, seconds: float) -> PoppedMessage:
-        """Redeliver a message ``seconds`` from now. Return it with its new receipt handle."""
+    async def change_invisible(
+        self, message: PoppedMessage, seconds: float, *, suspend: bool = False
+    ) -> PoppedMessage:
+        """Redeliver a message ``seconds`` from now. Return it with its new receipt handle.
+
+        With ``suspend``, which only lite topics support, the redelivery does not count as a failure.
+        """
         await trio.sleep(BETWEEN_DELIVERIES_SECONDS)
-        address = self._client.routes.broker_address(message.receipt.broker_name)
+        address = self._address(message.receipt.broker_name, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
         header = ChangeInvisibleTimeRequest(
-            **self._delivery_fields(message), invisible_time=round(seconds * 1000)
+            **self._delivery_fields(message), invisible_time=round(seconds * 1000), suspend=suspend
         )
         answer = await self._client.brokers.call(address, header)
         return with_new_receipt(message, ChangeInvisibleTimeAnswer.from_fields(answer.fields))
@@ -191,6 +198,16 @@ class PopRequests:
             self._group, message.topic, message.message_id, failures,
         )  # fmt: skip
 
+    async def _has_messages(self, answer: Command, connection: Connection, hold: float) -> bool:
+        """Return whether the answer to a pop has messages. Back off if the broker holds too many pops."""
+        if answer.code == ResponseCode.POLLING_FULL:
+            await trio.sleep(min(hold, FULL_SECONDS))
+        if answer.code in _NOTHING:
+            return False
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
+        return True
+
     async def _connect(self, broker_name: str, timeout: float) -> Connection:
         """Return a connection to a broker that supports pop and has received this client's heartbeat."""
         client = self._client
@@ -199,11 +216,25 @@ class PopRequests:
         connection = await client.connections.get_before(address, deadline)
         # The answer to the heartbeat contains the broker's version.
         await client.heartbeats.ensure_current(connection, timeout=max(deadline - trio.current_time(), 0.0))
+        self._check_version(connection)
+        return connection
+
+    def _check_version(self, connection: Connection) -> None:
+        """Raise UnsupportedByBrokerError if the broker does not support these requests."""
         if connection.peer_version < V5_0_0_SNAPSHOT:
             raise UnsupportedByBrokerError(
-                f"cannot pop from {address}: the broker is older than 5.0. Use a PushConsumer"
+                f"cannot pop from {connection.address}: the broker is older than 5.0. Use a PushConsumer"
             )
-        return connection
+        if connection.peer_is_proxy:
+            raise unsupported_by_proxy(connection.address, RequestCode.POP_MESSAGE)
+
+    def _address(self, broker_name: str, code: int) -> str:
+        """Return the address of a broker, for a request with this code."""
+        address = self._client.routes.broker_address(broker_name)
+        connection = self._client.connections.get_nowait(address)
+        if connection is not None and connection.peer_is_proxy:
+            raise unsupported_by_proxy(address, code)
+        return address
 
     def _delivery_fields(self, message: PoppedMessage) -> dict[str, Any]:
         """Return the header fields that identify a message's delivery."""
@@ -215,4 +246,5 @@ class PopRequests:
             "queue_id": receipt.queue_id,
             "extra_info": str(receipt),
             "offset": offset_of(message),
+            "broker_name": receipt.broker_name,
         }
