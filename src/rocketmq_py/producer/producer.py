@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from rocketmq_py.producer.outcome import Outstanding
 from rocketmq_py.producer.pending import PendingReply, PendingSend
 from rocketmq_py.producer.request_reply import reply_to
 from rocketmq_py.producer.send_request import Destination
+from rocketmq_py.properties import NO_PROPERTIES
 from rocketmq_py.protocol.handles import RecallHandle
 
 
@@ -297,28 +298,38 @@ class Producer(BaseProducer):
         return pending
 
     async def reply(
-        self, request: ReceivedMessage, body: bytes, *, timeout: float | None = None
+        self,
+        request: ReceivedMessage,
+        body: bytes,
+        *,
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        timeout: float | None = None,
     ) -> SendResult:
         """Reply to a request that a consumer received.
 
         Args:
             request: the request.
             body: the body of the reply.
+            properties: the reply's own properties, as in a Message.
             timeout: seconds for all attempts together. None for the setting ``send_timeout``.
 
         Raises:
-            InvalidMessageError: the message is not a request.
+            InvalidMessageError: the message is not a request, or the body is not valid.
+            InvalidPropertyError: a property is not allowed.
             BrokerError: the requesting client is gone.
             RocketMQError: as :meth:`send`.
 
         If cancelled, no attempt is left running. A reply that was written may still arrive.
         """
         self._check_open()
-        message, properties, queue = reply_to(check_instance(request, "request", ReceivedMessage), body)
+        check_instance(request, "request", ReceivedMessage)
+        message, system_properties, queue = reply_to(request, body, properties)
         self.client.namespace.add_system_topic(message.topic)
         retries, code = self.config.retries, self._builder.reply_code
         return await self._sender.deliver(
-            self._builder.build(message, queue, timeout, retries, code=code, system_properties=properties)
+            self._builder.build(
+                message, queue, timeout, retries, code=code, system_properties=system_properties
+            )
         )
 
     async def recall(self, topic: str, recall_handle: str) -> str:
