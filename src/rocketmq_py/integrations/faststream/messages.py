@@ -98,6 +98,11 @@ class RocketMQMessage(StreamMessage[RawMessage]):
         super().__init__(raw_message, body, **fields)
         self._delivery = delivery or Delivery()
 
+    @property
+    def received(self) -> tuple[ReceivedMessage, ...]:
+        """The received message, or the messages of the batch."""
+        return received_messages(self)
+
     async def ack(self) -> None:
         """Acknowledge the message."""
         if self.committed is None:
@@ -165,6 +170,12 @@ class RocketMQParser:
     async def decode_batch(self, message: StreamMessage[Any]) -> list[Any]:
         """Decode the bodies of a batch, each by its content type."""
         return [decode_message(await self.parse_message(raw)) for raw in message.raw_message]
+
+
+def received_messages(message: StreamMessage[RawMessage]) -> tuple[ReceivedMessage, ...]:
+    """Return the received message, or the messages of the batch."""
+    raw = message.raw_message
+    return (raw,) if isinstance(raw, ReceivedMessage) else raw
 
 
 def is_request(message: ReceivedMessage) -> bool:

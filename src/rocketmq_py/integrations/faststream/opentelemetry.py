@@ -13,7 +13,7 @@ from faststream.opentelemetry.middleware import TelemetryMiddleware
 from opentelemetry.semconv.trace import SpanAttributes
 
 from rocketmq_py.integrations.faststream.commands import RocketMQPublishCommand
-from rocketmq_py.integrations.faststream.messages import RawMessage
+from rocketmq_py.integrations.faststream.messages import RawMessage, received_messages
 from rocketmq_py.message import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class RocketMQTelemetrySettings(TelemetrySettingsProvider[RawMessage, RocketMQPu
 
     def get_consume_attrs_from_message(self, msg: StreamMessage[RawMessage]) -> dict[str, Any]:
         """Return the attributes of a processed message or batch."""
-        messages = messages_of(msg)
+        messages = received_messages(msg)
         attributes: dict[str, Any] = {
             SpanAttributes.MESSAGING_SYSTEM: self.messaging_system,
             SpanAttributes.MESSAGING_MESSAGE_ID: msg.message_id,
@@ -75,7 +75,7 @@ class RocketMQTelemetrySettings(TelemetrySettingsProvider[RawMessage, RocketMQPu
 
     def get_consume_destination_name(self, msg: StreamMessage[RawMessage]) -> str:
         """Return the topic of a processed message or batch."""
-        return messages_of(msg)[0].topic
+        return received_messages(msg)[0].topic
 
     def get_publish_attrs_from_cmd(self, cmd: RocketMQPublishCommand) -> dict[str, Any]:
         """Return the attributes of a message to publish."""
@@ -88,12 +88,6 @@ class RocketMQTelemetrySettings(TelemetrySettingsProvider[RawMessage, RocketMQPu
     def get_publish_destination_name(self, cmd: RocketMQPublishCommand) -> str:
         """Return the topic of a message to publish."""
         return cmd.destination
-
-
-def messages_of(message: StreamMessage[RawMessage]) -> tuple[ReceivedMessage, ...]:
-    """Return the received messages of one in FastStream's terms."""
-    raw = message.raw_message
-    return (raw,) if isinstance(raw, ReceivedMessage) else raw
 
 
 def message_attributes(tags: str, keys: tuple[str, ...]) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from faststream.prometheus import ConsumeAttrs, MetricsSettingsProvider
 from faststream.prometheus.middleware import PrometheusMiddleware
 
 from rocketmq_py.integrations.faststream.commands import RocketMQPublishCommand
-from rocketmq_py.integrations.faststream.messages import RawMessage
-from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.integrations.faststream.messages import RawMessage, received_messages
 
 if TYPE_CHECKING:
     from faststream.message import StreamMessage
@@ -61,8 +60,7 @@ class RocketMQMetricsSettings(MetricsSettingsProvider[RawMessage]):
 
     def get_consume_attrs_from_message(self, msg: StreamMessage[RawMessage]) -> ConsumeAttrs:
         """Return the topic, the size and the number of processed messages."""
-        raw = msg.raw_message
-        messages = (raw,) if isinstance(raw, ReceivedMessage) else raw
+        messages = received_messages(msg)
         return {
             "destination_name": messages[0].topic,
             "message_size": sum(len(message.body) for message in messages),

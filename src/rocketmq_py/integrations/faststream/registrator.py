@@ -11,6 +11,7 @@ from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream.exceptions import SetupError
 
 from rocketmq_py.arguments import check_integer
+from rocketmq_py.client.config import split_options
 from rocketmq_py.consumer import ConsumeFrom, PushConsumerConfig
 from rocketmq_py.integrations.faststream.commands import SendOptions
 from rocketmq_py.integrations.faststream.messages import RawMessage
@@ -113,7 +114,7 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
         }
         if batch:
             options["batch_size"] = check_integer(max_records, "max_records", lowest=1)
-        PushConsumerConfig(group=group, **options)
+        PushConsumerConfig(**split_options(options, PushConsumerConfig, group=group)[0])
         subscription = Subscription(
             topics=topics,
             group=group,

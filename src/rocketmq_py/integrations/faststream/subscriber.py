@@ -29,6 +29,7 @@ from rocketmq_py.integrations.faststream.messages import (
     RocketMQParser,
     current_delivery,
     is_request,
+    received_messages,
 )
 from rocketmq_py.integrations.faststream.producing import ReplyPublisher
 from rocketmq_py.message import ReceivedMessage
@@ -230,8 +231,7 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
         """Return the fields of log records."""
         topic = ",".join(self.topics)
         if message is not None:
-            raw = message.raw_message
-            topic = (raw if isinstance(raw, ReceivedMessage) else raw[0]).topic
+            topic = received_messages(message)[0].topic
         return log_context(message, topic=topic, group=self.subscription.group)
 
     async def _consume(self, consumer: PushConsumer) -> None:
