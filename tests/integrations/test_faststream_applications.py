@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,8 +31,8 @@ from rocketmq_py.integrations.faststream import (
 from rocketmq_py.integrations.faststream.messages import Delivery
 from rocketmq_py.remoting import TLS
 from rocketmq_py.testing import TestBroker, run_broker
-from tests.blocking.conftest import run_program
-from tests.integrations.test_faststream import Received, asyncio_test, broker_of, running
+from tests.blocking.conftest import ENVIRONMENT, run_program
+from tests.integrations.test_faststream import PATIENCE, Received, asyncio_test, broker_of, running
 
 
 @pytest.fixture
@@ -276,3 +281,24 @@ def test_the_extra_is_named_where_it_is_missing() -> None:
             print(error)
     """
     assert "install rocketmq-py[faststream]" in run_program(program)
+
+
+def test_the_example(server: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process runs the application, and another one sends orders to it."""
+    examples = str(Path(__file__).parents[2])
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", os.pathsep.join([ENVIRONMENT["PYTHONPATH"], examples]))
+    monkeypatch.setitem(ENVIRONMENT, "NAMESRV_ADDR", server.name_server_address)
+    run = "import asyncio; from examples.faststream_orders import app; asyncio.run(app.run())"
+    command = [sys.executable, "-c", run]
+    with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as application:
+        try:
+            send = [sys.executable, "-m", "examples.faststream_orders", "5"]
+            assert subprocess.check_output(send, env=ENVIRONMENT, text=True) == "IS IT THERE?\n"
+            assert application.stdout is not None
+            billed = (line for line in application.stdout if "is billed" in line)  # between log lines
+            lines = [next(billed) for _ in range(5)]
+        finally:
+            application.send_signal(signal.SIGTERM)
+            application.wait(PATIENCE)
+    assert sorted(lines) == [f"order {number} is billed, order-{number}\n" for number in range(5)]
+    assert application.returncode == 0
