@@ -1,6 +1,8 @@
 # The commands of this project. `make help` lists them.
 # Everything runs in .venv, which the first command that needs it makes, with the pinned versions.
 
+SHELL := bash -o pipefail
+
 PYTHON ?= python3
 BIN := .venv/bin
 CLUSTERS ?= 4.9.7,5.5.0
@@ -37,7 +39,10 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 test: java  ## All tests, also on real brokers where they are available
 	@# Tests on real brokers mostly wait, so the computing ones run at the same time, with lower priority.
 	@# Five or six jobs were not faster.
-	$(MAKE) --jobs=4 --keep-going computed $(REAL_PARTS)
+	@# Output of several jobs is mixed, so a failure ends with the errors of all tests that failed.
+	@mkdir -p build
+	@$(MAKE) --jobs=4 --keep-going computed $(REAL_PARTS) 2>&1 | tee build/test.log || \
+		{ grep -aE '^(E  |FAILED|ERROR) ' build/test.log | tail -n 200; exit 1; }
 
 check: .venv/installed  ## Lint, types, unit and embedded-broker tests: a minute on two cores
 	$(MAKE) --jobs=3 lint types unit

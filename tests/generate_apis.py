@@ -34,6 +34,9 @@ BY_HAND = {
 }  # fmt: skip
 """Classes with the methods that are written by hand in both APIs, or that only other rooms need."""
 
+READING = {"health"}
+"""Plain methods that may also be called while the object is not open."""
+
 HEADER = '''\
 """Methods that forward to the method of the same name of a trio class.
 
@@ -47,7 +50,7 @@ from typing import Any, Final
 
 from rocketmq_py import admin, consumer, producer
 from rocketmq_py.{package}.declaring import {wrapper}
-from rocketmq_py.handoff.hosted import plain
+from rocketmq_py.handoff.hosted import plain, reading
 
 
 class Operations:
@@ -107,7 +110,8 @@ def declarations(module: ModuleType, kind: type[Any], wrapper: str, left_out: se
             if name.startswith("_") or name in seen or not inspect.isfunction(value):
                 continue
             seen.add(name)
-            function = wrapper if inspect.iscoroutinefunction(value) else "plain"
+            is_async = inspect.iscoroutinefunction(value)
+            function = wrapper if is_async else "reading" if name in READING else "plain"
             yield f"    {name}: Final = {function}({module.__name__.split('.')[1]}.{kind.__name__}.{name})"
 
 

@@ -30,7 +30,7 @@ NAMES = [
     "PushConsumer", "LitePullConsumer", "PopConsumer", "Reader", "Admin",
 ]  # fmt: skip
 NOT_THERE = {
-    "Client": CLIENT_INSIDE - {"add_rpc_hook"},
+    "Client": CLIENT_INSIDE - {"add_rpc_hook", "health"},
     "LitePullConsumer": {"is_leaving"},
     "PushConsumer": {"abandon_threads"},
 }

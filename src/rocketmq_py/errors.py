@@ -80,8 +80,9 @@ class LocalOffsetsError(RocketMQError):
 
     def __init__(self, reasons: str) -> None:
         super().__init__(
-            f"local offsets cannot be read ({reasons}); repair or remove these files. "
-            "Without them, the consumer begins at its consume_from"
+            f"local offsets cannot be read ({reasons}); repair or remove these files, or set "
+            "discard_damaged_offsets=True if they are damaged. Without them, the consumer starts at its "
+            "consume_from"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rocketmq_py import admin, consumer, producer
 from rocketmq_py.aio.declaring import coroutine
-from rocketmq_py.handoff.hosted import plain
+from rocketmq_py.handoff.hosted import plain, reading
 
 
 class Operations:
@@ -132,6 +132,7 @@ class ProducerMethods:
     reply: Final = coroutine(producer.Producer.reply)
     recall: Final = coroutine(producer.Producer.recall)
     queues: Final = coroutine(producer.Producer.queues)
+    health: Final = reading(producer.Producer.health)
 
 
 class BatchingProducerMethods:
@@ -140,6 +141,7 @@ class BatchingProducerMethods:
     send: Final = coroutine(producer.BatchingProducer.send)
     send_oneway: Final = coroutine(producer.BatchingProducer.send_oneway)
     queues: Final = coroutine(producer.BatchingProducer.queues)
+    health: Final = reading(producer.BatchingProducer.health)
 
 
 class PushConsumerMethods:
@@ -152,6 +154,7 @@ class PushConsumerMethods:
     committed: Final = coroutine(consumer.PushConsumer.committed)
     seek: Final = coroutine(consumer.PushConsumer.seek)
     subscribe: Final = plain(consumer.PushConsumer.subscribe)
+    health: Final = reading(consumer.PushConsumer.health)
     begin_offsets: Final = coroutine(consumer.PushConsumer.begin_offsets)
     end_offsets: Final = coroutine(consumer.PushConsumer.end_offsets)
     lag: Final = coroutine(consumer.PushConsumer.lag)
@@ -171,6 +174,7 @@ class LitePullConsumerMethods:
     commit: Final = coroutine(consumer.LitePullConsumer.commit)
     committed: Final = coroutine(consumer.LitePullConsumer.committed)
     subscribe: Final = plain(consumer.LitePullConsumer.subscribe)
+    health: Final = reading(consumer.LitePullConsumer.health)
     begin_offsets: Final = coroutine(consumer.LitePullConsumer.begin_offsets)
     end_offsets: Final = coroutine(consumer.LitePullConsumer.end_offsets)
     lag: Final = coroutine(consumer.LitePullConsumer.lag)
@@ -185,6 +189,7 @@ class PopConsumerMethods:
     lag: Final = coroutine(consumer.PopConsumer.lag)
     subscribe: Final = plain(consumer.PopConsumer.subscribe)
     unsubscribe: Final = plain(consumer.PopConsumer.unsubscribe)
+    health: Final = reading(consumer.PopConsumer.health)
     begin_offsets: Final = coroutine(consumer.PopConsumer.begin_offsets)
     end_offsets: Final = coroutine(consumer.PopConsumer.end_offsets)
     check_sql: Final = coroutine(consumer.PopConsumer.check_sql)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rocketmq_py import admin, consumer, producer
 from rocketmq_py.blocking.declaring import blocking
-from rocketmq_py.handoff.hosted import plain
+from rocketmq_py.handoff.hosted import plain, reading
 
 
 class Operations:
@@ -132,6 +132,7 @@ class ProducerMethods:
     reply: Final = blocking(producer.Producer.reply)
     recall: Final = blocking(producer.Producer.recall)
     queues: Final = blocking(producer.Producer.queues)
+    health: Final = reading(producer.Producer.health)
 
 
 class BatchingProducerMethods:
@@ -140,6 +141,7 @@ class BatchingProducerMethods:
     send: Final = blocking(producer.BatchingProducer.send)
     send_oneway: Final = blocking(producer.BatchingProducer.send_oneway)
     queues: Final = blocking(producer.BatchingProducer.queues)
+    health: Final = reading(producer.BatchingProducer.health)
 
 
 class PushConsumerMethods:
@@ -152,6 +154,7 @@ class PushConsumerMethods:
     committed: Final = blocking(consumer.PushConsumer.committed)
     seek: Final = blocking(consumer.PushConsumer.seek)
     subscribe: Final = plain(consumer.PushConsumer.subscribe)
+    health: Final = reading(consumer.PushConsumer.health)
     begin_offsets: Final = blocking(consumer.PushConsumer.begin_offsets)
     end_offsets: Final = blocking(consumer.PushConsumer.end_offsets)
     lag: Final = blocking(consumer.PushConsumer.lag)
@@ -171,6 +174,7 @@ class LitePullConsumerMethods:
     commit: Final = blocking(consumer.LitePullConsumer.commit)
     committed: Final = blocking(consumer.LitePullConsumer.committed)
     subscribe: Final = plain(consumer.LitePullConsumer.subscribe)
+    health: Final = reading(consumer.LitePullConsumer.health)
     begin_offsets: Final = blocking(consumer.LitePullConsumer.begin_offsets)
     end_offsets: Final = blocking(consumer.LitePullConsumer.end_offsets)
     lag: Final = blocking(consumer.LitePullConsumer.lag)
@@ -185,6 +189,7 @@ class PopConsumerMethods:
     lag: Final = blocking(consumer.PopConsumer.lag)
     subscribe: Final = plain(consumer.PopConsumer.subscribe)
     unsubscribe: Final = plain(consumer.PopConsumer.unsubscribe)
+    health: Final = reading(consumer.PopConsumer.health)
     begin_offsets: Final = blocking(consumer.PopConsumer.begin_offsets)
     end_offsets: Final = blocking(consumer.PopConsumer.end_offsets)
     check_sql: Final = blocking(consumer.PopConsumer.check_sql)

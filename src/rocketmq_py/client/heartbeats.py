@@ -177,6 +177,18 @@ class Heartbeats:
             del self._in_flight[connection][heartbeat]
             heartbeat.answered.set()
 
+    def health(self, address: str) -> tuple[float | None, str | None]:
+        """Return the seconds since a broker answered a heartbeat, and the error of the last heartbeat.
+
+        Both are None without a heartbeat.
+        """
+        answered_at = self._last_heartbeats.get(address)
+        error = self._retry_logs.error(address)
+        return (
+            None if answered_at is None else trio.current_time() - answered_at,
+            None if error is None else str(error),
+        )
+
     def submit(self) -> None:
         """Make the background task send a round now, because a group, subscription or broker is new."""
         self._requested.set()

@@ -11,11 +11,13 @@ from typing import Final
 import trio
 
 from rocketmq_py.client.discovery import Discovery
+from rocketmq_py.client.health import ServerHealth
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError, NameServerError, RocketMQError, TopicNotFoundError
 from rocketmq_py.formatting import one_line
+from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ClusterInfo, TopicList, TopicRoute
 from rocketmq_py.protocol.command import Command
@@ -62,6 +64,9 @@ class NameServers:
         self._discovery_errors: Mapping[str, str] = {}
         self._no_discovery_until = -math.inf
         self._addresses: list[str] = []
+        # The error of the last request to each address. None after an answer.
+        self._errors: dict[str, str | None] = {}
+        self._is_checking = False
         if not isinstance(addresses, Discovery):
             self._set_addresses(addresses)
 
@@ -107,14 +112,50 @@ class NameServers:
             else:
                 if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     self._request_logs.succeeded(address)
+                    self._errors[address] = None
                     return answer
                 reasons[address] = (
                     f"{address} is not a name server, but perhaps a broker: {one_line(answer.remark)}"
                 )
+            self._errors[address] = reasons[address]
             if len(self._addresses) > 1:
                 self._request_logs.failed(address, reasons[address])
                 self._move_to_end(address)
         raise NameServerError(reasons)
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether a name server has answered the last request to it."""
+        return any(self._errors.get(address, "") is None for address in self._addresses)
+
+    def health(self) -> tuple[ServerHealth, ...]:
+        """Return the state of each name server, sorted by address. Before the first discovery, of its URL."""
+        if not self._addresses and self._discovery is not None:
+            error = self._discovery_errors.get(self._discovery.url)
+            return (ServerHealth(address=self._discovery.url, connected=False, error=error),)
+        return tuple(
+            ServerHealth(
+                address=address,
+                connected=self._connections.get_nowait(address) is not None,
+                error=self._errors.get(address),
+            )
+            for address in sorted(self._addresses)
+        )
+
+    async def check(self) -> None:
+        """Ask for the route of the default topic, so that :meth:`health` is up to date.
+
+        Returns at once if another check is running. Errors are ignored.
+        """
+        if self._is_checking:
+            return
+        self._is_checking = True
+        try:
+            await self.route(DEFAULT_TOPIC)
+        except RocketMQError:
+            pass  # health() reports it
+        finally:
+            self._is_checking = False
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the route of a topic.
@@ -173,6 +214,7 @@ class NameServers:
             logger.info("name servers changed: now=%s before=%s", ";".join(sorted(addresses)), self.addresses)
         self._addresses = [address for address in self._addresses if address not in removed] + new
         for address in removed:
+            self._errors.pop(address, None)
             self._connections.close(address, "it is not a name server of the cluster any more")
 
     def _move_to_end(self, address: str) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         RollbackOffset,
         Suspend,
     )
+    from rocketmq_py.consumer.group.health import ConsumerHealth
     from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeOperation, ConsumerHook
     from rocketmq_py.consumer.group.statistics import (
         ConsumerStatistics,
@@ -67,6 +68,7 @@ else:
                 "PushConsumerOptions",
             ),
             "group.assignment_listener": ("AssignmentListener",),
+            "group.health": ("ConsumerHealth",),
             "group.hooks": (
                 "ConsumeContext",
                 "ConsumeOperation",
@@ -121,6 +123,7 @@ __all__ = [
     "ConsumeLater",
     "ConsumeOperation",
     "ConsumeResult",
+    "ConsumerHealth",
     "ConsumerHook",
     "ConsumerStatistics",
     "LitePullConsumer",

@@ -199,6 +199,19 @@ def plain(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any,
     return call
 
 
+def reading(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Declare a plain method that may also be called before the object is open and after it was closed."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._thread.check_usable()
+        result: R = self._thread.call_plain(partial(getattr(self._target, name), *args, **kwargs))
+        return result
+
+    return call
+
+
 def without_iterator(argument: Any) -> Any:
     """Return a tuple for an iterator: iterating runs user code, which must not run in the trio thread."""
     return tuple(argument) if isinstance(argument, Iterator) else argument

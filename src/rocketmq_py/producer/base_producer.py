@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Unpack
 
+import trio
+
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
@@ -15,6 +17,7 @@ from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.batch_sender import BatchSender
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.delay_relay import delay_relay
+from rocketmq_py.producer.health import ProducerHealth
 from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
 from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.request_builder import RequestBuilder, check_message
@@ -80,6 +83,21 @@ class BaseProducer(Member):
             in_flight_bytes=self._pipeline.admission.bytes,
             latency=counters.latency(),
             brokers={} if faults is None else faults.states(),
+        )
+
+    def health(self) -> ProducerHealth:
+        """Return whether it can send. For readiness probes. Does not wait, see :meth:`Client.health`.
+
+        A producer that is not open is unhealthy.
+        """
+        client = self.client.health()
+        error, failed_at = self._sender.counters.last_error or (None, 0.0)
+        return ProducerHealth(
+            reasons=client.reasons if self.is_open else (str(self._not_open()),),
+            client=client,
+            in_flight=len(self._pipeline),
+            last_error=error,
+            last_error_age=None if error is None or not self.is_open else trio.current_time() - failed_at,
         )
 
     async def _open(self) -> None:

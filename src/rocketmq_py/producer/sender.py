@@ -111,8 +111,8 @@ class Sender:
                     self._succeeded(request, trio.current_time())
             else:
                 result = await self._attempt_until_stored(request, error)
-        except RocketMQError:
-            self.counters.failed += len(request.messages)
+        except RocketMQError as failure:
+            self.counters.send_failed(failure, len(request.messages))
             raise
         self.counters.sent += len(request.messages)
         return result

@@ -98,6 +98,11 @@ class ConnectionPool:
         connection = self._connections.get(address)
         return connection if connection is not None and connection.is_usable else None
 
+    def failure(self, address: str) -> str | None:
+        """Return why the last attempt to connect to an address failed. None after a success, or untried."""
+        failures = self._failures.get(address)
+        return None if failures is None or self.get_nowait(address) is not None else failures.reason
+
     def open_connections(self) -> list[Connection]:
         """Return the open and usable connections."""
         return [connection for connection in self._connections.values() if connection.is_usable]

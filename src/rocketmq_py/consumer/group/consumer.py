@@ -17,6 +17,7 @@ from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
 from rocketmq_py.client.tracing import TraceDispatcher
 from rocketmq_py.consumer.group.broker_queries import map_over_brokers
+from rocketmq_py.consumer.group.health import ConsumerHealth
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.consumer.group.statistics import (
     ConsumerCounters,
@@ -135,6 +136,22 @@ class GroupConsumer(Member):
             queues={} if queues is None else queues.statistics(),
         )
 
+    def health(self) -> ConsumerHealth:
+        """Return whether it can consume. For readiness probes. Does not wait, see :meth:`Client.health`.
+
+        A consumer that is not open or not running is unhealthy.
+        """
+        client = self.client.health()
+        if not self.is_open:
+            return ConsumerHealth(reasons=(str(self._not_open()),), client=client)
+        queues = self._consumer_queues()
+        return ConsumerHealth.of(
+            client,
+            {} if queues is None else queues.statistics(),
+            self._statistics.last_error(),
+            self._reasons_not_to_consume(),
+        )
+
     async def begin_offsets(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
         """Ask the brokers for the offset of the oldest message of each queue, or the end of an empty queue.
 
@@ -190,6 +207,10 @@ class GroupConsumer(Member):
         sql = check_not_blank(sql, "sql")
         subscription = subscription_of(check_topic(topic), ALL, sql, version_ms=self._now_ms())
         await check_sql_filter(self.client, self._group, subscription)
+
+    def _reasons_not_to_consume(self) -> list[str]:
+        """Return why the consumer is not ready, apart from its brokers."""
+        return [] if self._subscriptions.topics else ["no topic is subscribed"]
 
     def _before_subscribing(self) -> None:
         """Raise an error if the consumer cannot subscribe now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import traceback
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Self
@@ -11,6 +12,7 @@ from typing import Self
 import attrs
 import trio
 
+from rocketmq_py.formatting import one_line
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumeStatus
 
@@ -241,6 +243,7 @@ class TopicCounters:
         done: messages acknowledged.
         failed: messages whose handler failed, once per failure.
         sent_back: messages returned to a broker.
+        last_error: the last error of a handler or a pull, and its time on trio's clock. None without one.
     """
 
     pulls: int = 0
@@ -252,6 +255,13 @@ class TopicCounters:
     done: int = 0
     failed: int = 0
     sent_back: int = 0
+    last_error: tuple[str, float] | None = attrs.field(default=None, eq=False)
+
+    def note_error(self, error: BaseException) -> None:
+        """Note the error of a handler or a pull."""
+        # str() of a user's exception may raise.
+        text = "".join(traceback.format_exception_only(error))
+        self.last_error = one_line(text), trio.current_time()
 
 
 class ConsumerCounters:
@@ -289,6 +299,14 @@ class ConsumerCounters:
     def topics(self) -> dict[str, tuple[TopicCounters, ConsumeStatus]]:
         """Return the counters and current rates of all topics, sorted by topic."""
         return {topic: (self._counters[topic], self.status(topic)) for topic in sorted(self._counters)}
+
+    def last_error(self) -> tuple[str, float] | None:
+        """Return the last error of all topics, and the seconds since then. None without one."""
+        errors = [counters.last_error for counters in self._counters.values() if counters.last_error]
+        if not errors:
+            return None
+        text, time = max(errors, key=lambda error: error[1])
+        return text, trio.current_time() - time
 
     def status(self, topic: str) -> ConsumeStatus:
         """Return the current rates of a topic."""

@@ -124,6 +124,8 @@ class PullLoop:
                 await self._wait_for_change(process_queue)
         except RocketMQError as error:
             self.flow = self._retry.failed(error)
+            if not self._is_retry:
+                self._counts.note_error(error)
         pause = WAIT_SECONDS.get(self.flow)
         if pause is not None:
             await trio.sleep(pause)

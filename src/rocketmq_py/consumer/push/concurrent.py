@@ -140,8 +140,9 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
                     if type(result) is SuspendedCall:
                         result = await result
                         worker.until_yield = YIELD_EVERY
-            except Exception:
+            except Exception as error:
                 self._wake_another()
+                buffer.counts.note_error(error)
                 logger.exception("handler failed: %s", describe_call(buffer, worker.called_with))
                 await self._redeliver(worker, worker.called_with)
             except BaseExceptionGroup as group:
@@ -302,6 +303,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         """Time out a running call: send its messages back, and cancel the handler if it is cancellable."""
         buffer = call.buffer
         call.item = None
+        buffer.counts.note_error(TimeoutError(f"a handler call took more than {self._timeout:g} s"))
         logger.error(
             "handler timed out after %g s: %s. The messages are sent back for redelivery",
             self._timeout, describe_call(buffer, item),

@@ -129,7 +129,7 @@ class PushConsumer(GroupConsumer):
         if self._session is not None:
             raise ConfigurationError("this PushConsumer is running already")
         check_handler(handle, in_lists=self.config.batch_size is not None)
-        if self._subscriptions.topics in ([], [retry_topic(self.config.group)]):
+        if self._subscribes_nothing:
             logger.warning(
                 "no subscription: group=%s: the consumer receives no messages until subscribe() is called",
                 self.config.group,
@@ -197,6 +197,17 @@ class PushConsumer(GroupConsumer):
         """
         check_instance(queue, "queue", MessageQueue)
         return await self._running().committed(queue)
+
+    def _reasons_not_to_consume(self) -> list[str]:
+        if self._session is None:
+            return ["this PushConsumer is not running: run() has not been called, or has returned"]
+        if self._subscribes_nothing:
+            return ["no topic is subscribed"]
+        return []
+
+    @property
+    def _subscribes_nothing(self) -> bool:
+        return self._subscriptions.topics in ([], [retry_topic(self._group)])
 
     def _consumer_queues(self) -> Session | None:
         return self._session

@@ -142,7 +142,8 @@ class ExecutorDispatch(ConcurrentDispatch):
             result = call.result
             if inspect.isawaitable(result):
                 result = await result
-        except Exception:
+        except Exception as error:
+            buffer.counts.note_error(error)
             logger.exception("handler failed: %s", describe_call(buffer, item))
             await self._redeliver(call, item)
         except BaseExceptionGroup as group:

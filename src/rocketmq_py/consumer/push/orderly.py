@@ -98,7 +98,8 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
                         raise corruption_error(message)
                 item: Any = messages[0] if one_by_one else messages
                 result = await (self._call_hooked(process_queue, item) if hooked else call(item))
-            except Exception:
+            except Exception as error:
+                process_queue.counts.note_error(error)
                 logger.exception("handler failed: %s", describe(process_queue, *messages))
                 pause = await self._failures.retry(process_queue, messages)
             except BaseExceptionGroup as group:

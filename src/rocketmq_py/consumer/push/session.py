@@ -316,4 +316,10 @@ def _offset_store(client: Client, config: PushConsumerConfig) -> RemoteOffsetSto
         return RemoteOffsetStore(client, config.group)
     folder = default_folder() if config.local_offsets is None else Path(config.local_offsets)
     path = offsets_path(folder, client, config.group)
-    return LocalOffsetStore(client, config.group, path, interval=config.commit_interval)
+    return LocalOffsetStore(
+        client,
+        config.group,
+        path,
+        interval=config.commit_interval,
+        discard_damaged=config.discard_damaged_offsets,
+    )
