@@ -17,7 +17,7 @@ from faststream.exceptions import NackMessage, RejectMessage, StopConsume
 from pydantic import BaseModel
 
 from rocketmq_py.aio import Admin
-from rocketmq_py.errors import ClosedError, InvalidMessageError, ReplyTimeoutError
+from rocketmq_py.errors import ClosedError, InvalidMessageError
 from rocketmq_py.integrations.faststream import (
     RocketMQBroker,
     RocketMQResponse,
@@ -190,19 +190,6 @@ async def test_requests_get_the_results_of_handlers_as_replies(address: str, uni
         assert all(reply.reply_to == "" for reply in replies)
         reply = await publisher.request("headers", correlation_id="c", timeout=60)
         assert (await reply.decode(), reply.headers["language"], reply.correlation_id) == (b"\xff", "fr", "c")
-
-
-@asyncio_test
-async def test_a_request_without_a_reply_times_out(address: str, unique: str) -> None:
-    broker = broker_of(address)
-
-    @broker.subscriber(unique, group=unique, no_reply=True, consume_from="first")
-    async def answer(text: str) -> str:
-        return text
-
-    async with running(broker, unique):
-        with pytest.raises(ReplyTimeoutError):
-            await broker.request("hello", unique, timeout=0.5)
 
 
 @asyncio_test

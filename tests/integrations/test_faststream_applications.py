@@ -94,6 +94,27 @@ async def test_failed_messages_are_delivered_again_and_become_dead_letters(serve
 
 
 @asyncio_test
+async def test_a_subscriber_without_replies(server: TestBroker) -> None:
+    broker = broker_of(server.name_server_address)
+    received = Received()
+
+    @broker.subscriber("Orders", group="billing", no_reply=True, consume_from="first")
+    async def handle(body: str) -> str:
+        received.add(body)
+        return body
+
+    async with running(broker):
+        request = asyncio.create_task(broker.request("hello", "Orders", timeout=PATIENCE))
+        await received.wait_for(1)
+        await broker.publish("next", "Orders")  # handled when the result of the first one is published
+        await received.wait_for(2)
+        assert not server.requests("SEND_REPLY_MESSAGE")
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+
+
+@asyncio_test
 async def test_every_member_of_a_broadcasting_group_receives_all_messages(
     server: TestBroker, tmp_path: Any
 ) -> None:

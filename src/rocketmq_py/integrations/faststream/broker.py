@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -12,6 +13,7 @@ from faststream._internal.broker import BrokerUsecase
 from faststream._internal.constants import EMPTY
 from faststream._internal.context.repository import ContextRepo
 from faststream._internal.di import FastDependsConfig
+from faststream._internal.logger import make_logger_state
 from faststream.exceptions import SetupError
 from faststream.message import gen_cor_id
 from faststream.response import PublishType
@@ -23,10 +25,9 @@ from rocketmq_py.client.config import ClientConfig, name_servers, split_options
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.integrations.faststream.commands import RocketMQPublishCommand, SendOptions
 from rocketmq_py.integrations.faststream.config import (
-    DEFAULT_LOG_LEVEL,
+    LoggerStorage,
     RocketMQBrokerConfig,
     client_options,
-    make_rocketmq_logger_state,
 )
 from rocketmq_py.integrations.faststream.messages import RawMessage, RocketMQMessage
 from rocketmq_py.integrations.faststream.producing import RocketMQProducer
@@ -115,7 +116,7 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
         description: str | None = None,
         tags: Iterable[Tag | TagDict] = (),
         logger: LoggerProto | None = EMPTY,
-        log_level: int = DEFAULT_LOG_LEVEL,
+        log_level: int = logging.INFO,
         apply_types: bool = True,
         serializer: SerializerProto | None = EMPTY,
         provider: Provider | None = None,
@@ -144,7 +145,9 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
                 ack_policy=ack_policy,
                 id_generator=id_generator,
                 extra_context={"broker": self},
-                logger=make_rocketmq_logger_state(logger=logger, log_level=log_level),
+                logger=make_logger_state(
+                    logger=logger, log_level=log_level, default_storage_cls=LoggerStorage
+                ),
                 fd_config=FastDependsConfig(
                     use_fastdepends=apply_types,
                     serializer=serializer,
@@ -155,7 +158,7 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
             specification=BrokerSpec(
                 url=list(specification_url or server_urls(address)),
                 protocol=protocol or PROTOCOL,
-                protocol_version=protocol_version or "custom",
+                protocol_version=protocol_version,
                 description=description,
                 tags=tags,
                 security=security,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from faststream._internal.configs import BrokerConfig
-from faststream._internal.logger import DefaultLoggerStorage, make_logger_state
+from faststream._internal.logger import DefaultLoggerStorage
 from faststream._internal.logger.logging import get_broker_logger
 from faststream.exceptions import SetupError
 from faststream.security import BaseSecurity, SASLPlaintext
@@ -87,10 +85,6 @@ class LoggerStorage(DefaultLoggerStorage):
         )
         self._logger_ref.add(logger)
         return logger
-
-
-make_rocketmq_logger_state = partial(make_logger_state, default_storage_cls=LoggerStorage)
-DEFAULT_LOG_LEVEL: Final = logging.INFO
 
 
 def client_options(security: BaseSecurity | None) -> dict[str, Any]:
