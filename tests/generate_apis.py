@@ -30,6 +30,8 @@ BY_HAND = {
         "poll", "seek", "seek_to_begin", "seek_to_end", "seek_to_time", "add_hook",
     },
     consumer.PopConsumer: {"receive", "add_hook"},
+    consumer.LiteConsumer: {"receive", "add_hook"},
+    consumer.LitePushConsumer: {"run", "add_hook", "abandon_threads"},
     consumer.Reader: {"open", "range", "pull"},
 }  # fmt: skip
 """Classes with the methods that are written by hand in both APIs, or that only other rooms need."""

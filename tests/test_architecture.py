@@ -84,7 +84,7 @@ ALLOWED = {
     "__main__": {"cli"},
 }
 INTEGRATIONS = sorted((PACKAGE / "integrations").glob("[!_]*"))
-CONSUMER_ROOMS = ("allocation", "config", "group", "pull", "read", "lite_pull", "pop", "push")
+CONSUMER_ROOMS = ("allocation", "config", "group", "pull", "read", "lite_pull", "pop", "push", "lite")
 """The rooms of consumers. Each may import those before it."""
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -48,7 +48,12 @@ CLASSES: dict[str, tuple[type, ...]] = {
     "admin": (rocketmq_py.Admin,),
     "broker": (EmbeddedBroker, TestBroker),
     "client": (rocketmq_py.Client,),
-    "consumer": (rocketmq_py.PushConsumer, rocketmq_py.LitePullConsumer, rocketmq_py.PopConsumer),
+    "consumer": (
+        rocketmq_py.PushConsumer,
+        rocketmq_py.LitePullConsumer,
+        rocketmq_py.PopConsumer,
+        rocketmq_py.LiteConsumer,
+    ),
     "producer": (rocketmq_py.Producer, rocketmq_py.BatchingProducer, rocketmq_py.TransactionProducer),
     "reader": (rocketmq_py.Reader,),
     "rocketmq_broker": (TestBroker,),

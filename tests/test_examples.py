@@ -90,6 +90,11 @@ async def test_pop(address: str) -> None:
     assert last == "broken: done, delivered 2 times"
 
 
+async def test_lite_topics(address: str) -> None:
+    lines = await example("lite_topics.py", address)
+    assert lines == [f"session-1 has 'session-1: line {number}'" for number in (1, 2, 3)]
+
+
 async def test_delayed(address: str) -> None:
     lines = await example("delayed.py", address)
     assert [line.split(":")[0] for line in lines] == ["by level", "by seconds and by time", "by time"]

@@ -228,6 +228,31 @@ def test_a_priority_goes_along_as_a_property() -> None:
     assert not may_be_batched(Message("T", b"x", priority=0))
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"lite_topic": "a b"}, "must have 1 to 64 letters, digits, _ or -"),
+        ({"lite_topic": "s" * 65}, "must have 1 to 64 letters"),
+        ({"lite_topic": 5}, "lite_topic must be a str, not int"),
+        ({"lite_topic": "s", "sharding_key": "k"}, "neither a sharding key nor a priority nor a delay"),
+        ({"lite_topic": "s", "properties": {"__SHARDINGKEY": "k"}}, "neither a sharding key nor"),
+        ({"lite_topic": "s", "priority": 1}, "neither a sharding key nor a priority nor a delay"),
+        ({"lite_topic": "s", "delay_level": 1}, "neither a sharding key nor a priority nor a delay"),
+        ({"lite_topic": "s", "delay": 1.0}, "neither a sharding key nor a priority nor a delay"),
+        ({"lite_topic": "s", "deliver_at_ms": 1}, "neither a sharding key nor a priority nor a delay"),
+    ],
+)
+def test_a_lite_topic_that_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidMessageError, match=words):
+        Message("T", b"x", **options)
+
+
+def test_a_lite_topic_is_sent_as_a_property() -> None:
+    message = Message("T", b"x", lite_topic="session-42_a")
+    assert "__LITE_TOPIC\x01session-42_a\x02" in encode_message_properties(message, "id")
+    assert not may_be_batched(message)
+
+
 def test_a_message_with_nothing_but_a_body_is_equal_to_one_with_all_defaults_given() -> None:
     bare = Message("T", b"x")
     given = Message("T", b"x", "", "", {}, flag=0, delay_level=0, delay=0.0, deliver_at_ms=0, sharding_key="")

@@ -130,7 +130,7 @@ CONFIGS = {
 def test_a_setting_of_a_wrong_type_is_refused(name: str) -> None:
     fields = attrs.fields(CONFIGS[name])
     right: dict[str, Any] = {
-        "group": "g", "topic": "T", "store": "folder", "queues": [QUEUE],
+        "group": "g", "parent": "T", "topic": "T", "store": "folder", "queues": [QUEUE],
         "latencies": [1.0], "unavailable": [1.0], "error_latency": 1.0,
     }  # fmt: skip
     for field in fields:

@@ -33,6 +33,9 @@ SETTINGS: Mapping[str, str] = {
     # each immediately. 5.5.0 also spins once this interval has passed since the last end, so make it long.
     "transactionOpMsgMaxSize": "1",
     "transactionOpBatchInterval": str(24 * 3600 * 1000),
+    # Needed for lite topics (5.5).
+    "enableLmq": "true",
+    "enableMultiDispatch": "true",
 }
 """Settings of the brokers of a test run, in addition to the provider's."""
 

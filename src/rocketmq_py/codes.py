@@ -98,6 +98,15 @@ class RequestCode(enum.IntEnum):
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     CHANGE_MESSAGE_INVISIBLETIME = 200053
+    POP_LITE_MESSAGE = 200070
+    LITE_SUBSCRIPTION_CTL = 200071
+    NOTIFY_UNSUBSCRIBE_LITE = 200073
+    GET_BROKER_LITE_INFO = 200074
+    GET_PARENT_TOPIC_INFO = 200075
+    GET_LITE_TOPIC_INFO = 200076
+    GET_LITE_CLIENT_INFO = 200077
+    GET_LITE_GROUP_INFO = 200078
+    TRIGGER_LITE_DISPATCH = 200079
     BATCH_ACK_MESSAGE = 200151
 
 
@@ -147,6 +156,7 @@ class ResponseCode(enum.IntEnum):
     NOT_LEADER_FOR_QUEUE = 501
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
+    LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
 
@@ -182,7 +192,9 @@ def language_code(name: str | None) -> int:
 
 V4_0_0 = 213
 V5_0_0_SNAPSHOT = 412
-"""Ordinals of Java's ``MQVersion``. Pop and exact delivery times need a broker from V5_0_0_SNAPSHOT on."""
+V5_5_0 = 513
+"""Ordinals of Java's ``MQVersion``. Pop and exact delivery times need a broker from V5_0_0_SNAPSHOT on. Lite
+topics need V5_5_0."""
 
 
 def version_name(ordinal: int) -> str:

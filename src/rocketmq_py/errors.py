@@ -321,6 +321,21 @@ class NoPermissionError(BrokerTopicError):
     """The broker, or the topic on it, is not writable or not readable (NO_PERMISSION)."""
 
 
+class LiteQuotaError(BrokerError):
+    """The broker accepts no more subscriptions to lite topics (LITE_SUBSCRIPTION_QUOTA_EXCEEDED).
+
+    The broker's setting ``maxLiteSubscriptionCount`` limits those of all its consumers together. Unsubscribe
+    from lite topics that are no longer needed, or raise the limit.
+    """
+
+
+class LiteTopicExpiredError(BrokerError):
+    """The broker no longer has the message, because its lite topic has expired (NO_MESSAGE).
+
+    The attribute ``lite.topic.expiration`` of the parent topic sets the minutes after the last message.
+    """
+
+
 class AccessDeniedError(BrokerError):
     """The broker checks access, and credentials are missing, wrong, or lack the permission.
 
@@ -396,11 +411,5 @@ _CLASS_OF_CODE: Mapping[int, type[BrokerError]] = {
     ResponseCode.NO_BUYER_ID: RetriableBrokerError,
     ResponseCode.NOT_IN_CURRENT_UNIT: RetriableBrokerError,
     ResponseCode.GO_AWAY: RetriableBrokerError,
+    ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: LiteQuotaError,
 }
-
-
-def leaves_of(error: BaseException) -> list[BaseException]:
-    """Return the errors in an exception group and its nested groups. Any other error is returned itself."""
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in leaves_of(inner)]
-    return [error]

@@ -19,6 +19,9 @@ DEAD_LETTER_PREFIX = "%DLQ%"
 MAX_TOPIC_LENGTH = 127
 MAX_RETRY_TOPIC_LENGTH = 255
 MAX_GROUP_LENGTH = 120
+MAX_LITE_TOPIC_LENGTH = 64
+LITE_QUEUE_PREFIX = "%LMQ%$"
+"""The prefix of the queue of a lite topic. Java: ``LiteUtil.LITE_TOPIC_PREFIX``."""
 MAX_QUEUES = 65_536
 """The largest number of queues of a topic, on all brokers together. Java has no bound.
 
@@ -43,6 +46,7 @@ SYSTEM_TOPICS = frozenset(
 NOT_SENDABLE_TOPICS = SYSTEM_TOPICS - {DEFAULT_TOPIC, "BenchmarkTest", TRACE_TOPIC}
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+_LEGAL_LITE = re.compile(r"[a-zA-Z0-9_-]+", re.ASCII)
 
 
 def check_topic(topic: str, name: str = "topic") -> str:
@@ -57,6 +61,22 @@ def check_topic(topic: str, name: str = "topic") -> str:
 def check_group(group: str, name: str = "group") -> str:
     """Return ``group`` if it is a valid name, else raise ConfigurationError."""
     return _check("group", check_text(group, name), MAX_GROUP_LENGTH)
+
+
+def check_lite_topic(lite_topic: str, name: str = "lite_topic") -> str:
+    """Return ``lite_topic`` if it is a valid name of a lite topic, else raise ConfigurationError."""
+    check_text(lite_topic, name)
+    if not lite_topic or len(lite_topic) > MAX_LITE_TOPIC_LENGTH or not _LEGAL_LITE.fullmatch(lite_topic):
+        raise ConfigurationError(
+            f"{name} is {lite_topic[:80]!r}; it must have 1 to {MAX_LITE_TOPIC_LENGTH} letters, digits, "
+            "_ or -"
+        )
+    return lite_topic
+
+
+def lite_queue(parent: str, lite_topic: str) -> str:
+    """Return the name of the queue in which brokers keep a lite topic. Java: ``LiteUtil.toLmqName``."""
+    return f"{LITE_QUEUE_PREFIX}{parent}${lite_topic}"
 
 
 def check_count(number: int, name: str, lowest: int = 1) -> int:

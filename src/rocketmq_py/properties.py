@@ -63,6 +63,12 @@ SHARDING_KEY = "__SHARDINGKEY"
 """The key by which the sender chose the queue."""
 PRIORITY = "_SYS_MSG_PRIORITY_"
 """The message's priority, by which the broker chooses the queue (5.4.0)."""
+LITE_TOPIC = "__LITE_TOPIC"
+"""The message's lite topic (5.5)."""
+LITE_QUEUES = "INNER_MULTI_DISPATCH"
+"""The lite queues of a stored message, separated by commas: ``%LMQ%$parent$child`` (5.5)."""
+LITE_OFFSETS = "INNER_MULTI_QUEUE_OFFSET"
+"""The offsets of a stored message in its LITE_QUEUES."""
 BORN_TIME = "BORN_TIMESTAMP"
 TRACE_CONTEXT = "TRACE_CONTEXT"
 POP_CHECKPOINT = "POP_CK"
@@ -92,8 +98,8 @@ SYSTEM_PROPERTIES = frozenset(
         TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES, TIMER_DELAY_LEVEL, TIMER_DELETE_UNIQUE_KEY, BORN_TIME,
         "BUYER_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "EXTEND_UNIQ_INFO",
         POP_CHECKPOINT, FIRST_POP_TIME, "CONSUME_START_TIME", "POP_CK_OFFSET",
-        "DUP_INFO", "INNER_MULTI_QUEUE_OFFSET", "__BORNHOST", "__CRC32#",
-        PRIORITY, ORIGIN_GROUP, "__LITE_TOPIC",
+        "DUP_INFO", LITE_QUEUES, LITE_OFFSETS, "__BORNHOST", "__CRC32#",
+        PRIORITY, ORIGIN_GROUP, LITE_TOPIC,
     }
 )  # fmt: skip
 """Properties that RocketMQ sets, and users cannot set. Java: ``MessageConst.STRING_HASH_SET``."""

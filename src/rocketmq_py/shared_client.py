@@ -9,9 +9,15 @@ from rocketmq_py import client as core
 from rocketmq_py.admin import Admin
 from rocketmq_py.consumer import (
     AssignmentListener,
+    LiteConsumer,
+    LiteConsumerConfig,
+    LiteConsumerOptions,
     LitePullConsumer,
     LitePullConsumerConfig,
     LitePullConsumerOptions,
+    LitePushConsumer,
+    LitePushConsumerConfig,
+    LitePushConsumerOptions,
     PopConsumer,
     PopConsumerConfig,
     PopConsumerOptions,
@@ -39,13 +45,24 @@ TransactionKind = TypeVar("TransactionKind")
 PushKind = TypeVar("PushKind")
 PopKind = TypeVar("PopKind")
 LitePullKind = TypeVar("LitePullKind")
+LiteKind = TypeVar("LiteKind")
+LitePushKind = TypeVar("LitePushKind")
 ReaderKind = TypeVar("ReaderKind")
 AdminKind = TypeVar("AdminKind")
 
 
 class FactoryMethods(
     Generic[
-        ProducerKind, BatchingKind, TransactionKind, PushKind, PopKind, LitePullKind, ReaderKind, AdminKind
+        ProducerKind,
+        BatchingKind,
+        TransactionKind,
+        PushKind,
+        PopKind,
+        LitePullKind,
+        LiteKind,
+        LitePushKind,
+        ReaderKind,
+        AdminKind,
     ]
 ):
     """Mixin with the methods of a client that return producers, consumers, readers and admins.
@@ -59,6 +76,8 @@ class FactoryMethods(
     _push_consumer: Callable[..., PushKind]
     _pop_consumer: Callable[..., PopKind]
     _lite_pull_consumer: Callable[..., LitePullKind]
+    _lite_consumer: Callable[..., LiteKind]
+    _lite_push_consumer: Callable[..., LitePushKind]
     _reader: Callable[..., ReaderKind]
     _admin: Callable[..., AdminKind]
 
@@ -114,6 +133,18 @@ class FactoryMethods(
             self, *configs, group=group, assignment_listener=assignment_listener, **options
         )
 
+    def lite_consumer(
+        self, group: str, *configs: LiteConsumerConfig, **options: Unpack[LiteConsumerOptions]
+    ) -> LiteKind:
+        """Return a LiteConsumer that shares this client. Use it in ``async with`` (``with``)."""
+        return self._lite_consumer(self, *configs, group=group, **options)
+
+    def lite_push_consumer(
+        self, group: str, *configs: LitePushConsumerConfig, **options: Unpack[LitePushConsumerOptions]
+    ) -> LitePushKind:
+        """Return a LitePushConsumer that shares this client. Use it in ``async with`` (``with``)."""
+        return self._lite_push_consumer(self, *configs, group=group, **options)
+
     def reader(self) -> ReaderKind:
         """Return a Reader that shares this client. Use it in ``async with`` (``with``)."""
         return self._reader(self)
@@ -132,6 +163,8 @@ class Client(
         PushConsumer,
         PopConsumer,
         LitePullConsumer,
+        LiteConsumer,
+        LitePushConsumer,
         Reader,
         Admin,
     ],
@@ -154,5 +187,7 @@ class Client(
     _push_consumer = PushConsumer
     _pop_consumer = PopConsumer
     _lite_pull_consumer = LitePullConsumer
+    _lite_consumer = LiteConsumer
+    _lite_push_consumer = LitePushConsumer
     _reader = Reader
     _admin = Admin

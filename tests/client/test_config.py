@@ -28,6 +28,7 @@ from rocketmq_py.producer import (
     TransactionProducer,
     TransactionState,
 )
+from rocketmq_py.remoting import SocksProxy
 
 
 def test_the_address_comes_from_the_environment_when_none_is_given(
@@ -40,6 +41,24 @@ def test_the_address_comes_from_the_environment_when_none_is_given(
     assert name_servers("c:3", ClientConfig()) == ("c:3",)
     monkeypatch.setenv("NAMESRV_ADDR", "")
     assert name_servers(None, ClientConfig()) == ("127.0.0.1:9876",)
+
+
+def test_a_proxy_is_a_url_or_a_value() -> None:
+    proxy = SocksProxy("proxy.example", 1080, "alice", "very-secret")
+    url = "socks5://alice:very-secret@proxy.example:1080"
+    config = ClientConfig(proxy=url)
+    assert config == ClientConfig(proxy=proxy)
+    assert config.proxy == proxy
+    assert "very-secret" not in repr(config)
+    assert Client("127.0.0.1:9876", config).config.proxy == proxy
+    wrong: Any = 1080
+    with pytest.raises(ConfigurationError, match="proxy must be a str, not int"):
+        ClientConfig(proxy=wrong)
+
+
+def test_the_own_address_is_that_on_the_way_to_the_proxy() -> None:
+    # 203.0.113.1 has another way out than 127.0.0.1, if any.
+    assert Client("203.0.113.1:9876", proxy="socks5://127.0.0.1:1080").host == "127.0.0.1"
 
 
 def test_an_empty_address_is_rejected_in_spite_of_the_environment(

@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_py.errors import ConfigurationError, NoQueueError
+from rocketmq_py.errors import ConfigurationError, InvalidMessageError, NoQueueError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer.selectors import (
     QueueSelector,
     SelectByHash,
     SelectByMachineRoom,
     SelectByRandom,
+    destination_of,
     java_hash,
-    select_by_sharding_key,
+    select_by_key,
 )
 
 MESSAGE = Message("T", b"body")
@@ -130,4 +131,13 @@ def test_a_sharding_key_has_the_same_queue_as_in_the_proxy(key: str, chosen: tup
     message = Message("T", b"x", sharding_key=key)
     for count, queue_id in zip((1, 3, 4, 8, 16, 100), chosen, strict=True):
         queues = [MessageQueue("T", "a", number) for number in range(count)]
-        assert select_by_sharding_key(queues, message) == queues[queue_id]
+        assert select_by_key(queues, message) == queues[queue_id]
+        if key.isascii() and " " not in key:
+            assert select_by_key(queues, Message("T", b"x", lite_topic=key)) == queues[queue_id]
+
+
+def test_a_message_with_a_lite_topic_cannot_be_sent_to_a_chosen_queue() -> None:
+    message = Message("T", b"x", lite_topic="s")
+    assert destination_of(message, None) is select_by_key
+    with pytest.raises(InvalidMessageError, match="cannot be sent to a chosen queue"):
+        destination_of(message, MessageQueue("T", "a", 0))

@@ -237,6 +237,14 @@ async def test_a_delayed_message_is_rejected(message: Message) -> None:
         assert not cluster.brokers["broker-a"].asked(SENDS)
 
 
+async def test_a_message_with_a_lite_topic_is_rejected() -> None:
+    async with scripted_cluster(store) as cluster:
+        async with producer_of(cluster.address) as producer:
+            with pytest.raises(InvalidMessageError, match="cannot have a lite topic"):
+                await producer.send_in_transaction(Message("T", b"x", lite_topic="s"), not_called)
+        assert not cluster.brokers["broker-a"].asked(SENDS)
+
+
 @pytest.mark.parametrize("seconds", [0, -1.0, float("inf"), float("nan")])
 async def test_an_invalid_check_immunity_is_rejected(seconds: float) -> None:
     async with scripted_cluster(store) as cluster:

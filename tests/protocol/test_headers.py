@@ -130,6 +130,17 @@ NAMES = {
     " initMode! expType exp order attemptId bname ns nsd",
     headers.PopMessageAnswer: "popTime! invisibleTime! reviveQid! restNum! startOffsetInfo msgOffsetInfo"
     " orderCountInfo",
+    headers.PopLiteMessageRequest: "clientId! consumerGroup! topic! maxMsgNum! invisibleTime! pollTime!"
+    " bornTime! attemptId bname ns nsd",
+    headers.PopLiteMessageAnswer: "popTime! invisibleTime! reviveQid! orderCountInfo",
+    headers.LiteSubscriptionRequest: "bname ns nsd",
+    headers.NotifyUnsubscribeLiteRequest: "liteTopic! consumerGroup! clientId! bname ns nsd",
+    headers.GetBrokerLiteInfoRequest: "bname ns nsd",
+    headers.GetParentTopicInfoRequest: "topic! bname ns nsd",
+    headers.GetLiteTopicInfoRequest: "parentTopic! liteTopic! bname ns nsd",
+    headers.GetLiteClientInfoRequest: "parentTopic! group! clientId! maxCount bname ns nsd",
+    headers.GetLiteGroupInfoRequest: "group! liteTopic topK bname ns nsd",
+    headers.TriggerLiteDispatchRequest: "group! clientId bname ns nsd",
     headers.AckMessageRequest: "consumerGroup! topic! queueId! extraInfo! offset! liteTopic bname ns nsd",
     headers.BatchAckMessageRequest: "bname ns nsd",
     headers.QueryAssignmentRequest: "bname ns nsd",

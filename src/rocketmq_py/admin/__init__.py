@@ -51,6 +51,18 @@ if TYPE_CHECKING:
         TopicLag,
     )
     from rocketmq_py.admin.groups import Groups
+    from rocketmq_py.admin.lite_topics import LiteTopics
+    from rocketmq_py.admin.lite_values import (
+        LiteBroker,
+        LiteBrokers,
+        LiteClient,
+        LiteLagReport,
+        LiteSubscriptionDescription,
+        LiteTopic,
+        LiteTopicLag,
+        LiteTopicOffsets,
+        ParentTopic,
+    )
     from rocketmq_py.admin.message_values import (
         DirectConsumeResult,
         MessageListing,
@@ -124,6 +136,18 @@ else:
                 "TopicLag",
             ),
             "groups": ("Groups",),
+            "lite_topics": ("LiteTopics",),
+            "lite_values": (
+                "LiteBroker",
+                "LiteBrokers",
+                "LiteClient",
+                "LiteLagReport",
+                "LiteSubscriptionDescription",
+                "LiteTopic",
+                "LiteTopicLag",
+                "LiteTopicOffsets",
+                "ParentTopic",
+            ),
             "message_values": (
                 "DirectConsumeResult",
                 "MessageListing",
@@ -182,6 +206,15 @@ __all__ = [
     "GroupSummary",
     "Groups",
     "Listing",
+    "LiteBroker",
+    "LiteBrokers",
+    "LiteClient",
+    "LiteLagReport",
+    "LiteSubscriptionDescription",
+    "LiteTopic",
+    "LiteTopicLag",
+    "LiteTopicOffsets",
+    "LiteTopics",
     "MemberDescription",
     "MessageListing",
     "MessageTrack",
@@ -190,6 +223,7 @@ __all__ = [
     "NameServers",
     "OffsetReset",
     "Offsets",
+    "ParentTopic",
     "PartialResults",
     "Permission",
     "QueueLag",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rocketmq_py.admin.clients import Clients
     from rocketmq_py.admin.dead_letters import DeadLetterQueues
     from rocketmq_py.admin.groups import Groups
+    from rocketmq_py.admin.lite_topics import LiteTopics
     from rocketmq_py.admin.messages import Messages
     from rocketmq_py.admin.offsets import Offsets
     from rocketmq_py.admin.topics import Topics
@@ -105,6 +106,13 @@ class Admin(Member):
         from rocketmq_py.admin.brokers import Brokers
 
         return Brokers(self._opened)
+
+    @cached_property
+    def lite_topics(self) -> LiteTopics:
+        """Describes lite topics (5.5): their offsets, subscribers and lag."""
+        from rocketmq_py.admin.lite_topics import LiteTopics
+
+        return LiteTopics(self._opened)
 
     @cached_property
     def name_servers(self) -> NameServers:

@@ -178,4 +178,5 @@ def _new_message(letter: DeadLetter) -> Message:
         properties,
         flag=message.flag,
         sharding_key=properties.pop(names.SHARDING_KEY, ""),
+        lite_topic=message.lite_topic,
     )

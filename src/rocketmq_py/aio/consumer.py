@@ -28,7 +28,7 @@ from rocketmq_py.consumer import (
     PushConsumerOptions,
 )
 from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES
-from rocketmq_py.consumer.pop.consumer import MAX_MESSAGES
+from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler, check_handler
 from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 
-class _Consumer(Hosted[Target]):
+class BaseConsumer(Hosted[Target]):
     """The base class of the consumers."""
 
     @property
@@ -68,7 +68,34 @@ class _Consumer(Hosted[Target]):
         return statistics
 
 
-class PushConsumer(PushConsumerMethods, _Consumer[consumer.PushConsumer]):
+class HandlerConsumer(BaseConsumer[Target]):
+    """The base class of the consumers that call a handler."""
+
+    @property
+    def _any_target(self) -> Any:
+        return self._target
+
+    async def run(self, handle: Handler) -> None:
+        """Join the group and call ``handle`` for its messages, until :meth:`stop` or until cancelled.
+
+        Handlers run in at most ``concurrency`` tasks of the running loop, with the context variables of this
+        call. If another task cancels a handler's task, the handler has failed and its message is delivered
+        again. Results and exceptions of handlers, errors and cancellation are as for the trio consumer.
+        """
+        self._check_open()
+        check_handler(handle, in_lists=self._any_target.config.batch_size is not None)
+        on_loop = HandlerOnLoop(handle)
+        try:
+            await self._call(self._any_target.run, on_loop)
+        except GeneratorExit:  # the loop is closed, so the tasks cannot be awaited
+            on_loop.tasks.clear()
+            raise
+        finally:
+            if on_loop.tasks:  # they were cancelled when the run ended
+                await asyncio.wait(on_loop.tasks)
+
+
+class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
     """``rocketmq_py.PushConsumer`` for asyncio: the loop calls handlers.
 
     ::
@@ -115,25 +142,6 @@ class PushConsumer(PushConsumerMethods, _Consumer[consumer.PushConsumer]):
         """The settings."""
         return self._target.config
 
-    async def run(self, handle: Handler) -> None:
-        """Join the group and call ``handle`` for its messages, until :meth:`stop` or until cancelled.
-
-        Handlers run in at most ``concurrency`` tasks of the running loop, with the context variables of this
-        call. If another task cancels a handler's task, the handler has failed and its message is delivered
-        again. Results and exceptions of handlers, errors and cancellation are as for the trio PushConsumer.
-        """
-        self._check_open()
-        check_handler(handle, in_lists=self.config.batch_size is not None)
-        on_loop = HandlerOnLoop(handle)
-        try:
-            await self._call(self._target.run, on_loop)
-        except GeneratorExit:  # the loop is closed, so the tasks cannot be awaited
-            on_loop.tasks.clear()
-            raise
-        finally:
-            if on_loop.tasks:  # they were cancelled when the run ended
-                await asyncio.wait(on_loop.tasks)
-
     @property
     def queues(self) -> list[MessageQueue]:
         """The assigned queues, sorted, with those of the group's retry topic."""
@@ -155,7 +163,7 @@ def _seek(
     return call
 
 
-class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsumer]):
+class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullConsumer]):
     """``rocketmq_py.LitePullConsumer`` for asyncio: returns messages to polls.
 
     ::
@@ -197,7 +205,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
         super().__init__(target, parent)
-        self._undelivered: Undelivered[ReceivedMessage] = Undelivered()
+        self._undelivered: Undelivered[ReceivedMessage] = Undelivered(self._check_open)
 
     @property
     def config(self) -> LitePullConsumerConfig:
@@ -220,8 +228,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When cancelled, no message is
         lost: the next poll returns it.
         """
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             await self._call(
                 self._undelivered.fetch,
                 partial(self._target.poll, max_messages=max_messages, timeout=timeout),
@@ -232,8 +239,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             await self._call(self._undelivered.fetch_one, self._target.__anext__)
         (message,) = self._undelivered.take(1)
         return message
@@ -255,7 +261,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
         return assignment
 
 
-class PopConsumer(PopConsumerMethods, _Consumer[consumer.PopConsumer]):
+class PopConsumer(PopConsumerMethods, BaseConsumer[consumer.PopConsumer]):
     """``rocketmq_py.PopConsumer`` for asyncio: pops messages, which are invisible to others for a time (5.x).
 
     Options, errors and guarantees are those of the trio PopConsumer. A cancelled ``receive`` loses no
@@ -284,7 +290,7 @@ class PopConsumer(PopConsumerMethods, _Consumer[consumer.PopConsumer]):
     ) -> None:
         shared, parent = shared_client(client)
         super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), parent)
-        self._undelivered: Undelivered[PoppedMessage] = Undelivered()
+        self._undelivered: Undelivered[PoppedMessage] = Undelivered(self._check_open)
 
     @property
     def config(self) -> PopConsumerConfig:
@@ -304,8 +310,7 @@ class PopConsumer(PopConsumerMethods, _Consumer[consumer.PopConsumer]):
         Arguments and errors are those of the trio PopConsumer's ``receive``. When cancelled, no message is
         lost: the next call returns it.
         """
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             receive = partial(
                 self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
             )

@@ -9,6 +9,7 @@ from rocketmq_py import shared_client
 from rocketmq_py.blocking.admin import Admin
 from rocketmq_py.blocking.consumer import LitePullConsumer, PopConsumer, PushConsumer
 from rocketmq_py.blocking.hosted import Hosted
+from rocketmq_py.blocking.lite_consumer import LiteConsumer, LitePushConsumer
 from rocketmq_py.blocking.producer import BatchingProducer, Producer, TransactionProducer
 from rocketmq_py.blocking.reader import Reader
 from rocketmq_py.client.config import ClientOptions
@@ -26,6 +27,8 @@ class Client(
         PushConsumer,
         PopConsumer,
         LitePullConsumer,
+        LiteConsumer,
+        LitePushConsumer,
         Reader,
         Admin,
     ],
@@ -49,6 +52,8 @@ class Client(
     _push_consumer = PushConsumer
     _pop_consumer = PopConsumer
     _lite_pull_consumer = LitePullConsumer
+    _lite_consumer = LiteConsumer
+    _lite_push_consumer = LitePushConsumer
     _reader = Reader
     _admin = Admin
 

@@ -31,7 +31,7 @@ from rocketmq_py.consumer import (
     PushConsumerOptions,
 )
 from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES
-from rocketmq_py.consumer.pop.consumer import MAX_MESSAGES
+from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.calls import ThreadCall
@@ -47,7 +47,7 @@ logger: Final = logging.getLogger("rocketmq_py.blocking")
 P = ParamSpec("P")
 
 
-class _Consumer(Hosted[Target]):
+class BaseConsumer(Hosted[Target]):
     """The base class of the consumers."""
 
     @property
@@ -77,7 +77,72 @@ class _Consumer(Hosted[Target]):
         return statistics
 
 
-class PushConsumer(PushConsumerMethods, _Consumer[consumer.PushConsumer]):
+class HandlerConsumer(BaseConsumer[Target]):
+    """The base class of the consumers that call a handler."""
+
+    @property
+    def _any_target(self) -> Any:
+        return self._target
+
+    def run(self, handle: Handler) -> None:
+        """Join the group and call ``handle`` for its messages, until :meth:`stop`.
+
+        Ctrl-C, or another exception in the waiting thread, stops the run and is raised after its end. A
+        second one does not wait for handlers. Results and exceptions of handlers, and errors, are as for the
+        trio consumer. Raises ConfigurationError for an async handler, which needs an event loop.
+        """
+        if not callable(handle) or is_async(handle):
+            raise ConfigurationError(
+                "handle must be a plain function that takes a message; async handlers need rocketmq_py.aio"
+            )
+        self._check_open()
+        self._thread.check_may_wait()
+        self._run_until_stopped(ThreadCall(self._thread, partial(self._any_target.run, handle)))
+
+    def start(self, handle: Handler) -> Future[None]:
+        """Call :meth:`run` in a new thread. Returns a future that is done when the run has ended."""
+        ended: Future[None] = Future()
+        ended.set_running_or_notify_cancel()
+
+        def work() -> None:
+            try:
+                self.run(handle)
+            except BaseException as error:  # noqa: BLE001  # the future has it
+                logger.error("consumer stopped group=%s error=%s", self._any_target.config.group, error)
+                ended.set_exception(error)
+            else:
+                ended.set_result(None)
+
+        threading.Thread(target=work, name="rocketmq-py consumer", daemon=True).start()
+        return ended
+
+    def _run_until_stopped(self, run: ThreadCall[None]) -> None:
+        try:
+            self._thread.post(run)
+            run.wait()
+        except ClosedError:
+            raise
+        except BaseException:  # Ctrl-C
+            self._thread.post(partial(self._stop, run))
+            try:
+                run.wait()
+            except BaseException:  # a second one
+                self._thread.post(self._any_target.abandon_threads)
+                self._thread.post(run.cancel)
+                run.wait()
+                raise
+            raise
+        run.outcome()
+
+    def _stop(self, run: ThreadCall[None]) -> None:
+        """Stop a run that has not ended. Otherwise ``stop()`` would end the next one."""
+        if run.has_started and not run.has_ended:
+            self._any_target.stop()
+        elif not run.has_ended:
+            run.cancel()
+
+
+class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
     """``rocketmq_py.PushConsumer`` for threads: calls plain handlers in a pool of threads.
 
     ::
@@ -124,63 +189,6 @@ class PushConsumer(PushConsumerMethods, _Consumer[consumer.PushConsumer]):
         """The settings."""
         return self._target.config
 
-    def run(self, handle: Handler) -> None:
-        """Join the group and call ``handle`` for its messages, until :meth:`stop`.
-
-        Ctrl-C, or another exception in the waiting thread, stops the run and is raised after its end. A
-        second one does not wait for handlers. Results and exceptions of handlers, and errors, are as for the
-        trio PushConsumer. Raises ConfigurationError for an async handler, which needs an event loop.
-        """
-        if not callable(handle) or is_async(handle):
-            raise ConfigurationError(
-                "handle must be a plain function that takes a message; async handlers need rocketmq_py.aio"
-            )
-        self._check_open()
-        self._thread.check_may_wait()
-        self._run_until_stopped(ThreadCall(self._thread, partial(self._target.run, handle)))
-
-    def start(self, handle: Handler) -> Future[None]:
-        """Call :meth:`run` in a new thread. Returns a future that is done when the run has ended."""
-        ended: Future[None] = Future()
-        ended.set_running_or_notify_cancel()
-
-        def work() -> None:
-            try:
-                self.run(handle)
-            except BaseException as error:  # noqa: BLE001  # the future has it
-                logger.error("consumer stopped group=%s error=%s", self.config.group, error)
-                ended.set_exception(error)
-            else:
-                ended.set_result(None)
-
-        threading.Thread(target=work, name="rocketmq-py consumer", daemon=True).start()
-        return ended
-
-    def _run_until_stopped(self, run: ThreadCall[None]) -> None:
-        try:
-            self._thread.post(run)
-            run.wait()
-        except ClosedError:
-            raise
-        except BaseException:  # Ctrl-C
-            self._thread.post(partial(self._stop, run))
-            try:
-                run.wait()
-            except BaseException:  # a second one
-                self._thread.post(self._target.abandon_threads)
-                self._thread.post(run.cancel)
-                run.wait()
-                raise
-            raise
-        run.outcome()
-
-    def _stop(self, run: ThreadCall[None]) -> None:
-        """Stop a run that has not ended. Otherwise ``stop()`` would end the next one."""
-        if run.has_started and not run.has_ended:
-            self._target.stop()
-        elif not run.has_ended:
-            run.cancel()
-
     @property
     def queues(self) -> list[MessageQueue]:
         """The assigned queues, sorted, with those of the group's retry topic."""
@@ -200,7 +208,7 @@ def _seek(method: Callable[Concatenate[Any, P], Awaitable[None]]) -> Callable[Co
     return call
 
 
-class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsumer]):
+class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullConsumer]):
     """``rocketmq_py.LitePullConsumer`` for threads: returns messages to polls.
 
     ::
@@ -241,7 +249,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
         target = consumer.LitePullConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
-        self._undelivered: Undelivered[ReceivedMessage] = Undelivered()
+        self._undelivered: Undelivered[ReceivedMessage] = Undelivered(self._check_open)
         super().__init__(target, parent)
 
     @property
@@ -265,8 +273,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When interrupted, no message
         is lost: the next poll returns it.
         """
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             self._call(
                 self._undelivered.fetch,
                 partial(self._target.poll, max_messages=max_messages, timeout=timeout),
@@ -277,8 +284,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
         return self
 
     def __next__(self) -> ReceivedMessage:
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             self._call(self._undelivered.fetch_one, self._target.__anext__)
         (message,) = self._undelivered.take(1)
         return message
@@ -300,7 +306,7 @@ class LitePullConsumer(LitePullConsumerMethods, _Consumer[consumer.LitePullConsu
         return assignment
 
 
-class PopConsumer(PopConsumerMethods, _Consumer[consumer.PopConsumer]):
+class PopConsumer(PopConsumerMethods, BaseConsumer[consumer.PopConsumer]):
     """``rocketmq_py.PopConsumer`` for threads: pops messages, which are invisible to others for a time (5.x).
 
     Options, errors and guarantees are those of the trio PopConsumer. An interrupted ``receive`` loses no
@@ -328,7 +334,7 @@ class PopConsumer(PopConsumerMethods, _Consumer[consumer.PopConsumer]):
         **options: Unpack[PopConsumerOptions],
     ) -> None:
         shared, parent = shared_client(client)
-        self._undelivered: Undelivered[PoppedMessage] = Undelivered()
+        self._undelivered: Undelivered[PoppedMessage] = Undelivered(self._check_open)
         super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), parent)
 
     @property
@@ -349,8 +355,7 @@ class PopConsumer(PopConsumerMethods, _Consumer[consumer.PopConsumer]):
         Arguments and errors are those of the trio PopConsumer's ``receive``. When interrupted, no message is
         lost: the next call returns it.
         """
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             receive = partial(
                 self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
             )

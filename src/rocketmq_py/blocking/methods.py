@@ -86,6 +86,17 @@ class Brokers(Operations):
     add_write_permission: Final = blocking(admin.Brokers.add_write_permission)
 
 
+class LiteTopics(Operations):
+    """``admin.lite_topics``."""
+
+    brokers: Final = blocking(admin.LiteTopics.brokers)
+    describe_parent: Final = blocking(admin.LiteTopics.describe_parent)
+    describe: Final = blocking(admin.LiteTopics.describe)
+    describe_client: Final = blocking(admin.LiteTopics.describe_client)
+    lag: Final = blocking(admin.LiteTopics.lag)
+    offer_again: Final = blocking(admin.LiteTopics.offer_again)
+
+
 class NameServers(Operations):
     """``admin.name_servers``."""
 
@@ -119,6 +130,7 @@ class AdminMethods:
         self.dead_letters: DeadLetterQueues = DeadLetterQueues(target.dead_letters, self._call)
         self.clients: Clients = Clients(target.clients, self._call)
         self.brokers: Brokers = Brokers(target.brokers, self._call)
+        self.lite_topics: LiteTopics = LiteTopics(target.lite_topics, self._call)
         self.name_servers: NameServers = NameServers(target.name_servers, self._call)
         self.access: AccessControl = AccessControl(target.access, self._call)
 
@@ -148,17 +160,17 @@ class PushConsumerMethods:
     """Methods of a PushConsumer."""
 
     unsubscribe: Final = plain(consumer.PushConsumer.unsubscribe)
-    stop: Final = plain(consumer.PushConsumer.stop)
     pause: Final = plain(consumer.PushConsumer.pause)
     resume: Final = plain(consumer.PushConsumer.resume)
     committed: Final = blocking(consumer.PushConsumer.committed)
     seek: Final = blocking(consumer.PushConsumer.seek)
+    stop: Final = plain(consumer.PushConsumer.stop)
     subscribe: Final = plain(consumer.PushConsumer.subscribe)
-    health: Final = reading(consumer.PushConsumer.health)
     begin_offsets: Final = blocking(consumer.PushConsumer.begin_offsets)
     end_offsets: Final = blocking(consumer.PushConsumer.end_offsets)
     lag: Final = blocking(consumer.PushConsumer.lag)
     check_sql: Final = blocking(consumer.PushConsumer.check_sql)
+    health: Final = reading(consumer.PushConsumer.health)
 
 
 class LitePullConsumerMethods:
@@ -174,11 +186,11 @@ class LitePullConsumerMethods:
     commit: Final = blocking(consumer.LitePullConsumer.commit)
     committed: Final = blocking(consumer.LitePullConsumer.committed)
     subscribe: Final = plain(consumer.LitePullConsumer.subscribe)
-    health: Final = reading(consumer.LitePullConsumer.health)
     begin_offsets: Final = blocking(consumer.LitePullConsumer.begin_offsets)
     end_offsets: Final = blocking(consumer.LitePullConsumer.end_offsets)
     lag: Final = blocking(consumer.LitePullConsumer.lag)
     check_sql: Final = blocking(consumer.LitePullConsumer.check_sql)
+    health: Final = reading(consumer.LitePullConsumer.health)
 
 
 class PopConsumerMethods:
@@ -189,10 +201,29 @@ class PopConsumerMethods:
     lag: Final = blocking(consumer.PopConsumer.lag)
     subscribe: Final = plain(consumer.PopConsumer.subscribe)
     unsubscribe: Final = plain(consumer.PopConsumer.unsubscribe)
-    health: Final = reading(consumer.PopConsumer.health)
     begin_offsets: Final = blocking(consumer.PopConsumer.begin_offsets)
     end_offsets: Final = blocking(consumer.PopConsumer.end_offsets)
     check_sql: Final = blocking(consumer.PopConsumer.check_sql)
+    health: Final = reading(consumer.PopConsumer.health)
+
+
+class LiteConsumerMethods:
+    """Methods of a LiteConsumer."""
+
+    ack: Final = blocking(consumer.LiteConsumer.ack)
+    change_invisible: Final = blocking(consumer.LiteConsumer.change_invisible)
+    subscribe_lite: Final = blocking(consumer.LiteConsumer.subscribe_lite)
+    unsubscribe_lite: Final = blocking(consumer.LiteConsumer.unsubscribe_lite)
+    health: Final = reading(consumer.LiteConsumer.health)
+
+
+class LitePushConsumerMethods:
+    """Methods of a LitePushConsumer."""
+
+    stop: Final = plain(consumer.LitePushConsumer.stop)
+    subscribe_lite: Final = blocking(consumer.LitePushConsumer.subscribe_lite)
+    unsubscribe_lite: Final = blocking(consumer.LitePushConsumer.unsubscribe_lite)
+    health: Final = reading(consumer.LitePushConsumer.health)
 
 
 class ReaderMethods:

@@ -20,6 +20,10 @@ from rocketmq_py.broker.client_requests import ClientProcessor
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Dispatcher
 from rocketmq_py.broker.forwarded_requests import ForwardingProcessor
+from rocketmq_py.broker.lite.info_requests import LiteInfoProcessor
+from rocketmq_py.broker.lite.lite_acks import LiteAcks
+from rocketmq_py.broker.lite.lite_expiry import LiteExpiry
+from rocketmq_py.broker.lite.lite_requests import LitePopProcessor
 from rocketmq_py.broker.name_server import NameServer, register_periodically
 from rocketmq_py.broker.offset_requests import OffsetProcessor, OffsetResetProcessor
 from rocketmq_py.broker.pop.ack_requests import AckProcessor
@@ -133,19 +137,30 @@ class Broker:
         clients = ClientProcessor(state)
         pulls = PullProcessor(state)
         pops = PopProcessor(state, scheduler)
-        acks = AckProcessor(state, pops.checkpoints, pops.ordered_pops, wake_when_free=pops.wake_when_free)
-        for processor in (clients, pulls, pops, acks):
+        lite = LitePopProcessor(state)
+        acks = AckProcessor(
+            state,
+            pops.checkpoints,
+            pops.ordered_pops,
+            wake_when_free=pops.wake_when_free,
+            lite_acks=LiteAcks(state, lite),
+        )
+        for processor in (clients, pulls, pops, lite, acks, LiteInfoProcessor(state, lite)):
             self.dispatch.add(processor.handlers())
         self.tasks += [
             clients.close_silent_clients,
             pulls.held_pulls.run,
             pops.held_pops.run,
             pops.checkpoints.run,
+            lite.dispatcher.run,
+            lite.subscriptions.forget_silent_clients,
+            LiteExpiry(state, lite).run,
         ]
         self._on_connection_closed += [
             clients.drop_connection,
             pulls.held_pulls.drop_connection,
             pops.held_pops.drop_connection,
+            lite.dispatcher.drop_connection,
         ]
 
     def drop_connection(self, connection: Connection) -> None:

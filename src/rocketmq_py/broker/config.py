@@ -130,6 +130,11 @@ class BrokerConfig:
             (maxTransferCountOnMessageInMemory).
         max_transfer_bytes_on_message_in_memory: maximum bytes in the answer to a pull. A larger message is
             answered alone (maxTransferBytesOnMessageInMemory).
+        enable_lmq, enable_multi_dispatch: whether messages are also stored in the queue of their lite topic,
+            for which both must be set (enableLmq, enableMultiDispatch). Real brokers disable both by default.
+            They are enabled here for tests.
+        max_lite_subscription_count: maximum number of subscriptions to lite topics, of all clients together
+            (maxLiteSubscriptionCount).
         region_id: the property MSG_REGION of answers and messages (regionId).
         trace_on: the property TRACE_ON of answers and messages (traceOn).
         max_store_bytes: maximum bytes of stored messages. Beyond it the oldest messages are dropped, consumed
@@ -171,6 +176,9 @@ class BrokerConfig:
     channel_expired_timeout: float = attrs.field(default=120.0, validator=_at_least(0.001))
     max_transfer_count_on_message_in_memory: int = attrs.field(default=32, validator=_at_least(1))
     max_transfer_bytes_on_message_in_memory: int = attrs.field(default=256 * 1024, validator=_at_least(1))
+    enable_lmq: bool = attrs.field(default=True, validator=flag)
+    enable_multi_dispatch: bool = attrs.field(default=True, validator=flag)
+    max_lite_subscription_count: int = attrs.field(default=100_000, validator=_at_least(0))
     region_id: str = attrs.field(default="DefaultRegion", validator=text)
     trace_on: bool = attrs.field(default=True, validator=flag)
     max_store_bytes: int = attrs.field(default=512 * 1024 * 1024, validator=_at_least(1))

@@ -34,8 +34,8 @@ class EmbeddedBroker:
     Clients in any language can connect to it. It keeps everything in memory, and loses it when it stops.
     Beyond ``BrokerConfig.max_store_bytes`` or ``max_store_messages`` it drops the oldest messages. It runs
     one broker, a master. ``BrokerConfig.access_keys`` restricts access to users that sign their requests.
-    Access rules are stored and listed, but not enforced. Lite topics, compacted topics and batch topics are
-    not supported::
+    Access rules are stored and listed, but not enforced. Compacted topics and batch topics are not
+    supported::
 
         async with EmbeddedBroker() as broker:
             async with Producer(broker.name_server_address, group="orders") as producer:

@@ -81,6 +81,16 @@ class OffsetTable:
         """Return the groups that have committed offsets for a topic."""
         return [group for committed, group in self._committed if committed == topic]
 
+    @property
+    def count(self) -> int:
+        """The number of pairs of a group and a topic with committed offsets."""
+        return len(self._committed)
+
+    def delete(self, group: str, topic: str) -> None:
+        """Delete all offsets of a group for a topic."""
+        for table in (self._committed, self._reset, self._pulled):
+            table.pop((topic, group), None)
+
     def delete_topic(self, topic: str) -> None:
         """Delete all offsets of a topic."""
         for table in (self._committed, self._reset, self._pulled):

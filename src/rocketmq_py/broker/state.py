@@ -94,6 +94,7 @@ class BrokerState:
             max_bytes=config.max_store_bytes,
             max_messages=config.max_store_messages,
             max_message_size=config.max_message_size,
+            has_lite_queues=config.enable_lmq and config.enable_multi_dispatch,
             now_ms=now_ms,
         )
         return cls(

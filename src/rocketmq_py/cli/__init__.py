@@ -27,6 +27,7 @@ from rocketmq_py.cli.lazy_group import LazyGroup
         "config": ("config", "Manage named clusters and their settings."),
         "dlq": ("dlq", "List and resend dead letters."),
         "group": ("consumer_group", "List, describe, create, alter, delete, reset and clone groups."),
+        "lite": ("lite", "Describe lite topics, their subscribers and their lag."),
         "message": ("message", "Find messages, show their tracks and traces."),
         "relay": ("relay", "Deliver messages with any delay, on brokers of any version."),
         "reply": ("request", "Reply to the requests of a topic."),

@@ -185,6 +185,7 @@ class MessageFields:
         deliver_at_ms: time of delivery, epoch milliseconds. 0 for immediate delivery.
         sharding_key: the key that selects the queue.
         priority: the priority, for brokers from 5.4.0 on. None for none.
+        lite_topic: the lite topic, for brokers from 5.5.0 on.
     """
 
     topic: str
@@ -195,6 +196,7 @@ class MessageFields:
     deliver_at_ms: int = 0
     sharding_key: str = ""
     priority: int | None = None
+    lite_topic: str = ""
 
     def message(self, body: bytes) -> Message:
         """Return the message with this body. Raises InvalidMessageError if it is invalid."""
@@ -208,13 +210,14 @@ class MessageFields:
             deliver_at_ms=self.deliver_at_ms,
             sharding_key=self.sharding_key,
             priority=self.priority,
+            lite_topic=self.lite_topic,
         )
 
 
 def template_messages(
     fields: MessageFields, *, rng: random.Random, now: Callable[[], float] = time.time
 ) -> Callable[[bytes], Message]:
-    """Return a function that makes messages and replaces tokens in bodies, keys and sharding keys.
+    """Return a function that makes messages and replaces tokens in bodies, keys and names.
 
     ``{n}`` is a counter from 1. ``{time_ms}`` and ``{time}`` are the current time. ``{random}`` is a number
     of 8 hex digits. All tokens of one message have the same values.
@@ -240,6 +243,7 @@ def template_messages(
             fields,
             keys=tuple(map(replace_text, fields.keys)),
             sharding_key=replace_text(fields.sharding_key),
+            lite_topic=replace_text(fields.lite_topic),
         )
         return replaced.message(replace(body))
 

@@ -96,6 +96,12 @@ if TYPE_CHECKING:
     help="Priority for pop consumers of a PRIORITY topic: the highest is delivered first (5.4.0).",
 )
 @click.option(
+    "--lite-topic",
+    metavar="NAME",
+    default="",
+    help="Lite topic below TOPIC, which has the type LITE (5.5.0).",
+)
+@click.option(
     "--half",
     type=click.Choice(["commit", "rollback"]),
     help="Send each message in a transaction, as a half message, then commit or roll back.",
@@ -136,6 +142,7 @@ def send(
     delay: float | None,
     deliver_at_ms: int | None,
     priority: int | None,
+    lite_topic: str,
     half: str | None,
     delay_relay: str | None,
     count: int | None,
@@ -163,8 +170,12 @@ def send(
         raise click.UsageError("give --delay or --deliver-at, not both")
     if delay_relay is not None and delay is None and deliver_at_ms is None:
         raise click.UsageError("--delay-relay is for messages with --delay or --deliver-at")
-    if half is not None and (oneway or delay or deliver_at_ms or priority is not None):
-        raise click.UsageError("--half cannot be used with --oneway, --delay, --deliver-at or --priority")
+    if half is not None and (oneway or delay or deliver_at_ms or priority is not None or lite_topic):
+        raise click.UsageError(
+            "--half cannot be used with --oneway, --delay, --deliver-at, --priority or --lite-topic"
+        )
+    if lite_topic and queue is not None:
+        raise click.UsageError("give --queue or --lite-topic, not both")
 
     from rocketmq_py.cli.console import complain, is_terminal
     from rocketmq_py.cli.message_input import (
@@ -188,6 +199,7 @@ def send(
         delay=delay or 0.0,
         deliver_at_ms=deliver_at_ms or 0,
         priority=priority,
+        lite_topic=lite_topic,
         sharding_key=sharding_key,
     )
     single_body = os.fsencode(body) if body is not None else file.read() if file is not None else None

@@ -89,9 +89,9 @@ class Client(Lifespan):
         self.namespace: Namespace = Namespace(self.config.namespace)
         self._addresses = addresses = name_servers(address, self.config)
         self.rng: Final = optional(check_instance, rng, "rng", kind=random.Random) or random.Random()
-        self.host: str = outgoing_address(
-            addresses.server if isinstance(addresses, Discovery) else addresses[0]
-        )
+        server = addresses.server if isinstance(addresses, Discovery) else addresses[0]
+        proxy = self.config.proxy
+        self.host: str = outgoing_address(server if proxy is None else proxy.address)
         self.client_id: str = new_client_id(
             self.host, self.config.instance_name, self.rng, unit_name=self.config.unit_name
         )
@@ -112,6 +112,7 @@ class Client(Lifespan):
             self.nursery,
             self._answer,
             tls=config.tls,
+            proxy=config.proxy,
             serialization=config.serialization,
             credentials=config.credentials,
             hooks=self._rpc_hooks,
@@ -125,6 +126,7 @@ class Client(Lifespan):
             namespace=self.namespace,
             timeout=config.request_timeout,
             refresh_interval=config.name_server_refresh_interval,
+            resolves_names=config.proxy is None,
             rng=self.rng,
         )
         self.routes = Routes(

@@ -29,7 +29,7 @@ _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _TOOLS_GROUP = "TOOLS_CONSUMER"
 """A built-in group of every broker. It has no offsets, so tenants may share it."""
 
-_TOPIC_ATTRIBUTES = ("topic", "origin_topic")
+_TOPIC_ATTRIBUTES = ("topic", "origin_topic", "parent_topic")
 _GROUP_ATTRIBUTES = ("group", "consumer_group", "producer_group")
 
 _Header = TypeVar("_Header", bound=Request)

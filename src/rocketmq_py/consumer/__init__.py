@@ -1,8 +1,10 @@
 """Consumers: PushConsumer, LitePullConsumer and PopConsumer of a group, and Reader without one.
 
+LitePushConsumer and LiteConsumer consume lite topics.
+
 ``group/`` has what the consumers of a group share: subscriptions, rebalancing, offset commits, statistics.
-``pull/`` pulls messages and buffers them. ``push/``, ``lite_pull/``, ``pop/`` and ``read/`` each contain one
-consumer class, in their ``consumer.py`` or ``reader.py``. That is the place to start reading.
+``pull/`` pulls messages and buffers them. ``push/``, ``lite_pull/``, ``pop/``, ``lite/`` and ``read/``
+contain the consumer classes, in their ``consumer.py`` or ``reader.py``. That is the place to start reading.
 """
 
 from __future__ import annotations
@@ -39,6 +41,15 @@ if TYPE_CHECKING:
         QueueStatistics,
         TopicStatistics,
     )
+    from rocketmq_py.consumer.lite.config import (
+        LiteConsumerConfig,
+        LiteConsumerOptions,
+        LitePushConsumerConfig,
+        LitePushConsumerOptions,
+    )
+    from rocketmq_py.consumer.lite.consumer import LiteConsumer
+    from rocketmq_py.consumer.lite.push_consumer import LitePushConsumer
+    from rocketmq_py.consumer.lite.start import LiteStart
     from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
     from rocketmq_py.consumer.lite_pull.consumer import LitePullConsumer
     from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
@@ -87,6 +98,15 @@ else:
                 "QueueStatistics",
                 "TopicStatistics",
             ),
+            "lite.config": (
+                "LiteConsumerConfig",
+                "LiteConsumerOptions",
+                "LitePushConsumerConfig",
+                "LitePushConsumerOptions",
+            ),
+            "lite.consumer": ("LiteConsumer",),
+            "lite.push_consumer": ("LitePushConsumer",),
+            "lite.start": ("LiteStart",),
             "lite_pull.config": (
                 "LitePullConsumerConfig",
                 "LitePullConsumerOptions",
@@ -126,9 +146,16 @@ __all__ = [
     "ConsumerHealth",
     "ConsumerHook",
     "ConsumerStatistics",
+    "LiteConsumer",
+    "LiteConsumerConfig",
+    "LiteConsumerOptions",
     "LitePullConsumer",
     "LitePullConsumerConfig",
     "LitePullConsumerOptions",
+    "LitePushConsumer",
+    "LitePushConsumerConfig",
+    "LitePushConsumerOptions",
+    "LiteStart",
     "OffsetRange",
     "PopConsumer",
     "PopConsumerConfig",

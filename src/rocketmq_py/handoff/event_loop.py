@@ -64,10 +64,10 @@ class LoopLink:
         self._end: AsyncGenerator[None, None] | None = None
         self._wakeup_fd: WakeupFd | None = None
         # A descriptor instead of call_soon_threadsafe: it stays readable if a signal handler raises before
-        # the loop has called _woken. It also saves a handle and a context per wake-up.
+        # the loop has called _take_outbox. It also saves a handle and a context per wake-up.
         with suppress(NotImplementedError):  # the proactor loop of Windows
             wakeup_fd = WakeupFd()
-            loop.add_reader(wakeup_fd, self._woken, wakeup_fd)
+            loop.add_reader(wakeup_fd, self._take_outbox, wakeup_fd)
             self._wakeup_fd = wakeup_fd
 
     # On the loop
@@ -114,21 +114,15 @@ class LoopLink:
             # Frames of the trio thread would mean nothing to the caller.
             raise error.with_traceback(None) from error.__cause__
 
-    def _woken(self, wakeup_fd: WakeupFd) -> None:
-        try:
-            wakeup_fd.drain()
-            self._take_outbox()
-        except BaseException:  # a signal handler has raised
-            self._take_again()
-            raise
+    def _take_outbox(self, wakeup_fd: WakeupFd | None = None) -> None:
+        """Call the functions of the outbox, after draining the descriptor that has woken the loop.
 
-    def _take_outbox(self) -> None:
-        """Call the functions of the outbox.
-
-        One leaves the outbox after its call: if a signal handler raises meanwhile, it is called again.
+        A function leaves the outbox after its call. If a signal handler raises meanwhile, it is called again.
         """
         outbox = self._outbox
         try:
+            if wakeup_fd is not None:
+                wakeup_fd.drain()
             self._is_woken = False
             for _ in range(min(len(outbox), MAX_AT_ONCE)):
                 function, arguments = outbox[0]
@@ -137,11 +131,11 @@ class LoopLink:
                 except Exception:
                     logger.exception("a function of an event loop's outbox failed")
                 outbox.popleft()
-        except BaseException:
+            if outbox and not self._is_woken:
+                self._take_again()
+        except BaseException:  # a signal handler has raised
             self._take_again()
             raise
-        if outbox and not self._is_woken:
-            self._take_again()
 
     def _take_again(self) -> None:
         self._is_woken = True
@@ -213,6 +207,8 @@ class _LoopClosedDetector:
     A program whose objects all wait for the closed loop would otherwise never find out.
     """
 
+    _link: LoopLink | None = None  # of the class, as __init__ may be interrupted before __del__
+
     def __init__(self, link: LoopLink) -> None:
         self._link = link
 
@@ -220,9 +216,10 @@ class _LoopClosedDetector:
         """Do nothing."""
 
     def __del__(self) -> None:
-        if self._link.loop.is_closed():
+        link = self._link
+        if link is not None and link.loop.is_closed():
             with suppress(ClosedError):  # the thread has ended: nothing is open
-                self._link.thread.post(self._link.close_all_soon)
+                link.thread.post(link.close_all_soon)
 
 
 class LoopCall(Call[Result]):

@@ -218,10 +218,20 @@ def without_iterator(argument: Any) -> Any:
 
 
 class Undelivered(Generic[Item]):
-    """Messages that were fetched for a call that was interrupted. The next call returns them."""
+    """Messages that were fetched for a call that was interrupted. The next call returns them.
 
-    def __init__(self) -> None:
+    Args:
+        check_open: raises ClosedError if the consumer is closed, or in a forked child.
+    """
+
+    def __init__(self, check_open: Callable[[], None]) -> None:
+        self._check_open = check_open
         self._items: list[Item] = []
+
+    def must_fetch(self) -> bool:
+        """Return whether there are none. Raises ClosedError: a forked child must not return its parent's."""
+        self._check_open()
+        return not self._items
 
     def __bool__(self) -> bool:
         return bool(self._items)

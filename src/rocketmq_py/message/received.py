@@ -108,6 +108,11 @@ class ReceivedMessage:
         return self.properties.get(names.SHARDING_KEY, "")
 
     @property
+    def lite_topic(self) -> str:
+        """The lite topic below the topic, or an empty text."""
+        return self.properties.get(names.LITE_TOPIC, "")
+
+    @property
     def message_id(self) -> str:
         """The sender's id (UNIQ_KEY), else the broker's. Java: ``MessageClientExt.getMsgId``."""
         return self.properties.get(names.UNIQUE_KEY) or self.offset_message_id

@@ -13,7 +13,7 @@ import attrs
 
 from rocketmq_py import properties as names
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError, InvalidPropertyError
-from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
+from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_lite_topic, check_topic
 from rocketmq_py.properties import NO_PROPERTIES, FrozenProperties
 
 DELAY_LEVEL_NAMES = (
@@ -122,6 +122,10 @@ class Message:
             or in the last one. Pop consumers of a topic of type PRIORITY receive the highest priority first.
             Older brokers ignore it. A message with a priority has no sharding key and no delay, and cannot be
             in a batch. Java: ``Message.setPriority``.
+        lite_topic: the lite topic below ``topic``, a topic of type LITE: 1 to 64 letters, digits, ``_`` and
+            ``-``. It needs no creation. Only brokers from 5.5.0 on. A message with a lite topic has no
+            priority, no sharding key and no delay, and is not sent in a batch, in a transaction, or to a
+            chosen queue. See LitePushConsumer. Java: ``__LITE_TOPIC``.
 
     Raises:
         InvalidMessageError: an argument is not allowed. The text names it.
@@ -140,6 +144,7 @@ class Message:
     wait_store_ok: bool = attrs.field(default=True, kw_only=True)
     sharding_key: str = attrs.field(default="", kw_only=True)
     priority: int | None = attrs.field(default=None, kw_only=True)
+    lite_topic: str = attrs.field(default="", kw_only=True)
 
     def __init__(
         self,
@@ -156,6 +161,7 @@ class Message:
         wait_store_ok: bool = True,
         sharding_key: str = "",
         priority: int | None = None,
+        lite_topic: str = "",
     ) -> None:
         try:
             is_valid = topic in _valid_topics
@@ -170,7 +176,7 @@ class Message:
         fields = self.__dict__
         fields["topic"] = topic
         fields["body"] = body
-        # Fast path: avoids checking ten arguments that have their default, saves 10 % of batches
+        # Fast path: avoids checking eleven arguments that have their default, saves 10 % of batches
         # (timeit of Message with and without). The class has the defaults as attributes.
         if (
             tags is _EMPTY
@@ -183,6 +189,7 @@ class Message:
             and wait_store_ok is True
             and sharding_key is _EMPTY
             and priority is None
+            and lite_topic is _EMPTY
         ):
             return
         if type(keys) is not str:
@@ -200,6 +207,7 @@ class Message:
         fields["wait_store_ok"] = wait_store_ok
         fields["sharding_key"] = sharding_key
         fields["priority"] = priority
+        fields["lite_topic"] = lite_topic
         if delay_level or delay or deliver_at_ms:
             self._check_delay()
         if type(flag) is not int or flag:
@@ -218,6 +226,8 @@ class Message:
                 )
         if priority is not None:
             self._check_priority()
+        if lite_topic != "":
+            self._check_lite_topic()
         if properties is not NO_PROPERTIES:
             fields["properties"] = _checked_properties(properties)
 
@@ -245,6 +255,17 @@ class Message:
         if self.sharding_key or self.delay_level or self.is_timed:
             raise InvalidMessageError("a message with a priority can have neither a sharding key nor a delay")
         self._set("priority", priority)
+
+    def _check_lite_topic(self) -> None:
+        try:
+            check_lite_topic(self.lite_topic)
+        except ConfigurationError as error:
+            raise InvalidMessageError(str(error)) from None
+        has_key = self.sharding_key or names.SHARDING_KEY in self.properties
+        if has_key or self.priority is not None or self.delay_level or self.is_timed:
+            raise InvalidMessageError(
+                "a message with a lite topic can have neither a sharding key nor a priority nor a delay"
+            )
 
     def _check_delay(self) -> None:
         if bool(self.delay_level) + bool(self.delay) + bool(self.deliver_at_ms) > 1:

@@ -67,10 +67,11 @@ class EncodedBatch:
 def may_be_batched(message: Message) -> bool:
     """Whether brokers accept a batch with this message.
 
-    They do not if it is delayed, has a priority, or is for a retry topic.
+    They do not if it is delayed, has a priority or a lite topic, or is for a retry topic.
     """
     is_delayed = message.delay_level or message.delay or message.deliver_at_ms
-    return not (is_delayed or message.priority is not None or message.topic.startswith(RETRY_PREFIX))
+    is_special = is_delayed or message.priority is not None or message.lite_topic
+    return not (is_special or message.topic.startswith(RETRY_PREFIX))
 
 
 def max_batched_size(message: Message) -> int:
@@ -168,6 +169,8 @@ def _encode_one(message: Message, unique_id: str) -> bytes:
         raise InvalidMessageError("a delayed message cannot be in a batch; send it alone")
     if message.priority is not None:
         raise InvalidMessageError("a message with a priority cannot be in a batch; send it alone")
+    if message.lite_topic:
+        raise InvalidMessageError("a message with a lite topic cannot be in a batch; send it alone")
     properties = encode_message_properties(message, unique_id).encode()
     if len(properties) > MAX_BATCHED_PROPERTIES:
         raise MessageTooLargeError(

@@ -38,7 +38,7 @@ from rocketmq_py.producer.outcome import FailureLog, Stored
 from rocketmq_py.producer.pending import BatchedSend, PendingSend
 from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.request_builder import check_message
-from rocketmq_py.producer.selectors import check_destination, select, select_by_sharding_key
+from rocketmq_py.producer.selectors import check_destination, destination_of, select
 from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.statistics import ProducerStatistics
 
@@ -177,8 +177,7 @@ class BatchingProducer(Lifespan):
         size, alone = MAX_MESSAGE_OVERHEAD + len(message.body), False
         if not message.is_bare or size > self._max_bare_size or message.topic[0] == "%":
             size, alone = self._measure(message)
-            if queue is None and message.sharding_key:
-                queue = select_by_sharding_key
+            queue = destination_of(message, queue)
         if queue is not None:
             try:
                 queue = await self._choose(queue, message)

@@ -14,7 +14,7 @@ from rocketmq_py.message import Message
 from rocketmq_py.producer.batch import EncodedBatch
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import SendContext
-from rocketmq_py.producer.selectors import select_by_sharding_key
+from rocketmq_py.producer.selectors import destination_of
 from rocketmq_py.producer.send_request import Destination, SendRequest
 from rocketmq_py.properties import INSTANCE_ID
 from rocketmq_py.protocol.send_request import (
@@ -92,8 +92,8 @@ class RequestBuilder:
         if timeout is not None:
             check_timeout(timeout)
         body = message.body
-        if queue is None and message.sharding_key:
-            queue = select_by_sharding_key
+        if not message.is_bare:
+            queue = destination_of(message, queue)
         if len(body) > config.max_message_size:
             raise MessageTooLargeError(
                 f"the body has {len(body)} bytes; max_message_size is {config.max_message_size}"
@@ -114,7 +114,7 @@ class RequestBuilder:
             queue,
             system_flag,
         )
-        if message.is_timed:
+        if message.is_timed or message.lite_topic:
             request.wants_heartbeat = True
         if len(body) >= self._compress_over:
             request.may_be_compressed = True

@@ -12,7 +12,7 @@ import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.routes import Route
-from rocketmq_py.codes import V5_0_0_SNAPSHOT
+from rocketmq_py.codes import V5_0_0_SNAPSHOT, V5_5_0
 from rocketmq_py.errors import Delivery, RequestTimeoutError, RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.producer.latency_faults import LatencyFaults
@@ -136,6 +136,11 @@ class RequestRouter:
                 request.queue.broker_name, request.deadline, heartbeat=request.wants_heartbeat
             )
             if _is_too_old(connection, request):
+                if request.is_lite:
+                    raise UnsupportedByBrokerError(
+                        f"broker {connection.address} is older than 5.5.0 and has no lite topics: no "
+                        "consumer would receive the message"
+                    )
                 raise UnsupportedByBrokerError(
                     f"broker {connection.address} is older than 5.0 and would deliver a timed message at "
                     "once; use delay_level, or a relay (delay_relay)"
@@ -186,4 +191,6 @@ def nothing_sent() -> Iterator[None]:
 
 
 def _is_too_old(connection: Connection, request: SendRequest) -> bool:
+    if request.is_lite:
+        return connection.peer_version < V5_5_0
     return request.is_timed and connection.peer_version < V5_0_0_SNAPSHOT

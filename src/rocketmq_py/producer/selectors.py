@@ -54,13 +54,14 @@ class SelectByHash:
         return queues[abs(java_hash(self.key)) % len(queues)]
 
 
-def select_by_sharding_key(queues: Sequence[MessageQueue], message: Message, /) -> MessageQueue:
-    """Return the queue of a message's sharding key. RocketMQ's proxy chooses the same queue.
+def select_by_key(queues: Sequence[MessageQueue], message: Message, /) -> MessageQueue:
+    """Return the queue of a message's lite topic or sharding key. RocketMQ's proxy chooses the same queue.
 
-    Most keys keep their queue when queues are added. Java: ``SendMessageQueueSelector`` of the proxy, with
-    Guava's ``Hashing.consistentHash``.
+    Brokers expect the messages of a lite topic on the broker of this queue. Most keys keep their queue when
+    queues are added. Java: ``SendMessageQueueSelector`` of the proxy and ``LiteShardingImpl`` of the broker,
+    with Guava's ``Hashing.consistentHash``.
     """
-    state = java_hash(message.sharding_key) & _MASK
+    state = java_hash(message.lite_topic or message.sharding_key) & _MASK
     chosen = 0
     while True:
         state = (_MULTIPLIER * state + 1) & _MASK
@@ -68,6 +69,22 @@ def select_by_sharding_key(queues: Sequence[MessageQueue], message: Message, /) 
         if following >= len(queues):
             return queues[chosen]
         chosen = following
+
+
+def destination_of(
+    message: Message, queue: MessageQueue | QueueSelector | None
+) -> MessageQueue | QueueSelector | None:
+    """Return ``queue``, or the selector of the message's lite topic or sharding key.
+
+    Raises InvalidMessageError if the message has a lite topic and ``queue`` is not None.
+    """
+    if message.lite_topic:
+        if queue is not None:
+            raise InvalidMessageError(
+                "a message with a lite topic cannot be sent to a chosen queue: the lite topic chooses it"
+            )
+        return select_by_key
+    return select_by_key if queue is None and message.sharding_key else queue
 
 
 def check_destination(queue: MessageQueue | QueueSelector, topic: str) -> None:
@@ -109,7 +126,7 @@ def selector_of_batch(messages: Sequence[Message]) -> QueueSelector | None:
             f"the messages of a batch have different sharding keys ({', '.join(sorted(keys))}), which may "
             "belong to different queues; send them one by one, or pass queue"
         )
-    return select_by_sharding_key if any(keys) else None
+    return select_by_key if any(keys) else None
 
 
 _MASK = 2**64 - 1

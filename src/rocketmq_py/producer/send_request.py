@@ -183,6 +183,11 @@ class SendRequest(PendingRequest):
         return self.messages[0].is_timed
 
     @property
+    def is_lite(self) -> bool:
+        """Whether the message has a lite topic, which brokers older than 5.5.0 do not have."""
+        return bool(self.messages[0].lite_topic)
+
+    @property
     def may_have_arrived(self) -> bool:
         """Whether a broker may have received the message, while the outcome is unknown."""
         return self.is_written or self._may_be_stored

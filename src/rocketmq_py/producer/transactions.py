@@ -278,6 +278,8 @@ class TransactionProducer(Producer):
             message = context.messages[0]
             if message.delay_level or message.is_timed:
                 raise InvalidMessageError("a message in a transaction cannot be delayed")
+            if message.lite_topic:
+                raise InvalidMessageError("a message in a transaction cannot have a lite topic")
             request = self._builder.build(
                 message,
                 queue,

@@ -55,6 +55,8 @@ def encode_message_properties(
         encoded += f"__SHARDINGKEY\x01{message.sharding_key}\x02"
     if message.priority is not None:
         encoded += f"_SYS_MSG_PRIORITY_\x01{message.priority}\x02"
+    if message.lite_topic:
+        encoded += f"__LITE_TOPIC\x01{message.lite_topic}\x02"
     if message.properties:
         encoded += encode_properties(message.properties)
     if system_properties:

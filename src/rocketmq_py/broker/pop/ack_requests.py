@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rocketmq_py.broker.dispatch import FAQ, UNSET_REMARK, Refusal, RequestHandler
+from rocketmq_py.broker.lite.lite_acks import UNCHANGED, LiteAcks
 from rocketmq_py.broker.pop.checkpoints import CheckpointKey, CheckpointTable
 from rocketmq_py.broker.pop.ordered_pops import NOT_POPPED, GroupQueue, OrderedPops
 from rocketmq_py.broker.state import BrokerState
@@ -22,8 +23,6 @@ from rocketmq_py.protocol.headers import (
 )
 from rocketmq_py.remoting import Connection
 
-_UNCHANGED = ChangeInvisibleTimeAnswer(pop_time=0, invisible_time=0, revive_qid=0).to_fields()
-
 
 class AckProcessor:
     """Acknowledges popped messages, and changes when they time out.
@@ -35,6 +34,7 @@ class AckProcessor:
         checkpoints: the popped messages.
         ordered_pops: the messages that were popped in order.
         wake_when_free: called for queues popped in order that may have become free.
+        lite_acks: acknowledges messages of lite topics.
     """
 
     def __init__(
@@ -44,12 +44,14 @@ class AckProcessor:
         ordered_pops: OrderedPops,
         *,
         wake_when_free: Callable[[GroupQueue], None],
+        lite_acks: LiteAcks,
     ) -> None:
         self._state = state
         self._offsets = state.offsets
         self._checkpoints = checkpoints
         self._ordered_pops = ordered_pops
         self._wake_when_free = wake_when_free
+        self._lite_acks = lite_acks
 
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the request handlers by request code."""
@@ -64,6 +66,10 @@ class AckProcessor:
     def _acknowledge(self, connection: Connection, request: Command) -> None:
         header = AckMessageRequest.from_fields(request.fields)
         self._check_queue(connection, header)
+        if header.lite_topic:
+            self._lite_acks.acknowledge(header)
+            connection.respond(request, ResponseCode.SUCCESS)
+            return
         first, end = self._offset_range(header.topic, header.queue_id)
         if not first <= header.offset <= end:
             raise Refusal(
@@ -123,10 +129,14 @@ class AckProcessor:
 
     def _change_invisible_time(self, connection: Connection, request: Command) -> None:
         header = ChangeInvisibleTimeRequest.from_fields(request.fields)
-        self._check_queue(connection, header, _UNCHANGED)
+        self._check_queue(connection, header, UNCHANGED)
+        if header.lite_topic:
+            fields = self._lite_acks.change_invisible_time(header)
+            connection.respond(request, ResponseCode.SUCCESS, fields, remark=UNSET_REMARK)
+            return
         first, end = self._offset_range(header.topic, header.queue_id)
         if not first <= header.offset < end:
-            raise Refusal(ResponseCode.NO_MESSAGE, UNSET_REMARK, _UNCHANGED)
+            raise Refusal(ResponseCode.NO_MESSAGE, UNSET_REMARK, UNCHANGED)
         handle = ReceiptHandle.parse(header.extra_info)
         if handle.is_ordered:
             fields = self._change_ordered(header, handle)
@@ -153,7 +163,7 @@ class AckProcessor:
         group_queue = GroupQueue(header.topic, header.consumer_group, header.queue_id)
         committed = self._offsets.committed(header.consumer_group, header.topic, header.queue_id)
         if committed is not None and header.offset < committed:
-            return _UNCHANGED
+            return UNCHANGED
         visible_at_ms = self._state.now_ms() + header.invisible_time
         self._ordered_pops.change_visibility(group_queue, header.offset, handle.pop_time_ms, visible_at_ms)
         self._wake_when_free(group_queue)

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 import trio
 
 from rocketmq_py.broker.pop.ordered_pops import GroupQueue
+from rocketmq_py.broker.pop.queue_timers import QueueTimers
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, MessageFilter, StoredMessage
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import ALL_QUEUES
@@ -78,20 +79,6 @@ def requested_group_queue(header: PopMessageRequest) -> GroupQueue:
     return GroupQueue(header.topic, header.consumer_group, max(ALL_QUEUES, header.queue_id))
 
 
-class _QueueTimer:
-    """Expires when an ordered queue becomes free."""
-
-    __slots__ = ("_on_expiry", "group_queue", "tick")
-
-    def __init__(self, group_queue: GroupQueue, on_expiry: Callable[[_QueueTimer], None]) -> None:
-        self.group_queue = group_queue
-        self.tick = 0
-        self._on_expiry = on_expiry
-
-    def expire(self) -> None:
-        self._on_expiry(self)
-
-
 class HeldPops:
     """All held pops. :meth:`run` must be running for them to be answered.
 
@@ -110,7 +97,7 @@ class HeldPops:
         self._by_connection: dict[Connection, dict[HeldPop, None]] = {}
         self._first_arrivals: dict[ConsumeQueue, int] = {}  # offsets
         self._to_wake: dict[GroupQueue, None] = {}
-        self._timers: dict[GroupQueue, _QueueTimer] = {}
+        self._timers = QueueTimers(self._deadlines, self._on_queue_free)
         self._parked = trio.lowlevel.ParkingLot()
 
     def hold(
@@ -146,15 +133,7 @@ class HeldPops:
 
         A second call for the same queue replaces the time.
         """
-        timer = self._timers.get(group_queue)
-        if timer is None:
-            timer = self._timers[group_queue] = _QueueTimer(group_queue, self._on_queue_free)
-        else:
-            self._deadlines.remove(timer)
-        if time > trio.current_time():
-            self._deadlines.add(timer, time)
-        else:
-            self._on_queue_free(timer)
+        self._timers.set(group_queue, time)
 
     def drop_connection(self, connection: Connection) -> None:
         """Drop the pops of a closed connection."""
@@ -176,10 +155,9 @@ class HeldPops:
                     self._examine(queue, offset)
                 await trio.lowlevel.checkpoint()
 
-    def _on_queue_free(self, timer: _QueueTimer) -> None:
-        del self._timers[timer.group_queue]
-        self.wake(timer.group_queue)
-        self.wake(timer.group_queue._replace(queue_id=ALL_QUEUES))
+    def _on_queue_free(self, group_queue: GroupQueue) -> None:
+        self.wake(group_queue)
+        self.wake(group_queue._replace(queue_id=ALL_QUEUES))
 
     def _on_arrival(self, queue: ConsumeQueue, message: StoredMessage) -> None:
         self._first_arrivals.setdefault(queue, message.queue_offset)

@@ -119,6 +119,22 @@ class OrderedPops:
         if pop is not None and pop_time_ms == pop.pop_time_ms:
             pop.visible_at_ms[offset] = visible_at_ms
 
+    def suspend(self, group_queue: GroupQueue, pop_time_ms: int, visible_at_ms: int) -> None:
+        """Change when all messages of a pop time out, which does not count as a failure (lite topics).
+
+        Does nothing if they have been popped again.
+        """
+        pop = self._pops.get(group_queue)
+        if pop is not None and pop_time_ms == pop.pop_time_ms:
+            pop.counts = {offset: max(count - 1, 0) for offset, count in pop.counts.items()}
+            pop.visible_at_ms.clear()
+            pop.invisible_ms = visible_at_ms - pop.pop_time_ms
+
+    @property
+    def count(self) -> int:
+        """The number of queues that were popped."""
+        return len(self._pops)
+
     def unblock(self, group_queue: GroupQueue) -> None:
         """Drop the last pop of a queue, so that its messages can be popped again at once."""
         self._pops.pop(group_queue, None)

@@ -142,7 +142,7 @@ class PopReader:
         header = batch.header
         group_queue = GroupQueue(topic, header.consumer_group, queue_id)
         queue = self._state.store.queue(topic, queue_id)
-        start = self._start_offset(group_queue, queue, header.init_mode)
+        start = start_offset(self._state, self._ordered_pops, group_queue, queue, header.init_mode)
         if header.order and self._ordered_pops.free_at(group_queue, header.attempt_id) > batch.pop_time_ms:
             return
         if batch.space <= 0:
@@ -158,24 +158,6 @@ class PopReader:
         elif result.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
             self._commit(group_queue, result.next_offset)
         batch.remaining += queue.end - result.next_offset
-
-    def _start_offset(self, group_queue: GroupQueue, queue: ConsumeQueue, init_mode: int) -> int:
-        """Return the offset at which a group continues, or starts."""
-        group, topic, queue_id = group_queue.group, group_queue.topic, group_queue.queue_id
-        reset = self._state.offsets.take_reset(group, topic, queue_id)
-        if reset is not None:
-            self._ordered_pops.unblock(group_queue)
-            self._commit(group_queue, reset)
-        offset = self._state.offsets.committed(group, topic, queue_id)
-        if offset is not None and offset >= 0:
-            return offset
-        if init_mode == INIT_FROM_MIN or topic.startswith(RETRY_PREFIX):
-            offset = queue.start
-        else:
-            # As on real brokers, a queue that has its first message in memory is read from there.
-            offset = 0 if queue.start == 0 else queue.end - 1
-        self._commit(group_queue, offset)
-        return offset
 
     def _commit(self, group_queue: GroupQueue, offset: int) -> None:
         self._state.offsets.commit(group_queue.group, group_queue.topic, group_queue.queue_id, offset)
@@ -244,3 +226,28 @@ class PopReader:
             reconsume_times=message.reconsume_times,
             prepared_transaction_offset=message.prepared_transaction_offset,
         )
+
+
+def start_offset(
+    state: BrokerState,
+    ordered_pops: OrderedPops,
+    group_queue: GroupQueue,
+    queue: ConsumeQueue,
+    init_mode: int,
+) -> int:
+    """Return the offset at which a group continues, or starts."""
+    group, topic, queue_id = group_queue.group, group_queue.topic, group_queue.queue_id
+    reset = state.offsets.take_reset(group, topic, queue_id)
+    if reset is not None:
+        ordered_pops.unblock(group_queue)
+        state.offsets.commit(group, topic, queue_id, reset)
+    offset = state.offsets.committed(group, topic, queue_id)
+    if offset is not None and offset >= 0:
+        return offset
+    if init_mode == INIT_FROM_MIN or topic.startswith(RETRY_PREFIX):
+        offset = queue.start
+    else:
+        # As on real brokers, a queue that has its first message in memory is read from there.
+        offset = 0 if queue.start == 0 else queue.end - 1
+    state.offsets.commit(group, topic, queue_id, offset)
+    return offset

@@ -30,7 +30,7 @@ from rocketmq_py.broker.storage.delayed_delivery import DELIVERY_TIME_PROPERTIES
 from rocketmq_py.broker.topics import PERM_WRITE, TopicConfig, is_sendable, topic_name_error
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.names import DEFAULT_TOPIC, RETRY_PREFIX, dead_letter_topic
+from rocketmq_py.names import DEFAULT_TOPIC, RETRY_PREFIX, dead_letter_topic, lite_queue
 from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import RecallHandle
@@ -242,6 +242,8 @@ class SendProcessor:
             queue_id = stored_queue_id = _queue_by_priority(properties, topic, queue_id)
         if not properties.get(names.UNIQUE_KEY):
             properties[names.UNIQUE_KEY] = self._new_unique_id()
+        if properties.get(names.LITE_TOPIC):
+            properties[names.LITE_QUEUES] = lite_queue(header.topic, properties[names.LITE_TOPIC])
         properties[names.CLUSTER] = self._config.cluster_name
         message = BrokerMessage(
             stored_topic,

@@ -15,6 +15,7 @@ from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, StoredMessage
 from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
+from rocketmq_py.names import is_internal_topic
 from rocketmq_py.protocol.stored_message import (
     COMPRESSED_FLAG,
     INNER_BATCH_FLAG,
@@ -183,11 +184,15 @@ class BrokerMessage(msgspec.Struct, frozen=True, eq=False):
             queue = ConsumeQueue(self.topic, self.queue_id)  # not part of the store, so it cannot be read
         else:
             queue = store.queue(self.topic, self.queue_id)
+        properties, lite_queues = self.properties, self._lite_queues(store)
+        if lite_queues:
+            offsets = ",".join([str(lite_queue.end) for lite_queue in lite_queues])
+            properties = {**properties, names.LITE_OFFSETS: offsets}
         try:
-            return store.append(
+            stored = store.append(
                 queue,
                 self.body,
-                names.encode_properties(self.properties).encode(),
+                names.encode_properties(properties).encode(),
                 tags_code_of(self.properties),
                 self.flag,
                 self.system_flag,
@@ -198,3 +203,13 @@ class BrokerMessage(msgspec.Struct, frozen=True, eq=False):
             )
         except InvalidMessageError:
             raise PutError(PutStatus.MESSAGE_ILLEGAL) from None
+        if lite_queues:
+            store.add_to_lite_queues(stored, lite_queues)
+        return stored
+
+    def _lite_queues(self, store: MessageStore) -> list[ConsumeQueue]:
+        """Return the queues of the message's lite topics. A message that waits for its delivery has none."""
+        lite_queues = self.properties.get(names.LITE_QUEUES)
+        if not lite_queues or not store.has_lite_queues or is_internal_topic(self.topic):
+            return []
+        return [store.lite_queue(name) for name in lite_queues.split(",")]

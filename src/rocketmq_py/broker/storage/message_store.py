@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
 
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, OffsetList, StoredMessage
 from rocketmq_py.broker.storage.meters import Meter, MinuteRate
 from rocketmq_py.errors import InvalidMessageError
+from rocketmq_py.names import lite_queue
 from rocketmq_py.protocol.stored_message import encode_message
 
 MESSAGE_OVERHEAD = 300
 """Approximate memory of a stored message in addition to its encoded form, in bytes."""
+
+
+def _ignore(_: str) -> None:
+    """Do nothing."""
 
 
 class MessageStore:
@@ -27,6 +34,7 @@ class MessageStore:
         max_bytes: approximate memory for messages, including ``MESSAGE_OVERHEAD`` for each.
         max_message_size: maximum bytes of a message body.
         max_messages: maximum number of messages; None for no limit.
+        has_lite_queues: whether messages are also stored in the queues of their lite topics.
         now_ms: the clock of store times, epoch milliseconds.
 
     Attributes:
@@ -38,6 +46,7 @@ class MessageStore:
         put_meter: counts stored messages.
         get_meter: counts messages delivered to consumers.
         listeners: called with each message that is stored.
+        on_lite_message: called with the name of the queue of a lite topic that gets a message.
     """
 
     def __init__(
@@ -48,6 +57,7 @@ class MessageStore:
         max_message_size: int,
         now_ms: Callable[[], int],
         max_messages: int | None = None,
+        has_lite_queues: bool = False,
     ) -> None:
         self._address = address
         self.id_prefix: str = address.hex().upper()
@@ -65,6 +75,11 @@ class MessageStore:
         self._put_rates = defaultdict[str, MinuteRate](lambda: MinuteRate(now_ms))
         self._get_rates = defaultdict[tuple[str, str], MinuteRate](lambda: MinuteRate(now_ms))
         self.listeners: list[Callable[[StoredMessage], None]] = []
+        self.has_lite_queues = has_lite_queues
+        self._lite_queues: dict[str, ConsumeQueue] = {}
+        # The queues of lite topics that the message at a commit-log offset is also in.
+        self._lite_queues_of: dict[int, list[ConsumeQueue]] = {}
+        self.on_lite_message: Callable[[str], None] = _ignore
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return a queue. Creates it if it does not exist."""
@@ -80,6 +95,32 @@ class MessageStore:
         """Return a queue, or None if it does not exist."""
         queues = self._queues.get(topic)
         return None if queues is None else queues.get(queue_id)
+
+    def lite_queue(self, name: str) -> ConsumeQueue:
+        """Return the queue of a lite topic. Creates it if it does not exist."""
+        queue = self._lite_queues.get(name)
+        if queue is None:
+            queue = self._lite_queues[name] = ConsumeQueue(name, 0)
+        return queue
+
+    def find_lite_queue(self, name: str) -> ConsumeQueue | None:
+        """Return the queue of a lite topic, or None if it does not exist."""
+        return self._lite_queues.get(name)
+
+    def lite_queues(self) -> list[ConsumeQueue]:
+        """Return the queues of all lite topics."""
+        return list(self._lite_queues.values())
+
+    def delete_lite_queue(self, name: str) -> None:
+        """Delete the queue of a lite topic. Its messages stay in the log until they are the oldest."""
+        self._lite_queues.pop(name, None)
+
+    def add_to_lite_queues(self, stored: StoredMessage, queues: Sequence[ConsumeQueue]) -> None:
+        """Add a stored message to the queues of its lite topics."""
+        self._lite_queues_of[stored.commit_log_offset] = list(queues)
+        for queue in queues:
+            queue.append(replace(stored, topic=queue.topic, queue_id=0, queue_offset=queue.end))
+            self.on_lite_message(queue.topic)
 
     def append(
         self,
@@ -167,8 +208,13 @@ class MessageStore:
         return {topic: count for topic, count in counts.items() if count}
 
     def delete_topic(self, topic: str) -> None:
-        """Delete the queues of a topic. Its messages stay in the log until they are the oldest."""
+        """Delete the queues of a topic and its lite topics.
+
+        Its messages stay in the log until they are the oldest.
+        """
         self._queues.pop(topic, None)
+        for name in [name for name in self._lite_queues if name.startswith(lite_queue(topic, ""))]:
+            del self._lite_queues[name]
         self._put_rates.pop(topic, None)
         for key in [key for key in self._get_rates if key[0] == topic]:
             del self._get_rates[key]
@@ -202,6 +248,8 @@ class MessageStore:
             # The queue may be another one of the same name, if the topic was deleted and created again.
             if queue is not None and queue.start < queue.end and queue[queue.end - 1] is newest:
                 queue.remove_last()
+            for of_lite_topic in self._lite_queues_of.pop(newest.commit_log_offset, ()):
+                of_lite_topic.remove_last()
             self._used_bytes -= len(newest.data) + MESSAGE_OVERHEAD
         self.truncations += 1
 
@@ -215,4 +263,6 @@ class MessageStore:
             queue = self.find_queue(oldest.topic, oldest.queue_id)
             if queue is not None and queue.start < queue.end and queue[queue.start] is oldest:
                 queue.remove_first()
+            for of_lite_topic in self._lite_queues_of.pop(oldest.commit_log_offset, ()):
+                of_lite_topic.remove_first()
             self._used_bytes -= len(oldest.data) + MESSAGE_OVERHEAD

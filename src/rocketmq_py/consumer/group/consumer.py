@@ -46,8 +46,8 @@ class ConsumerQueues(Protocol):
         """Ask the brokers for the group's lag in each queue."""
 
 
-class GroupConsumer(Member):
-    """A consumer that subscribes to topics as a member of a group.
+class BaseConsumer(Member):
+    """A consumer of a group: its settings, hooks, traces and statistics.
 
     Args:
         kind: the class of its settings, with at least the fields ``group``, ``trace`` and ``close_timeout``.
@@ -56,7 +56,6 @@ class GroupConsumer(Member):
         group: the consumer group.
         options: fields of the configuration objects as keywords.
         rng: see Member.
-        now_ms: the clock for the versions of subscriptions, epoch milliseconds.
     """
 
     config: Any
@@ -70,18 +69,14 @@ class GroupConsumer(Member):
         group: str | None,
         options: Mapping[str, Any],
         rng: random.Random | None,
-        now_ms: Callable[[], int],
     ) -> None:
-        check_callable(now_ms, "now_ms", awaited=False)
         own, shared = split_options(options, kind, ClientConfig, configs=configs, group=group)
         config: Any = kind(**own)
         self.config = config
         super().__init__(client, rng, shared)
         client = self.client
         self.close_timeout: float = config.close_timeout
-        self._now_ms = now_ms
         self._group = group = config.group
-        self._subscriptions = Subscriptions(client, group, self._subscription_changed)
         timeout = getattr(config, "consume_timeout", math.inf)
         self._hooks = ConsumerHooks(group, client.client_id, client.now_ms, timeout=timeout)
         self._statistics = ConsumerCounters()
@@ -89,34 +84,6 @@ class GroupConsumer(Member):
         if trace := config.trace:
             self._tracing = TraceDispatcher(client, group, TRACE_TOPIC if trace is True else trace)
             self._hooks.add(ConsumeTraceHook(self._tracing, client.unique_ids, client.now_ms))
-
-    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
-        """Subscribe to a topic, or replace the filter of a subscription.
-
-        Messages that do not match the filter are skipped for the whole group. Can be called before and while
-        the consumer runs. If the topic does not exist yet the consumer waits for it. A SQL filter takes
-        effect once a broker has accepted it. If a broker refuses it, the consuming method (:meth:`run`,
-        :meth:`poll`, :meth:`receive`) raises SqlFilterRefusedError. Use :meth:`check_sql` to test a filter
-        beforehand.
-
-        Args:
-            topic: the topic.
-            tags: tags separated by ``||``, or ``*`` for all messages.
-            sql: a SQL filter on message properties, instead of tags. Brokers evaluate it if their
-                ``enablePropertyFilter`` is set (``MessageSelector.bySql``).
-
-        Raises:
-            ConfigurationError: the topic's name is invalid, ``tags`` contains no tag, ``sql`` is empty, or
-                both are given. For a LitePullConsumer also: queues are assigned, or another consumer of the
-                client is a member of the group.
-        """
-        subscription = subscription_of(check_topic(topic), tags, sql, version_ms=self._now_ms())
-        self._before_subscribing()
-        self._subscriptions.put(subscription)
-
-    def unsubscribe(self, topic: str) -> None:
-        """Unsubscribe from a topic. Does nothing if it is not subscribed."""
-        self._subscriptions.remove(check_topic(topic))
 
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
         """Add a hook around the messages consumed from now on. Returns a function that removes it.
@@ -151,6 +118,79 @@ class GroupConsumer(Member):
             self._statistics.last_error(),
             self._reasons_not_to_consume(),
         )
+
+    def _reasons_not_to_consume(self) -> list[str]:
+        """Return why the consumer is not ready, apart from its brokers."""
+        return []
+
+    def _consumer_queues(self) -> ConsumerQueues | None:
+        """Return the queues of the consumer. None if it has none now."""
+        return None
+
+    async def _open(self) -> None:
+        await super()._open()
+        self.nursery.start_soon(self._statistics.keep_sampling)
+        if self._tracing is not None:
+            self.nursery.start_soon(self._tracing.run)
+
+    async def _close(self) -> None:
+        if self._tracing is not None:
+            with trio.move_on_after(self.close_timeout * FLUSH_SHARE):
+                await self._tracing.flush()
+        await super()._close()
+
+
+class GroupConsumer(BaseConsumer):
+    """A consumer that subscribes to topics as a member of a group.
+
+    Args:
+        kind, client, configs, group, options, rng: see BaseConsumer.
+        now_ms: the clock for the versions of subscriptions, epoch milliseconds.
+    """
+
+    def __init__(
+        self,
+        kind: type[attrs.AttrsInstance],
+        client: str | Client | None,
+        *,
+        configs: Sequence[attrs.AttrsInstance],
+        group: str | None,
+        options: Mapping[str, Any],
+        rng: random.Random | None,
+        now_ms: Callable[[], int],
+    ) -> None:
+        check_callable(now_ms, "now_ms", awaited=False)
+        super().__init__(kind, client, configs=configs, group=group, options=options, rng=rng)
+        self._now_ms = now_ms
+        self._subscriptions = Subscriptions(self.client, self._group, self._subscription_changed)
+
+    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
+        """Subscribe to a topic, or replace the filter of a subscription.
+
+        Messages that do not match the filter are skipped for the whole group. Can be called before and while
+        the consumer runs. If the topic does not exist yet the consumer waits for it. A SQL filter takes
+        effect once a broker has accepted it. If a broker refuses it, the consuming method (:meth:`run`,
+        :meth:`poll`, :meth:`receive`) raises SqlFilterRefusedError. Use :meth:`check_sql` to test a filter
+        beforehand.
+
+        Args:
+            topic: the topic.
+            tags: tags separated by ``||``, or ``*`` for all messages.
+            sql: a SQL filter on message properties, instead of tags. Brokers evaluate it if their
+                ``enablePropertyFilter`` is set (``MessageSelector.bySql``).
+
+        Raises:
+            ConfigurationError: the topic's name is invalid, ``tags`` contains no tag, ``sql`` is empty, or
+                both are given. For a LitePullConsumer also: queues are assigned, or another consumer of the
+                client is a member of the group.
+        """
+        subscription = subscription_of(check_topic(topic), tags, sql, version_ms=self._now_ms())
+        self._before_subscribing()
+        self._subscriptions.put(subscription)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Unsubscribe from a topic. Does nothing if it is not subscribed."""
+        self._subscriptions.remove(check_topic(topic))
 
     async def begin_offsets(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
         """Ask the brokers for the offset of the oldest message of each queue, or the end of an empty queue.
@@ -209,7 +249,6 @@ class GroupConsumer(Member):
         await check_sql_filter(self.client, self._group, subscription)
 
     def _reasons_not_to_consume(self) -> list[str]:
-        """Return why the consumer is not ready, apart from its brokers."""
         return [] if self._subscriptions.topics else ["no topic is subscribed"]
 
     def _before_subscribing(self) -> None:
@@ -218,19 +257,3 @@ class GroupConsumer(Member):
     def _subscription_changed(self, topic: str) -> None:
         """Apply a changed or removed subscription."""
         raise NotImplementedError
-
-    def _consumer_queues(self) -> ConsumerQueues | None:
-        """Return the queues of the consumer. None if it has none now."""
-        return None
-
-    async def _open(self) -> None:
-        await super()._open()
-        self.nursery.start_soon(self._statistics.keep_sampling)
-        if self._tracing is not None:
-            self.nursery.start_soon(self._tracing.run)
-
-    async def _close(self) -> None:
-        if self._tracing is not None:
-            with trio.move_on_after(self.close_timeout * FLUSH_SHARE):
-                await self._tracing.flush()
-        await super()._close()

@@ -55,6 +55,7 @@ class Membership:
         consume_type: how the consumer consumes.
         consume_from: where a new group starts.
         broadcasting: whether every member receives every message.
+        model: the message model. None is the one for ``broadcasting``.
         members_changed: called when a broker reports that the members have changed.
 
     Attributes:
@@ -70,6 +71,7 @@ class Membership:
         consume_from: ConsumeFrom,
         *,
         broadcasting: bool = False,
+        model: MessageModel | None = None,
         members_changed: Callable[[], None] | None = None,
     ) -> None:
         self._client = client
@@ -77,7 +79,8 @@ class Membership:
         self._subscriptions = subscriptions
         self._consume_type = consume_type
         self._consume_from = consume_from
-        self._model = MessageModel.BROADCASTING if broadcasting else MessageModel.CLUSTERING
+        default = MessageModel.BROADCASTING if broadcasting else MessageModel.CLUSTERING
+        self._model = default if model is None else model
         self._members_changed = members_changed
         self._comparison = _SubscriptionComparison(client, group, self.describe)
         self._change_reported = trio.Event()

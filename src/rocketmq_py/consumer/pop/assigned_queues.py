@@ -57,7 +57,7 @@ class PopAssignedQueues:
         self.acknowledger: PopAcknowledger = PopAcknowledger(
             self._requests, config.group, max_reconsume_times=config.reconsume_limit
         )
-        self._loops: LoopTable[PopLoop] = LoopTable()
+        self._loops: LoopTable[PopLoop[PopProcessQueue]] = LoopTable()
         self._retry_logs = RetryLogs(logger, "pop", "broker", group=config.group)
         self._nursery: trio.Nursery
         self._deliver: Callable[[PopProcessQueue], None]
@@ -75,7 +75,7 @@ class PopAssignedQueues:
         self._deliver = deliver
         self.acknowledger.open(handlers)
 
-    def __iter__(self) -> Iterator[PopLoop]:
+    def __iter__(self) -> Iterator[PopLoop[PopProcessQueue]]:
         return iter(self._loops)
 
     def statistics(self) -> dict[MessageQueue, QueueStatistics]:
@@ -139,12 +139,15 @@ class PopAssignedQueues:
         """Send the outstanding acknowledgements. Brokers redeliver all other messages."""
         await self.acknowledger.flush()
 
-    def _make_loop(self, queue: MessageQueue) -> PopLoop:
+    def _make_loop(self, queue: MessageQueue) -> PopLoop[PopProcessQueue]:
         config = self._config
         subscribed = self._subscriptions[queue.topic]
         first = config.consume_from is ConsumeFrom.FIRST
+        process_queue = PopProcessQueue(
+            queue, self._statistics.of(queue.topic), self.acknowledger.acknowledge
+        )
         return PopLoop(
-            PopProcessQueue(queue, self._statistics.of(queue.topic), self.acknowledger.acknowledge),
+            process_queue,
             self._requests,
             lambda: PopSpec(
                 self._subscriptions.get(queue.topic, subscribed),
@@ -156,7 +159,7 @@ class PopAssignedQueues:
             threshold=config.pop_threshold_for_queue,
             max_reconsume_times=config.reconsume_limit,
             acknowledger=self.acknowledger,
-            deliver=self._deliver,
+            deliver=partial(self._deliver, process_queue),
             invalidate_route=partial(self._client.routes.invalidate, queue.topic),
             retry_log=self._retry_logs.of(queue.broker_name),
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import random
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,34 +10,31 @@ from typing import Final, Unpack
 
 import trio
 
-from rocketmq_py.arguments import check_integer, check_timeout, optional
+from rocketmq_py.arguments import optional
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.consumer.group.broker_queries import query_lag
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.membership import Membership
-from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
-from rocketmq_py.consumer.pop.messages import ClassifiedMessages, PoppedMessage, classify, count_popped
-from rocketmq_py.consumer.pop.pending_pops import PendingPops
+from rocketmq_py.consumer.pop.messages import PoppedMessage
+from rocketmq_py.consumer.pop.receiver import (
+    MAX_MESSAGES,
+    PopReceiver,
+    check_popped,
+    check_receive,
+    check_seconds,
+)
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
-from rocketmq_py.consumer.pop.targets import SHARED_HOLD_SECONDS, PopTargets
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
-from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic
 from rocketmq_py.protocol.bodies import ConsumeType, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
-
-MAX_MESSAGES = 32
-"""The maximum number of messages of a pop."""
-LAST_MOMENT_SECONDS = 0.1
-"""The remaining wait below which ``receive`` returns. Brokers answer a held pop a little early."""
 
 
 class PopConsumer(GroupConsumer):
@@ -94,13 +90,18 @@ class PopConsumer(GroupConsumer):
         super().__init__(
             PopConsumerConfig, client, configs=configs, group=group, options=options, rng=rng, now_ms=now_ms
         )
-        self._requests = PopRequests(self.client, self._group)
-        self._pending_pops = PendingPops(self._pop)
-        self._targets = PopTargets(self.client, self._group)
+        self._receiver = PopReceiver(
+            self.client,
+            PopRequests(self.client, self._group),
+            self._group,
+            max_reconsume_times=self.config.max_reconsume_times,
+            hooks=self._hooks,
+            statistics=self._statistics,
+            check_open=self._check_open,
+        )
         self._membership = Membership(
             self.client, self._group, self._subscriptions, ConsumeType.POP, self.config.consume_from
         )
-        self._acknowledge_logs = RetryLogs(logger, "acknowledgement", "broker", group=self._group)
         self._stopping = trio.Event()
         self._left = trio.Event()
 
@@ -142,31 +143,14 @@ class PopConsumer(GroupConsumer):
         """
         self._check_open()
         optional(check_topic, topic, "topic")
-        max_messages = check_integer(max_messages, "max_messages", lowest=1, highest=MAX_MESSAGES)
-        _check_seconds("invisible", invisible)
-        _check_seconds("wait", wait)
-        if not invisible:
-            raise ConfigurationError("invisible is 0; it must be above 0")
+        max_messages = check_receive(max_messages, invisible, wait)
         started = trio.current_time()
-        deadline = started + wait
         subscriptions = await self._subscriptions_of(topic)
-        hold = 0.0
-        now = started
-        while True:
-            round_started = now
-            messages = await self._ask_all(
-                subscriptions, max_messages, invisible, deadline=deadline, hold=hold
-            )
-            now = trio.current_time()
-            if messages and self._hooks.all:
-                queues = [message.queue for message in messages]
-                return await self._hooks.call_for_received(messages, queues, now - started)
-            if messages or deadline - now < LAST_MOMENT_SECONDS:
-                return messages
-            if hold:  # pause, in case the broker does not hold pops but answers at once
-                await trio.sleep_until(round_started + WAIT_SECONDS[PullState.STALLED])
-                now = trio.current_time()
-            hold = SHARED_HOLD_SECONDS
+        specs = {
+            name: PopSpec(subscription, max_messages, invisible, self._init_mode, self.config.orderly)
+            for name, subscription in subscriptions.items()
+        }
+        return await self._receiver.receive(specs, max_messages, wait, started)
 
     async def ack(self, *messages: PoppedMessage) -> None:
         """Acknowledge messages, so that they are not redelivered.
@@ -182,21 +166,9 @@ class PopConsumer(GroupConsumer):
         When cancelled, some messages may be acknowledged.
         """
         self._check_open()
-        by_broker: dict[str, list[PoppedMessage]] = {}
         for message in messages:
-            _check_popped(message)
-            by_broker.setdefault(message.receipt.broker_name, []).append(message)
-        errors: list[RocketMQError] = []
-        for broker_name, of_broker in by_broker.items():
-            try:
-                await self._requests.acknowledge(broker_name, of_broker)
-            except RocketMQError as error:
-                errors.append(error)
-            else:
-                for message in of_broker:
-                    self._statistics.of(message.topic).done += 1
-        if errors:
-            raise errors[0]
+            check_popped(message)
+        await self._receiver.acknowledge(messages)
 
     async def change_invisible(self, message: PoppedMessage, seconds: float) -> PoppedMessage:
         """Change the time at which a message is redelivered.
@@ -216,53 +188,9 @@ class PopConsumer(GroupConsumer):
         When cancelled, the time may have changed.
         """
         self._check_open()
-        _check_popped(message)
-        _check_seconds("seconds", seconds)
-        changed = await self._requests.change_invisible(message, seconds)
-        self._statistics.of(message.topic).sent_back += 1
-        return changed
-
-    # Pop
-
-    async def _ask_all(
-        self,
-        subscriptions: Mapping[str, SubscriptionData],
-        count: int,
-        invisible: float,
-        *,
-        deadline: float,
-        hold: float,
-    ) -> list[PoppedMessage]:
-        """Pop from each broker of the topics once, until messages arrive."""
-        topics = subscriptions.keys()
-        await trio.lowlevel.checkpoint()
-        if messages := self._pending_pops.take(topics, count):
-            return messages
-        targets = await self._targets.of(topics)
-        errors: list[RocketMQError] = []
-        for target in targets:
-            left = max(deadline - trio.current_time(), 0.0)
-            if len(targets) > 1:
-                left = min(hold, left)
-            spec = PopSpec(
-                subscriptions[target.topic], count, invisible, self._init_mode, self.config.orderly
-            )
-            try:
-                await self._pending_pops.wait(
-                    self.nursery, target.broker_name, spec, hold=left, topics=topics
-                )
-            except RocketMQError as error:
-                self._check_open()
-                self._targets.failed(target, error)
-                errors.append(error)
-            else:
-                self._check_open()
-                self._targets.succeeded(target)
-            if messages := self._pending_pops.take(topics, count):
-                return messages
-        if len(errors) == len(targets):
-            raise errors[0]
-        return []
+        check_popped(message)
+        check_seconds("seconds", seconds)
+        return await self._receiver.change_invisible(message, seconds)
 
     async def _subscriptions_of(self, topic: str | None) -> Mapping[str, SubscriptionData]:
         """Return the current subscriptions of a topic, or of all topics for None."""
@@ -280,40 +208,6 @@ class PopConsumer(GroupConsumer):
     @property
     def _init_mode(self) -> int:
         return INIT_FROM_MIN if self.config.consume_from is ConsumeFrom.FIRST else INIT_FROM_MAX
-
-    async def _pop(self, broker_name: str, spec: PopSpec, hold: float) -> list[PoppedMessage]:
-        """Pop and return the deliverable messages. The others are removed in the background."""
-        started = trio.current_time()
-        popped = await self._requests.pop(broker_name, spec, hold=hold)
-        if popped:
-            counts = self._statistics.of(spec.subscription.topic)
-            count_popped(counts, popped, trio.current_time() - started)
-        classified = classify(popped, spec.subscription, self.config.max_reconsume_times)
-        if classified.filtered_out or classified.exhausted:
-            self.nursery.start_soon(self._remove_undeliverable, broker_name, classified)
-        return classified.deliverable
-
-    async def _remove_undeliverable(self, broker_name: str, classified: ClassifiedMessages) -> None:
-        """Acknowledge filtered-out messages and make exhausted ones dead letters.
-
-        If that fails, the broker redelivers them, and it is tried again then.
-        """
-        try:
-            if classified.filtered_out:
-                await self._requests.acknowledge(broker_name, classified.filtered_out)
-            for message in classified.exhausted:
-                await self._requests.send_to_dead_letters(
-                    message,
-                    failures=message.reconsume_times,
-                    max_reconsume_times=self.config.max_reconsume_times,
-                )
-                counts = self._statistics.of(message.topic)
-                counts.failed += 1
-                counts.sent_back += 1
-        except RocketMQError as error:
-            self._acknowledge_logs.failed(broker_name, error)
-        else:
-            self._acknowledge_logs.succeeded(broker_name)
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Ask the brokers for the group's lag in each queue.
@@ -339,6 +233,7 @@ class PopConsumer(GroupConsumer):
 
     async def _open(self) -> None:
         await super()._open()
+        self._receiver.open(self.nursery)
         await self.nursery.start(self._run_as_member)
 
     async def _run_as_member(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -367,18 +262,3 @@ class PopConsumer(GroupConsumer):
     def _subscription_changed(self, _: str) -> None:
         if self._membership.joined.is_set() and self.is_open:
             self.client.heartbeats.submit()
-
-
-def _check_seconds(name: str, seconds: float | None) -> None:
-    """Raise ConfigurationError unless ``seconds`` is a finite, non-negative number."""
-    check_timeout(seconds, name)
-    if seconds is None or seconds == math.inf:
-        raise ConfigurationError(f"{name} is {seconds!r}; it must be a number of seconds")
-
-
-def _check_popped(message: object) -> None:
-    if not isinstance(message, PoppedMessage):
-        raise ConfigurationError(
-            f"expected a message returned by receive(), not {type(message).__name__}. For a list, use "
-            "ack(*messages)"
-        )

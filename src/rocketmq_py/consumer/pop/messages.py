@@ -39,7 +39,8 @@ class PoppedMessage(ReceivedMessage):
         return self.receipt.pop_time_ms + self.receipt.invisible_ms
 
 
-_FIELDS = tuple(field.name for field in attrs.fields(ReceivedMessage))
+MESSAGE_FIELDS = tuple(field.name for field in attrs.fields(ReceivedMessage))
+"""The fields of a received message, from which a popped one is made."""
 
 
 def read_popped(answer: Command, broker_name: str, namespace: Namespace) -> list[PoppedMessage]:
@@ -53,7 +54,7 @@ def read_popped(answer: Command, broker_name: str, namespace: Namespace) -> list
     popped = []
     for message in namespace.unwrap_messages(decode_within_budget(answer.body, broker_name).messages):
         queue = (TopicKind.NORMAL, message.queue_id)
-        values = {name: getattr(message, name) for name in _FIELDS}
+        values = {name: getattr(message, name) for name in MESSAGE_FIELDS}
         # Ordered pops do not use a retry topic. The broker counts the deliveries and returns the count.
         times = offsets.counts.get((queue, message.queue_offset), offsets.queue_counts.get(queue))
         if times:

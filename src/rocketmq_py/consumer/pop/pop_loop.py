@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 
 import trio
 
 from rocketmq_py.client.retry_log import RetryLog
-from rocketmq_py.consumer.group.statistics import PullState
+from rocketmq_py.consumer.group.statistics import PullState, TopicCounters
 from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
 from rocketmq_py.consumer.pop.messages import PoppedMessage, classify, count_popped
-from rocketmq_py.consumer.pop.process_queue import PopProcessQueue
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, state_after_empty
 from rocketmq_py.consumer.pull.retry import PullRetry
@@ -19,7 +19,40 @@ from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
 
 
-class PopLoop:
+class PopBuffer(Protocol):
+    """The unacknowledged messages that a pop loop has popped.
+
+    Attributes:
+        queue: the queue on the broker, or ALL_QUEUES of a topic there.
+        counts: the counters of the topic.
+        paused: whether the loop is paused.
+        on_removed: called after messages were removed.
+    """
+
+    queue: MessageQueue
+    counts: TopicCounters
+    paused: bool
+    on_removed: Callable[[], None] | None
+
+    def __len__(self) -> int:
+        """Return the number of unacknowledged messages."""
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that wait for a handler call."""
+
+    @property
+    def size(self) -> int:
+        """The total size of the message bodies, in bytes."""
+
+    def put(self, messages: Sequence[PoppedMessage], until: float) -> None:
+        """Add popped messages that are invisible until a time on trio's clock."""
+
+
+Buffer = TypeVar("Buffer", bound=PopBuffer)
+
+
+class PopLoop(Generic[Buffer]):
     """Pops from a queue, or from all queues of a broker, while they are assigned. Java: ``PopRequest``.
 
     Args:
@@ -30,7 +63,7 @@ class PopLoop:
         threshold: the number of unacknowledged messages above which the loop waits.
         max_reconsume_times: redeliveries after which a message becomes a dead letter.
         acknowledger: acknowledges the messages that are not dispatched.
-        deliver: dispatches the messages of a PopProcessQueue.
+        deliver: dispatches the messages in ``process_queue``.
         invalidate_route: called when an error shows that the topic's route is out of date.
         retry_log: logs failures. The loops of a broker share it.
 
@@ -43,7 +76,7 @@ class PopLoop:
 
     def __init__(
         self,
-        process_queue: PopProcessQueue,
+        process_queue: Buffer,
         requests: PopRequests,
         spec: Callable[[], PopSpec],
         *,
@@ -51,12 +84,12 @@ class PopLoop:
         threshold: int,
         max_reconsume_times: int,
         acknowledger: PopAcknowledger,
-        deliver: Callable[[PopProcessQueue], None],
+        deliver: Callable[[], None],
         invalidate_route: Callable[[], None],
         retry_log: RetryLog,
     ) -> None:
         self.queue: MessageQueue = process_queue.queue
-        self.process_queue = process_queue
+        self.process_queue: Buffer = process_queue
         self.pulled_at: float = -math.inf
         self.dropped: bool = False
         self._requests = requests
@@ -135,4 +168,4 @@ class PopLoop:
             self._acknowledger.send_to_dead_letters(message)
         if classified.deliverable:
             self.process_queue.put(classified.deliverable, until)
-            self._deliver(self.process_queue)
+            self._deliver()

@@ -21,6 +21,7 @@ from rocketmq_py.consumer.pop.messages import (
 )
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
 from rocketmq_py.protocol.bodies import ALL_QUEUES, BatchAck, BatchAcks, SubscriptionData
+from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
     AckMessageRequest,
     BatchAckMessageRequest,
@@ -116,12 +117,8 @@ class PopRequests:
             )
         )
         answer = await connection.request(header.code, header.to_fields(), timeout=hold + timeout)
-        if answer.code == ResponseCode.POLLING_FULL:
-            await trio.sleep(min(hold, FULL_SECONDS))
-        if answer.code in _NOTHING:
+        if not await self._has_messages(answer, connection, hold):
             return []
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
         return read_popped(answer, broker_name, self._client.namespace)
 
     async def acknowledge(self, broker_name: str, messages: Sequence[PoppedMessage]) -> None:
@@ -139,12 +136,17 @@ class PopRequests:
         body = BatchAcks(broker_name=broker_name, acks=tuple(acks)).encode()
         await self._client.brokers.call(address, BatchAckMessageRequest(), body)
 
-    async def change_invisible(self, message: PoppedMessage, seconds: float) -> PoppedMessage:
-        """Redeliver a message ``seconds`` from now. Return it with its new receipt handle."""
+    async def change_invisible(
+        self, message: PoppedMessage, seconds: float, *, suspend: bool = False
+    ) -> PoppedMessage:
+        """Redeliver a message ``seconds`` from now. Return it with its new receipt handle.
+
+        With ``suspend``, which only lite topics support, the redelivery does not count as a failure.
+        """
         await trio.sleep(BETWEEN_DELIVERIES_SECONDS)
         address = self._client.routes.broker_address(message.receipt.broker_name)
         header = ChangeInvisibleTimeRequest(
-            **self._delivery_fields(message), invisible_time=round(seconds * 1000)
+            **self._delivery_fields(message), invisible_time=round(seconds * 1000), suspend=suspend
         )
         answer = await self._client.brokers.call(address, header)
         return with_new_receipt(message, ChangeInvisibleTimeAnswer.from_fields(answer.fields))
@@ -162,6 +164,16 @@ class PopRequests:
             self._group, message.topic, message.message_id, failures,
         )  # fmt: skip
 
+    async def _has_messages(self, answer: Command, connection: Connection, hold: float) -> bool:
+        """Return whether the answer to a pop has messages. Back off if the broker holds too many pops."""
+        if answer.code == ResponseCode.POLLING_FULL:
+            await trio.sleep(min(hold, FULL_SECONDS))
+        if answer.code in _NOTHING:
+            return False
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
+        return True
+
     async def _connect(self, broker_name: str, timeout: float) -> Connection:
         """Return a connection to a broker that supports pop and has received this client's heartbeat."""
         client = self._client
@@ -170,11 +182,15 @@ class PopRequests:
         connection = await client.connections.get_before(address, deadline)
         # The answer to the heartbeat contains the broker's version.
         await client.heartbeats.ensure_current(connection, timeout=max(deadline - trio.current_time(), 0.0))
+        self._check_version(connection)
+        return connection
+
+    def _check_version(self, connection: Connection) -> None:
+        """Raise UnsupportedByBrokerError if the broker does not support these requests."""
         if connection.peer_version < V5_0_0_SNAPSHOT:
             raise UnsupportedByBrokerError(
-                f"cannot pop from {address}: the broker is older than 5.0. Use a PushConsumer"
+                f"cannot pop from {connection.address}: the broker is older than 5.0. Use a PushConsumer"
             )
-        return connection
 
     def _delivery_fields(self, message: PoppedMessage) -> dict[str, Any]:
         """Return the header fields that identify a message's delivery."""

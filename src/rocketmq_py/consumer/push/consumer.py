@@ -7,8 +7,6 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Final, Unpack
 
-import trio
-
 from rocketmq_py.arguments import check_instance, check_instances, check_integer
 from rocketmq_py.callables import check_methods
 from rocketmq_py.client.client import Client, wall_clock_ms
@@ -17,8 +15,9 @@ from rocketmq_py.consumer.config import DEFAULT_TIMESTAMP_AGE_MS, PushConsumerCo
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.push.invoker import Handler, check_handler
+from rocketmq_py.consumer.push.running import RunsHandler
 from rocketmq_py.consumer.push.session import Session
-from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.errors import ClosedError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic, retry_topic
 from rocketmq_py.protocol.subscription import make_subscription
@@ -26,7 +25,7 @@ from rocketmq_py.protocol.subscription import make_subscription
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
-class PushConsumer(GroupConsumer):
+class PushConsumer(RunsHandler[Session], GroupConsumer):
     """Consumes topics as a member of a group and calls a handler. Java: ``DefaultMQPushConsumer``.
 
     ::
@@ -75,8 +74,6 @@ class PushConsumer(GroupConsumer):
             check_methods(assignment_listener, "assignment_listener", AssignmentListener)
         self._assignment_listener = assignment_listener
         self._made_ms = now_ms()
-        self._session: Session | None = None
-        self._is_stopped = False  # stop() was called before run()
         self._paused = False
         if not self.config.broadcasting:
             retries = retry_topic(self._group)
@@ -126,48 +123,14 @@ class PushConsumer(GroupConsumer):
         end, then they are abandoned. The consumer may be run again afterwards.
         """
         self._check_open()
-        if self._session is not None:
-            raise ConfigurationError("this PushConsumer is running already")
+        self._check_not_running()
         check_handler(handle, in_lists=self.config.batch_size is not None)
         if self._subscribes_nothing:
             logger.warning(
                 "no subscription: group=%s: the consumer receives no messages until subscribe() is called",
                 self.config.group,
             )
-        if self._is_stopped:
-            self._is_stopped = False
-            await trio.lowlevel.checkpoint()
-            return
-        timestamp_ms = self.config.consume_timestamp_ms
-        if timestamp_ms is None:
-            timestamp_ms = self._made_ms - DEFAULT_TIMESTAMP_AGE_MS
-        session = Session(
-            self.client, self.config, self._subscriptions, timestamp_ms, handle,
-            hooks=self._hooks, statistics=self._statistics, listener=self._assignment_listener,
-        )  # fmt: skip
-        session.pause(self._paused)
-        self._session = session
-        try:
-            await session.run()
-        finally:
-            self._session = None
-
-    def stop(self) -> None:
-        """Start no more handler calls, and let :meth:`run` return when the running ones have ended.
-
-        They have half of ``close_timeout`` to end. Then they are cancelled, or abandoned if they run in
-        threads. Handlers may call this method. If the consumer is not running, the next run ends at once,
-        because it may be about to start in another task or thread.
-        """
-        if self._session is None:
-            self._is_stopped = True
-        else:
-            self._session.stop()
-
-    def abandon_threads(self) -> None:
-        """Do not wait for handlers in threads when :meth:`run` is cancelled. Used by the threads API."""
-        if self._session is not None:
-            self._session.abandon_threads()
+        await self._run_session(lambda: self._make_session(handle))
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Pull no more until :meth:`resume`. Messages already pulled are still processed. Java: ``suspend``.
@@ -199,11 +162,9 @@ class PushConsumer(GroupConsumer):
         return await self._running().committed(queue)
 
     def _reasons_not_to_consume(self) -> list[str]:
-        if self._session is None:
-            return ["this PushConsumer is not running: run() has not been called, or has returned"]
-        if self._subscribes_nothing:
+        if self._session is not None and self._subscribes_nothing:
             return ["no topic is subscribed"]
-        return []
+        return self._reasons_not_running()
 
     @property
     def _subscribes_nothing(self) -> bool:
@@ -228,6 +189,17 @@ class PushConsumer(GroupConsumer):
         offset = check_integer(offset, "offset", lowest=0)
         await self._running().seek(queue, offset)
 
+    def _make_session(self, handle: Handler) -> Session:
+        timestamp_ms = self.config.consume_timestamp_ms
+        if timestamp_ms is None:
+            timestamp_ms = self._made_ms - DEFAULT_TIMESTAMP_AGE_MS
+        session = Session(
+            self.client, self.config, self._subscriptions, timestamp_ms, handle,
+            hooks=self._hooks, statistics=self._statistics, listener=self._assignment_listener,
+        )  # fmt: skip
+        session.pause(self._paused)
+        return session
+
     def _running(self) -> Session:
         if self._session is None:
             raise ClosedError("this PushConsumer is not running")
@@ -243,10 +215,3 @@ class PushConsumer(GroupConsumer):
             self._paused = paused
         if self._session is not None:
             self._session.pause(paused, checked)
-
-    async def _close(self) -> None:
-        session = self._session
-        if session is not None:
-            session.stop()
-            await session.ended.wait()
-        await super()._close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Set
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import trio
 
@@ -115,7 +115,7 @@ class Session:
         )
         self._stopping = trio.Event()
         self._checking = trio.CancelScope()
-        self.ended: Final = trio.Event()
+        self.ended: trio.Event = trio.Event()
 
     async def run(self) -> None:
         """Consume until :meth:`stop` or until cancelled. Then commit offsets and leave the group.

@@ -25,6 +25,8 @@ class MessageModel(enum.StrEnum):
 
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
+    LITE_SELECTIVE = "LITE_SELECTIVE"
+    """Each message of a lite topic goes to one of the members that subscribe to that lite topic (5.5)."""
 
 
 class ConsumeFromWhere(enum.StrEnum):

@@ -1,0 +1,189 @@
+"""Offers lite topics with messages to clients, and holds their pops (Java: ``LiteEventDispatcher``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from rocketmq_py.broker.lite.subscriptions import LiteSubscription
+from rocketmq_py.broker.pop.ordered_pops import GroupQueue
+from rocketmq_py.broker.pop.queue_timers import QueueTimers
+from rocketmq_py.broker.state import BrokerState
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import PopLiteMessageRequest
+from rocketmq_py.remoting import Connection, Deadlines
+
+CHECK_SECONDS = 10.0
+"""Seconds between two searches for clients that have stopped popping (liteEventCheckInterval)."""
+INACTIVE_SECONDS = 10.0
+"""Seconds without a pop after which the lite topics offered to a client are offered to others."""
+
+
+class HeldLitePop:
+    """A pop of a client that waits for messages.
+
+    Attributes:
+        connection, request, header: the pop.
+        tick: used by ``Deadlines``.
+    """
+
+    __slots__ = ("_on_expiry", "connection", "header", "request", "tick")
+
+    def __init__(
+        self,
+        connection: Connection,
+        request: Command,
+        header: PopLiteMessageRequest,
+        on_expiry: Callable[[HeldLitePop], None],
+    ) -> None:
+        self.connection: Connection = connection
+        self.request: Command = request
+        self.header: PopLiteMessageRequest = header
+        self.tick: int = 0
+        self._on_expiry = on_expiry
+
+    def expire(self) -> None:
+        """Answer the pop. ``Deadlines`` calls this when the pop has expired."""
+        self._on_expiry(self)
+
+
+@attrs.define(eq=False)
+class ClientOffers:
+    """The lite topics offered to a client.
+
+    Attributes:
+        group: the client's group.
+        queues: the names of the queues, oldest offer first.
+        popped_at: the time of the client's last pop, or of the first offer, on trio's clock.
+        popped_at_ms: the same in epoch milliseconds.
+    """
+
+    group: str
+    queues: dict[str, None]
+    popped_at: float
+    popped_at_ms: int
+
+
+class LiteDispatcher:
+    """Offers each lite topic with messages to one subscribed client of each group.
+
+    Unlike in Java, the number of lite topics offered to a client is not limited. :meth:`run` must be running.
+
+    Args:
+        state: the broker's tables.
+        subscribers_of: returns the subscribers of a queue by group.
+        answer: answers a held pop.
+    """
+
+    def __init__(
+        self,
+        state: BrokerState,
+        subscribers_of: Callable[[str], dict[str, list[LiteSubscription]]],
+        answer: Callable[[HeldLitePop], None],
+    ) -> None:
+        self._state = state
+        self._subscribers_of = subscribers_of
+        self._answer = answer
+        self._deadlines = Deadlines()
+        self._timers = QueueTimers(
+            self._deadlines, lambda group_queue: self.offer(group_queue.topic, group_queue.group)
+        )
+        self._held: dict[str, dict[HeldLitePop, None]] = {}
+        self._to_wake: dict[str, None] = {}
+        self._parked = trio.lowlevel.ParkingLot()
+        self.offers: Final[dict[str, ClientOffers]] = {}
+
+    def offer(self, queue: str, group: str | None = None, *, except_client: str = "") -> None:
+        """Offer a lite topic to a client of each group, or of one group."""
+        for name, subscribers in self._subscribers_of(queue).items():
+            if group in (None, name):
+                self._offer_to_one(queue, subscribers, except_client)
+
+    def offer_at(self, group_queue: GroupQueue, time: float) -> None:
+        """Offer a lite topic to a client of a group at a time on trio's clock. Replaces an earlier time."""
+        self._timers.set(group_queue, time)
+
+    def next_offer(self, client_id: str) -> str | None:
+        """Return the next queue offered to a client, which is popping; None if there is none."""
+        offers = self.offers.get(client_id)
+        if offers is None:
+            return None
+        offers.popped_at = trio.current_time()
+        offers.popped_at_ms = self._state.now_ms()
+        queue = next(iter(offers.queues), None)
+        if queue is not None:
+            del offers.queues[queue]
+        return queue
+
+    def offer_to_client(self, subscription: LiteSubscription, queue: str) -> None:
+        """Offer a lite topic to a client."""
+        offers = self.offers.get(subscription.client_id)
+        if offers is None:
+            offers = self.offers[subscription.client_id] = ClientOffers(
+                subscription.group, {}, trio.current_time(), self._state.now_ms()
+            )
+        offers.queues[queue] = None
+        self._to_wake[subscription.client_id] = None
+        self._parked.unpark_all()
+
+    def remove_client(self, client_id: str) -> None:
+        """Offer the lite topics that were offered to a client, which has left, to others."""
+        offers = self.offers.pop(client_id, None)
+        if offers is not None:
+            for queue in offers.queues:
+                self.offer(queue, offers.group, except_client=client_id)
+
+    def hold(
+        self, connection: Connection, request: Command, header: PopLiteMessageRequest, seconds: float
+    ) -> None:
+        """Hold a pop for at most ``seconds``."""
+        pop = HeldLitePop(connection, request, header, self._release)
+        self._held.setdefault(header.client_id, {})[pop] = None
+        self._deadlines.add(pop, trio.current_time() + seconds)
+
+    def drop_connection(self, connection: Connection) -> None:
+        """Drop the pops of a closed connection."""
+        for pops in list(self._held.values()):
+            for pop in [pop for pop in pops if pop.connection is connection]:
+                self._remove(pop)
+
+    async def run(self) -> None:
+        """Answer pops, and offer lite topics of inactive clients to others, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._deadlines.run)
+            nursery.start_soon(self._keep_checking_clients)
+            while True:
+                if not self._to_wake:
+                    await self._parked.park()
+                to_wake, self._to_wake = self._to_wake, {}
+                for client_id in to_wake:
+                    first = next(iter(self._held.get(client_id, ())), None)
+                    if first is not None:
+                        self._release(first)
+                await trio.lowlevel.checkpoint()
+
+    async def _keep_checking_clients(self) -> None:
+        while True:
+            await trio.sleep(CHECK_SECONDS)
+            oldest = trio.current_time() - INACTIVE_SECONDS
+            for client_id, offers in list(self.offers.items()):
+                if offers.queues and offers.popped_at < oldest:
+                    self.remove_client(client_id)
+
+    def _offer_to_one(self, queue: str, subscribers: Sequence[LiteSubscription], except_client: str) -> None:
+        others = [one for one in subscribers if one.client_id != except_client] or subscribers
+        self.offer_to_client(self._state.rng.choice(others), queue)
+
+    def _release(self, pop: HeldLitePop) -> None:
+        self._remove(pop)
+        self._answer(pop)
+
+    def _remove(self, pop: HeldLitePop) -> None:
+        self._deadlines.remove(pop)
+        pops = self._held.get(pop.header.client_id, {})
+        pops.pop(pop, None)
+        if not pops:
+            self._held.pop(pop.header.client_id, None)

@@ -1,0 +1,63 @@
+"""Removes lite topics without recent messages (Java: ``LiteLifecycleManager``)."""
+
+from __future__ import annotations
+
+import trio
+
+from rocketmq_py.broker.lite.lite_requests import LitePopProcessor
+from rocketmq_py.broker.lite.subscriptions import BIND_TOPIC
+from rocketmq_py.broker.pop.ordered_pops import GroupQueue
+from rocketmq_py.broker.state import BrokerState
+from rocketmq_py.broker.storage.consume_queue import ConsumeQueue
+from rocketmq_py.names import LITE_QUEUE_PREFIX
+
+CHECK_SECONDS = 120.0
+"""Seconds between two searches for expired lite topics (liteTtlCheckInterval)."""
+MIN_MS = 15 * 60 * 1000
+"""Milliseconds after its last message for which a lite topic always stays (minLiteTTl)."""
+EXPIRATION = "lite.topic.expiration"
+"""A topic attribute: minutes after its last message until a lite topic expires; -1 for never."""
+
+
+def parent_of(queue: str) -> str:
+    """Return the parent topic of the queue of a lite topic."""
+    return queue.removeprefix(LITE_QUEUE_PREFIX).rpartition("$")[0]
+
+
+class LiteExpiry:
+    """Removes expired lite topics, their offsets and their subscriptions. :meth:`run` must be running.
+
+    Args:
+        state: the broker's tables.
+        pops: has the popped messages and the subscriptions.
+    """
+
+    def __init__(self, state: BrokerState, pops: LitePopProcessor) -> None:
+        self._state = state
+        self._pops = pops
+
+    async def run(self) -> None:
+        """Remove expired lite topics periodically, until cancelled."""
+        while True:
+            await trio.sleep(CHECK_SECONDS)
+            for queue in self._state.store.lite_queues():
+                if self._is_expired(queue):
+                    self._remove(queue.topic)
+
+    def _is_expired(self, queue: ConsumeQueue) -> bool:
+        topic = self._state.topics.get(parent_of(queue.topic))
+        minutes = int(topic.attributes.get(EXPIRATION, "-1")) if topic is not None else -1
+        if minutes <= 0 or queue.start == queue.end:
+            return False
+        age_ms = self._state.now_ms() - queue[queue.end - 1].store_time_ms
+        return age_ms >= MIN_MS and age_ms > minutes * 60_000
+
+    def _remove(self, queue: str) -> None:
+        state = self._state
+        parent = parent_of(queue)
+        for group in state.subscription_groups:
+            if group.attributes.get(BIND_TOPIC) == parent:
+                state.offsets.delete(group.group_name, queue)
+                self._pops.ordered_pops.unblock(GroupQueue(queue, group.group_name, 0))
+        state.store.delete_lite_queue(queue)
+        self._pops.subscriptions.remove_queue(queue)

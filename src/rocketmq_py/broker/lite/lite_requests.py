@@ -1,0 +1,264 @@
+"""POP_LITE_MESSAGE and LITE_SUBSCRIPTION_CTL.
+
+Java: ``PopLiteMessageProcessor``, ``LiteSubscriptionCtlProcessor``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import attrs
+import trio
+
+from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler, answer_with
+from rocketmq_py.broker.lite.dispatcher import HeldLitePop, LiteDispatcher
+from rocketmq_py.broker.lite.subscriptions import BIND_TOPIC, LiteSubscriptionTable, QuotaExceededError
+from rocketmq_py.broker.pop.ordered_pops import GroupQueue, OrderedPops
+from rocketmq_py.broker.pop.pop_reader import start_offset
+from rocketmq_py.broker.pop.pop_requests import EARLY_MS, MAX_LATE_MS, MAX_POPPED
+from rocketmq_py.broker.state import BrokerState
+from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, StoredMessage, read_messages
+from rocketmq_py.broker.topics import PERM_READ
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.names import lite_queue
+from rocketmq_py.protocol.bodies import (
+    LiteSubscription,
+    LiteSubscriptionAction,
+    LiteSubscriptions,
+    OffsetOption,
+    OffsetOptionType,
+)
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import ORDERED_REVIVE_QUEUE
+from rocketmq_py.protocol.headers import INIT_FROM_MAX, PopLiteMessageAnswer, PopLiteMessageRequest
+from rocketmq_py.remoting import Connection
+
+LITE_TYPE = "LITE"
+"""The message type of parent topics."""
+_FROM_FIRST, _FROM_END = 1, 2
+"""Values of an OffsetOption of the type POLICY."""
+
+
+@attrs.define(eq=False)
+class _Batch:
+    """The messages of one pop, with the entries of the answer's order count info."""
+
+    messages: list[StoredMessage] = attrs.field(factory=list)
+    counts: list[str] = attrs.field(factory=list)
+
+
+class LitePopProcessor:
+    """Answers pops of lite topics, and changes of subscriptions.
+
+    Args:
+        state: the broker's tables.
+
+    Attributes:
+        ordered_pops: the popped messages that are not acknowledged.
+        dispatcher: offers lite topics to clients. Its ``run`` must be running.
+        subscriptions: the subscriptions. Its ``forget_silent_clients`` must be running.
+    """
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._config = state.config
+        self.ordered_pops: OrderedPops = OrderedPops()
+        self.dispatcher: LiteDispatcher = LiteDispatcher(
+            state, lambda queue: self.subscriptions.subscribers_of(queue), self._answer_held
+        )
+        self.subscriptions: LiteSubscriptionTable = LiteSubscriptionTable(
+            state, on_added=self._on_added, on_removed=self.dispatcher.remove_client, reset=self._reset
+        )
+        state.store.on_lite_message = self.dispatcher.offer
+
+    def handlers(self) -> Mapping[int, RequestHandler]:
+        """Return the request handlers by request code."""
+        return {
+            RequestCode.POP_LITE_MESSAGE: self._pop,
+            RequestCode.LITE_SUBSCRIPTION_CTL: self._change_subscriptions,
+        }
+
+    def offer_when_free(self, group_queue: GroupQueue) -> None:
+        """Offer a lite topic to a client of a group as soon as no popped message blocks it."""
+        wait_ms = self.ordered_pops.free_at(group_queue, None) - self._state.now_ms()
+        self.dispatcher.offer_at(group_queue, trio.current_time() + max(0, wait_ms) / 1000)
+
+    # Pops
+
+    def _pop(self, connection: Connection, request: Command) -> None:
+        fields = request.fields
+        if fields.get("bornTime", "0") == "0":
+            fields = {**fields, "bornTime": str(self._state.now_ms())}
+        self._answer(connection, request, PopLiteMessageRequest.from_fields(fields))
+
+    def _answer_held(self, pop: HeldLitePop) -> None:
+        def answer(connection: Connection, request: Command) -> None:
+            self._answer(connection, request, pop.header)
+
+        answer_with(answer, pop.connection, pop.request)
+
+    def _answer(self, connection: Connection, request: Command, header: PopLiteMessageRequest) -> None:
+        self._check(header)
+        state = self._state
+        pop_time_ms = state.now_ms()
+        batch = self._read(header, pop_time_ms)
+        if batch.messages:
+            code, status = ResponseCode.SUCCESS, "FOUND"
+        else:
+            left_ms = header.born_time + header.poll_time - pop_time_ms
+            if header.poll_time > 0 and left_ms > EARLY_MS:
+                self.dispatcher.hold(connection, request, header, (left_ms - EARLY_MS) / 1000)
+                return
+            code, status = ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE"
+        answer = PopLiteMessageAnswer(
+            pop_time=pop_time_ms,
+            invisible_time=header.invisible_time,
+            revive_qid=ORDERED_REVIVE_QUEUE,
+            order_count_info=";".join(batch.counts),
+        )
+        state.store.count_delivered(header.topic, header.consumer_group, len(batch.messages))
+        body = b"".join([message.data for message in batch.messages])
+        connection.respond(request, code, answer.to_fields(), body, status)
+
+    def _read(self, header: PopLiteMessageRequest, pop_time_ms: int) -> _Batch:
+        """Read the lite topics that are offered to the client."""
+        batch = _Batch()
+        seen: set[str] = set()
+        while len(batch.messages) < header.max_msg_num:
+            name = self.dispatcher.next_offer(header.client_id)
+            if name is None:
+                break
+            queue = self._state.store.find_lite_queue(name)
+            if name not in seen and queue is not None:
+                seen.add(name)
+                self._read_queue(batch, queue, header, pop_time_ms)
+        return batch
+
+    def _read_queue(
+        self, batch: _Batch, queue: ConsumeQueue, header: PopLiteMessageRequest, pop_time_ms: int
+    ) -> None:
+        state, group_queue = self._state, GroupQueue(queue.topic, header.consumer_group, 0)
+        if self.ordered_pops.free_at(group_queue, header.attempt_id) > pop_time_ms:
+            return
+        start = start_offset(state, self.ordered_pops, group_queue, queue, INIT_FROM_MAX)
+        space = header.max_msg_num - len(batch.messages)
+        result = read_messages(queue, start, space, None, self._config)
+        if not result.messages and result.next_offset != start:
+            state.offsets.commit(header.consumer_group, queue.topic, 0, result.next_offset)
+            result = read_messages(queue, result.next_offset, space, None, self._config)
+        if not result.messages:
+            return
+        offsets = [message.queue_offset for message in result.messages]
+        counts = self.ordered_pops.record(
+            group_queue, header.attempt_id, pop_time_ms, header.invisible_time, offsets
+        )
+        self.offer_when_free(group_queue)
+        batch.messages += result.messages
+        batch.counts += [
+            f"0 qo0%{offset} {counts[offset]}" if offset in counts else "0" for offset in offsets
+        ]
+
+    def _check(self, header: PopLiteMessageRequest) -> None:
+        """Raise Refusal if the pop is not permitted."""
+        state = self._state
+        broker, name, group_name = f"the broker[{state.ip}]", header.topic, header.consumer_group
+        if state.now_ms() - header.born_time - header.poll_time > MAX_LATE_MS:
+            raise Refusal(ResponseCode.POLLING_TIMEOUT, f"{broker} pop message is timeout too much")
+        if not self._config.broker_permission & PERM_READ:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"{broker} pop message is forbidden")
+        if header.max_msg_num > MAX_POPPED:
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER, f"{broker} pop message's num is greater than {MAX_POPPED}"
+            )
+        topic = state.topics.get(name)
+        if topic is None:
+            raise Refusal(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic [{name}] not exist, apply first please! {FAQ}"
+            )
+        if not topic.is_readable:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the topic [{name}] peeking message is forbidden")
+        if topic.attributes.get("message.type") != LITE_TYPE:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"the topic [{name}] message type not match")
+        group = state.subscription_groups.find(group_name)
+        if group is None:
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group_name}] not exist, {FAQ}",
+            )
+        if not group.consume_enable:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group_name}")
+        if group.attributes.get(BIND_TOPIC) != name:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"subscription bind topic not match, {group_name}")
+
+    # Subscriptions
+
+    def _change_subscriptions(self, connection: Connection, request: Command) -> None:
+        if not request.body:
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, "Request body is null.")
+        changes = LiteSubscriptions.decode(request.body).subscription_set
+        if not changes:
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, "LiteSubscriptionCtlRequestBody is empty.")
+        for change in changes:
+            if change.client_id.strip() and change.group.strip() and change.topic.strip():
+                self._change_subscription(connection, change)
+        connection.respond(request, ResponseCode.SUCCESS)
+
+    def _change_subscription(self, connection: Connection, change: LiteSubscription) -> None:
+        client_id, group, parent = change.client_id, change.group, change.topic
+        queues = dict.fromkeys(lite_queue(parent, lite_topic) for lite_topic in change.lite_topic_set)
+        match change.action:
+            case LiteSubscriptionAction.COMPLETE_REMOVE:
+                self.subscriptions.remove_client(client_id)
+            case LiteSubscriptionAction.PARTIAL_REMOVE:
+                self.subscriptions.remove(client_id, group, parent, queues)
+            case LiteSubscriptionAction.COMPLETE_ADD:
+                self._check_consume_enable(group)
+                subscription = self.subscriptions.connect(client_id, group, parent, connection)
+                self.subscriptions.replace(subscription, queues)
+            case LiteSubscriptionAction.PARTIAL_ADD:
+                self._check_consume_enable(group)
+                subscription = self.subscriptions.connect(client_id, group, parent, connection)
+                try:
+                    self.subscriptions.add(subscription, queues, self._resetter(group, change.offset_option))
+                except QuotaExceededError as error:
+                    raise Refusal(
+                        ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
+                        f"org.apache.rocketmq.broker.lite.LiteQuotaException: {error}",
+                    ) from None
+
+    def _check_consume_enable(self, group: str) -> None:
+        config = self._state.subscription_groups.find(group)
+        if config is None or not config.consume_enable:
+            raise Refusal(
+                ResponseCode.ILLEGAL_OPERATION,
+                "java.lang.IllegalStateException: Consumer group is not allowed to consume.",
+            )
+
+    def _on_added(self, group: str, queue: str) -> None:
+        if self._state.store.find_lite_queue(queue) is not None:
+            self.dispatcher.offer(queue, group)
+
+    def _resetter(self, group: str, option: OffsetOption | None) -> Callable[[str], int | None]:
+        """Return a function that returns the offset to reset a queue to, or None to keep the group's."""
+
+        def reset_to(name: str) -> int | None:
+            committed = self._state.offsets.committed(group, name, 0)
+            target: int | None = None
+            match option:
+                case OffsetOption(type=OffsetOptionType.POLICY, value=value) if value == _FROM_FIRST:
+                    target = 0
+                case OffsetOption(type=OffsetOptionType.POLICY, value=value) if value == _FROM_END:
+                    queue = self._state.store.find_lite_queue(name)
+                    target = 0 if queue is None else queue.end
+                case OffsetOption(type=OffsetOptionType.OFFSET, value=value):
+                    target = value
+                case OffsetOption(type=OffsetOptionType.TAIL_N, value=value) if committed is not None:
+                    target = max(0, committed - value)
+            return None if target == committed else target
+
+        return reset_to
+
+    def _reset(self, group: str, queue: str, offset: int) -> None:
+        if self._state.offsets.committed(group, queue, 0) != offset:
+            self._state.offsets.reset(group, queue, 0, offset)
+            self.ordered_pops.unblock(GroupQueue(queue, group, 0))

@@ -1,0 +1,221 @@
+"""The subscriptions of clients to lite topics (Java: ``LiteSubscriptionRegistryImpl``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import attrs
+import trio
+
+from rocketmq_py.broker.state import BrokerState
+from rocketmq_py.protocol.headers import NotifyUnsubscribeLiteRequest
+from rocketmq_py.remoting import Connection
+
+CHECK_SECONDS = 120.0
+"""Seconds between two searches for forgotten subscriptions (liteSubscriptionCheckInterval)."""
+FORGET_SECONDS = 180.0
+"""Seconds without a renewal after which a subscription is forgotten (liteSubscriptionCheckTimeoutMills)."""
+
+BIND_TOPIC = "lite.bind.topic"
+"""A group attribute: the parent topic."""
+_EXCLUSIVE = ("lite.sub.model", "Exclusive")
+_RESET_WHEN_EXCLUDED = "lite.sub.reset.offset.exclusive"
+_RESET_WHEN_UNSUBSCRIBED = "lite.sub.reset.offset.unsubscribe"
+
+
+class QuotaExceededError(Exception):
+    """All clients together have too many subscriptions."""
+
+
+@attrs.define(eq=False)
+class LiteSubscription:
+    """The lite topics of a client.
+
+    Attributes:
+        client_id, group, parent: the client, its group and the parent topic.
+        connection: the connection to notify it over.
+        queues: the names of the queues of the lite topics.
+        updated_at: the time of the last change or renewal, on trio's clock.
+    """
+
+    client_id: str
+    group: str
+    parent: str
+    connection: Connection | None = None
+    queues: dict[str, None] = attrs.field(factory=dict)
+    updated_at: float = attrs.field(factory=trio.current_time)
+
+
+class LiteSubscriptionTable:
+    """The subscriptions of all clients, by client and by queue.
+
+    Args:
+        state: the broker's tables.
+        on_added: called with a group and a queue when a client has subscribed to it.
+        on_removed: called with a client id when its whole subscription was removed.
+        reset: resets the offset of a group in a queue.
+    """
+
+    def __init__(
+        self,
+        state: BrokerState,
+        *,
+        on_added: Callable[[str, str], None],
+        on_removed: Callable[[str], None],
+        reset: Callable[[str, str, int], None],
+    ) -> None:
+        self._state = state
+        self._on_added = on_added
+        self._on_removed = on_removed
+        self._reset = reset
+        self._by_client: dict[str, LiteSubscription] = {}
+        self._by_queue: dict[str, dict[LiteSubscription, None]] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of subscriptions: one for each client and lite topic."""
+        return sum(map(len, self._by_queue.values()))
+
+    def find(self, client_id: str) -> LiteSubscription | None:
+        """Return the subscription of a client, or None."""
+        return self._by_client.get(client_id)
+
+    def of_group(self, group: str) -> list[LiteSubscription]:
+        """Return the subscriptions of a group's clients."""
+        return [one for one in self._by_client.values() if one.group == group]
+
+    def subscribers_of(self, queue: str) -> dict[str, list[LiteSubscription]]:
+        """Return the subscribers of a queue by group."""
+        groups: dict[str, list[LiteSubscription]] = {}
+        for subscription in self._by_queue.get(queue, ()):
+            groups.setdefault(subscription.group, []).append(subscription)
+        return groups
+
+    def connect(self, client_id: str, group: str, parent: str, connection: Connection) -> LiteSubscription:
+        """Return the subscription of a client, which is notified over ``connection`` from now on."""
+        subscription = self._get_or_create(client_id, group, parent)
+        subscription.connection = connection
+        return subscription
+
+    def add(
+        self, subscription: LiteSubscription, queues: Collection[str], reset_to: Callable[[str], int | None]
+    ) -> None:
+        """Add queues. In an exclusive group, other clients lose them.
+
+        Args:
+            subscription: the client's subscription.
+            queues: the names of the queues.
+            reset_to: returns the offset to reset a queue to, or None to keep the group's offset.
+
+        Raises:
+            QuotaExceededError: there are too many subscriptions.
+        """
+        limit = self._state.config.max_lite_subscription_count
+        if self.count >= limit:
+            raise QuotaExceededError(f"lite subscription quota exceeded {limit}")
+        name, value = _EXCLUSIVE
+        is_exclusive = self._attribute(subscription.group, name) == value
+        for queue in queues:
+            self._touch(subscription)
+            subscription.queues[queue] = None
+            if is_exclusive:
+                self._exclude_others(subscription.group, queue)
+            offset = reset_to(queue)
+            if offset is not None:
+                self._reset(subscription.group, queue, offset)
+            self._link(subscription, queue)
+
+    def remove(self, client_id: str, group: str, parent: str, queues: Collection[str]) -> None:
+        """Remove queues from a client's subscription."""
+        subscription = self._get_or_create(client_id, group, parent)
+        is_reset = self._attribute(group, _RESET_WHEN_UNSUBSCRIBED) == "true"
+        for queue in queues:
+            self._touch(subscription)
+            subscription.queues.pop(queue, None)
+            if self._unlink(subscription, queue) and is_reset:
+                self._reset(group, queue, 0)
+
+    def replace(self, subscription: LiteSubscription, queues: Collection[str]) -> None:
+        """Replace the queues of a client's subscription."""
+        for queue in [queue for queue in subscription.queues if queue not in queues]:
+            self._touch(subscription)
+            del subscription.queues[queue]
+            self._unlink(subscription, queue)
+        for queue in queues:
+            self._touch(subscription)
+            subscription.queues[queue] = None
+            self._link(subscription, queue)
+
+    def remove_client(self, client_id: str) -> None:
+        """Remove the subscription of a client."""
+        subscription = self._by_client.pop(client_id, None)
+        if subscription is None:
+            return
+        for queue in subscription.queues:
+            self._unlink(subscription, queue)
+        self._on_removed(client_id)
+
+    def remove_queue(self, queue: str) -> None:
+        """Remove a queue, which was deleted, from all subscriptions."""
+        for subscription in self._by_queue.pop(queue, {}):
+            self._touch(subscription)
+            subscription.queues.pop(queue, None)
+
+    async def forget_silent_clients(self) -> None:
+        """Remove subscriptions that were not renewed, until cancelled."""
+        while True:
+            await trio.sleep(CHECK_SECONDS)
+            oldest = trio.current_time() - FORGET_SECONDS
+            for subscription in list(self._by_client.values()):
+                if subscription.updated_at < oldest:
+                    self.remove_client(subscription.client_id)
+
+    def _get_or_create(self, client_id: str, group: str, parent: str) -> LiteSubscription:
+        subscription = self._by_client.get(client_id)
+        if subscription is None:
+            subscription = self._by_client[client_id] = LiteSubscription(client_id, group, parent)
+        return subscription
+
+    def _attribute(self, group: str, name: str) -> str | None:
+        config = self._state.subscription_groups.find(group)
+        return None if config is None else config.attributes.get(name)
+
+    def _touch(self, subscription: LiteSubscription) -> None:
+        subscription.updated_at = trio.current_time()
+
+    def _link(self, subscription: LiteSubscription, queue: str) -> None:
+        subscribers = self._by_queue.setdefault(queue, {})
+        if subscription not in subscribers:
+            subscribers[subscription] = None
+            self._on_added(subscription.group, queue)
+
+    def _unlink(self, subscription: LiteSubscription, queue: str) -> bool:
+        subscribers = self._by_queue.get(queue, {})
+        is_linked = subscription in subscribers
+        subscribers.pop(subscription, None)
+        if not subscribers:
+            self._by_queue.pop(queue, None)
+        return is_linked
+
+    def _exclude_others(self, group: str, queue: str) -> None:
+        """Remove a queue from the clients of a group. As in 5.5.0, that includes the new subscriber."""
+        is_reset = self._attribute(group, _RESET_WHEN_EXCLUDED) == "true"
+        for subscription in self.subscribers_of(queue).get(group, ()):
+            subscription.queues.pop(queue, None)
+            if not subscription.queues:
+                self._by_client.pop(subscription.client_id, None)
+            self._notify(subscription, queue)
+            self._unlink(subscription, queue)
+            if is_reset:
+                self._reset(group, queue, 0)
+
+    def _notify(self, subscription: LiteSubscription, queue: str) -> None:
+        connection = subscription.connection
+        if connection is None or connection.is_closed:
+            return
+        notice = NotifyUnsubscribeLiteRequest(
+            lite_topic=queue.rpartition("$")[2],
+            consumer_group=subscription.group,
+            client_id=subscription.client_id,
+        )
+        connection.oneway_nowait(notice.code, notice.to_fields())

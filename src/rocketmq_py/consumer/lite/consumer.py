@@ -1,0 +1,192 @@
+"""The consumer of lite topics that receives messages on request."""
+
+from __future__ import annotations
+
+import random
+from typing import Unpack
+
+import trio
+
+from rocketmq_py.arguments import check_flag
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.config import ClientConfig
+from rocketmq_py.consumer.group.broker_requests import BrokerRequests
+from rocketmq_py.consumer.lite.base import BaseLiteConsumer
+from rocketmq_py.consumer.lite.config import LiteConsumerConfig, LiteConsumerOptions
+from rocketmq_py.consumer.pop.messages import PoppedMessage
+from rocketmq_py.consumer.pop.receiver import (
+    MAX_MESSAGES,
+    PopReceiver,
+    check_popped,
+    check_receive,
+    check_seconds,
+)
+from rocketmq_py.consumer.pop.requests import PopSpec
+from rocketmq_py.protocol.headers import INIT_FROM_MAX
+
+
+class LiteConsumer(BaseLiteConsumer):
+    """Receives messages of lite topics on request. Similar to the ``LiteSimpleConsumer`` of the gRPC clients.
+
+    ::
+
+        async with LiteConsumer("127.0.0.1:9876", group="agents", parent="Sessions") as consumer:
+            await consumer.subscribe_lite("session-42")
+            for message in await consumer.receive():
+                print(message.lite_topic, message.body)
+                await consumer.ack(message)
+
+    The messages of each lite topic arrive in order. The broker delivers no more messages of a lite topic to
+    the group until the delivered ones are acknowledged, or their invisible time is over. Requires brokers
+    from 5.5.0 on, with ``enableLmq`` and ``enableMultiDispatch``.
+
+    Args:
+        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+            an open client to share, which may have one consumer of lite topics.
+        *configs: a LiteConsumerConfig, and a ClientConfig unless a client is shared. They replace the
+            keyword options, or complement them.
+        group: the consumer group. Its attribute ``lite.bind.topic`` must name the parent topic.
+        rng: the source of randomness, for tests that replay a run.
+        **options: the fields of LiteConsumerConfig, of which ``parent`` is required, and those of
+            ClientConfig unless a client is shared.
+
+    Entering raises:
+        ConfigurationError: the shared client has another consumer of the group, or of lite topics.
+
+    Raises:
+        ConfigurationError: an option is unknown, missing, given twice, or out of range.
+    """
+
+    config: LiteConsumerConfig
+
+    def __init__(
+        self,
+        client: str | Client | None = None,
+        *configs: LiteConsumerConfig | ClientConfig,
+        group: str | None = None,
+        rng: random.Random | None = None,
+        **options: Unpack[LiteConsumerOptions],
+    ) -> None:
+        super().__init__(
+            LiteConsumerConfig, client, configs=configs, group=group, options={**options}, rng=rng
+        )
+        self._receiver = PopReceiver(
+            self.client,
+            self._requests,
+            self._group,
+            max_reconsume_times=self.config.max_reconsume_times,
+            hooks=self._hooks,
+            statistics=self._statistics,
+            check_open=self._check_open,
+        )
+        self._member_left = trio.Event()
+
+    async def receive(
+        self, *, max_messages: int = MAX_MESSAGES, invisible: float = 60.0, wait: float = 15.0
+    ) -> list[PoppedMessage]:
+        """Receive messages of the subscribed lite topics as soon as there are any.
+
+        The brokers are asked one after the other. A single broker holds the request until messages arrive. If
+        there are several brokers, each holds it for at most one second.
+
+        Args:
+            max_messages: the maximum number of messages, 1 to 32.
+            invisible: seconds until unacknowledged messages are redelivered.
+            wait: seconds to wait for the first message. 0 does not wait.
+
+        Returns:
+            The messages, in the order of each lite topic. Empty if none arrived in time.
+
+        Raises:
+            ConfigurationError: an argument is out of range.
+            ClosedError: the consumer is not open.
+            UnsupportedByBrokerError: a broker is older than 5.5.0.
+            BrokerError: a broker refused with an error that is not retriable, or all brokers failed. If the
+                group is not bound to the parent topic, the broker answers INVALID_PARAMETER.
+            TopicNotFoundError, NoQueueError, NameServerError, ConnectError, ConnectionLostError,
+            RequestTimeoutError, ProtocolError: all brokers failed. The errors of single brokers are logged.
+
+        When cancelled, no message is lost. Messages that arrive for this call are returned by the next one,
+        or redelivered by the broker if the next one comes too late.
+        """
+        self._check_open()
+        max_messages = check_receive(max_messages, invisible, wait)
+        spec = PopSpec(self._parent_subscription, max_messages, invisible, INIT_FROM_MAX)
+        specs = {self.config.parent: spec}
+        return await self._receiver.receive(specs, max_messages, wait, trio.current_time())
+
+    async def ack(self, *messages: PoppedMessage) -> None:
+        """Acknowledge messages, so that they are not redelivered.
+
+        Each message takes a request of its own. All requests run at once. An acknowledgement after the
+        invisible time has no effect, and neither has a repeated one.
+
+        Raises:
+            ClosedError: the consumer is not open.
+            LiteTopicExpiredError: the broker no longer has the message.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: a request
+            failed. Some messages may be acknowledged. Acknowledge all of them again.
+
+        When cancelled, some messages may be acknowledged.
+        """
+        self._check_open()
+        for message in messages:
+            check_popped(message)
+        await self._receiver.acknowledge(messages)
+
+    async def change_invisible(
+        self, message: PoppedMessage, seconds: float, *, suspend: bool = False
+    ) -> PoppedMessage:
+        """Change the time at which a message is redelivered.
+
+        Args:
+            message: an unacknowledged message.
+            seconds: seconds from now until the redelivery. The messages of its lite topic that were received
+                with it keep their times, and the lite topic waits for the last of them.
+            suspend: applies the time to all messages of its lite topic that were received with it, and does
+                not count their redelivery in ``reconsume_times``.
+
+        Returns:
+            The message with its new receipt handle. The message passed in can still be acknowledged.
+
+        Raises:
+            ConfigurationError: ``seconds`` is negative. ClosedError: the consumer is not open.
+            LiteTopicExpiredError: the broker no longer has the message.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the request
+            failed. After a timeout or a lost connection, the time may have changed.
+
+        When cancelled, the time may have changed.
+        """
+        self._check_open()
+        check_popped(message)
+        check_seconds("seconds", seconds)
+        return await self._receiver.change_invisible(message, seconds, suspend=check_flag(suspend, "suspend"))
+
+    # Membership
+
+    async def _open(self) -> None:
+        await super()._open()
+        self._receiver.open(self.nursery)
+        await self.nursery.start(self._run_as_member)
+
+    async def _run_as_member(self, *, task_status: trio.TaskStatus[None]) -> None:
+        self._membership.join()
+        try:
+            with BrokerRequests(
+                self.client,
+                self.config.group,
+                describe=self._membership.describe,
+                properties={"maxReconsumeTimes": str(self.config.max_reconsume_times)},
+                statistics=self._statistics,
+                nursery=self.nursery,
+            ).serve():
+                task_status.started()
+                await self._stopping.wait()
+        finally:
+            await self._membership.leave(self.close_timeout)
+            self._member_left.set()
+
+    async def _close(self) -> None:
+        self._stopping.set()
+        await self._member_left.wait()
+        await super()._close()

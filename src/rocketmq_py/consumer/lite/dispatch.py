@@ -1,0 +1,54 @@
+"""Dispatch of lite topics: the handler gets the messages of each lite topic one after the other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from rocketmq_py.consumer.group.handler_results import Suspend
+from rocketmq_py.consumer.lite.topic_queues import LiteTopicQueue
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.push.orderly import OrderlyDispatch
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.message import ReceivedMessage
+
+logger: Final = logging.getLogger("rocketmq_py.consumer")
+
+
+class LiteDispatch(OrderlyDispatch):
+    """Ordered dispatch in which the broker, instead of this member, waits while a lite topic is suspended.
+
+    Args:
+        suspend_on_broker: has the broker redeliver the messages of a lite topic after a number of seconds.
+        **options: the arguments of OrderlyDispatch.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        suspend_on_broker: Callable[[LiteTopicQueue, float], Awaitable[None]],
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self._suspend_on_broker = suspend_on_broker
+
+    async def _process_result(
+        self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], result: object
+    ) -> float | None:
+        if not isinstance(result, Suspend) or not isinstance(process_queue, LiteTopicQueue):
+            return await super()._process_result(process_queue, messages, result)
+        if process_queue.dropped:
+            return None
+        seconds = self._suspend if result.seconds is None else result.seconds
+        try:
+            await self._suspend_on_broker(process_queue, seconds)
+        except RocketMQError as error:
+            logger.warning(
+                "suspending a lite topic failed, waiting here instead: topic=%s lite_topic=%s error=%s",
+                process_queue.queue.topic, process_queue.lite_topic, error,
+            )  # fmt: skip
+            process_queue.requeue_first(messages)
+            return seconds
+        process_queue.drop()
+        return None

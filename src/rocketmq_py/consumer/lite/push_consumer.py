@@ -1,0 +1,100 @@
+"""The consumer of lite topics that calls a handler."""
+
+from __future__ import annotations
+
+import random
+from typing import Unpack
+
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.config import ClientConfig
+from rocketmq_py.consumer.lite.base import BaseLiteConsumer
+from rocketmq_py.consumer.lite.config import LitePushConsumerConfig, LitePushConsumerOptions
+from rocketmq_py.consumer.lite.session import LiteSession
+from rocketmq_py.consumer.push.invoker import Handler, check_handler
+from rocketmq_py.consumer.push.running import RunsHandler
+
+
+class LitePushConsumer(RunsHandler[LiteSession], BaseLiteConsumer):
+    """Calls a handler with the messages of lite topics. Java: ``LitePushConsumer`` of the gRPC client.
+
+    ::
+
+        async with LitePushConsumer("127.0.0.1:9876", group="agents", parent="Sessions") as consumer:
+            await consumer.subscribe_lite("session-42")
+            await consumer.run(handle)  # async def handle(message); raise = handle again
+
+    The messages of each lite topic are handled one after the other, those of different lite topics at once.
+    Each message is delivered to one member of the group that subscribes to its lite topic, at least once. A
+    failed message is handled again in place. Requires brokers from 5.5.0 on, with ``enableLmq`` and
+    ``enableMultiDispatch``.
+
+    Args:
+        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+            an open client to share, which may have one consumer of lite topics.
+        *configs: a LitePushConsumerConfig, and a ClientConfig unless a client is shared. They replace the
+            keyword options, or complement them.
+        group: the consumer group. Its attribute ``lite.bind.topic`` must name the parent topic.
+        rng: the source of randomness, for tests that replay a run.
+        **options: the fields of LitePushConsumerConfig, of which ``parent`` is required, and those of
+            ClientConfig unless a client is shared.
+
+    Entering raises:
+        ConfigurationError: the shared client has another consumer of lite topics.
+
+    Raises:
+        ConfigurationError: an option is unknown, missing, given twice, or out of range.
+    """
+
+    config: LitePushConsumerConfig
+
+    def __init__(
+        self,
+        client: str | Client | None = None,
+        *configs: LitePushConsumerConfig | ClientConfig,
+        group: str | None = None,
+        rng: random.Random | None = None,
+        **options: Unpack[LitePushConsumerOptions],
+    ) -> None:
+        super().__init__(
+            LitePushConsumerConfig, client, configs=configs, group=group, options={**options}, rng=rng
+        )
+
+    async def run(self, handle: Handler) -> None:
+        """Join the group and call ``handle`` with its messages, until :meth:`stop` or until cancelled.
+
+        Up to ``concurrency`` calls run at the same time, for different lite topics. Failures of brokers and
+        name servers are logged and retried.
+
+        Args:
+            handle: called with a ReceivedMessage, or with a list of messages of one lite topic if
+                ``batch_size`` is set. An async function runs as a task, any other callable in a worker
+                thread. Returning None acknowledges the messages. Raising an Exception is logged, and the
+                messages are handled again after ``suspend_current_queue``. After ``max_reconsume_times``
+                failures they become dead letters. Returning ``Suspend(seconds)`` has the broker redeliver all
+                messages of the lite topic that are not acknowledged, after that time and to any member. It
+                does not count as a failure. Any other exception (SystemExit, KeyboardInterrupt) ends the run,
+                and the messages are redelivered.
+
+        Raises:
+            ClosedError: the consumer is not open.
+            ConfigurationError: ``handle`` has the wrong parameters, or returned neither None nor a
+                ConsumeResult; the consumer is running already; another consumer of this client is in the
+                group.
+
+        When cancelled, running handlers are cancelled, and their messages are redelivered. Acknowledgements
+        are sent and the group is left before this returns, which takes up to about a third of
+        ``close_timeout``. Threads cannot be cancelled: handlers in threads have half of ``close_timeout`` to
+        end, then they are abandoned. The consumer may be run again afterwards.
+        """
+        self._check_open()
+        self._check_not_running()
+        check_handler(handle, in_lists=self.config.batch_size is not None)
+        await self._run_session(
+            lambda: LiteSession(
+                self.client, self.config, self._membership, self._requests, self._parent_subscription, handle,
+                hooks=self._hooks, statistics=self._statistics,
+            )
+        )  # fmt: skip
+
+    def _reasons_not_to_consume(self) -> list[str]:
+        return self._reasons_not_running()

@@ -1,0 +1,154 @@
+"""The requests of lite topics: pop messages, acknowledge them, change their invisible time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rocketmq_py import properties as names
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.namespace import Namespace
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.consumer.lite.subscriber import LiteSubscriber, check_version
+from rocketmq_py.consumer.pop.messages import MESSAGE_FIELDS, PoppedMessage
+from rocketmq_py.consumer.pop.requests import BROKERS_OWN_TIME, PopRequests, PopSpec
+from rocketmq_py.errors import BrokerError, LiteTopicExpiredError, ProtocolError, RocketMQError
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.protocol.bodies import ALL_QUEUES
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import ReceiptHandle, TopicKind
+from rocketmq_py.protocol.headers import PopLiteMessageAnswer, PopLiteMessageRequest
+from rocketmq_py.protocol.stored_message import decode_within_budget
+from rocketmq_py.remoting import Connection
+from rocketmq_py.remoting.running import open_nursery
+
+
+class LiteRequests(PopRequests):
+    """Sends the requests of a member that consumes lite topics.
+
+    Raises the errors of PopRequests, and LiteTopicExpiredError for a message of an expired lite topic.
+
+    Args:
+        client: the client that sends the requests.
+        group: the consumer group.
+        subscriber: the subscription, which brokers must have before a pop.
+    """
+
+    def __init__(self, client: Client, group: str, subscriber: LiteSubscriber) -> None:
+        super().__init__(client, group)
+        self._subscriber = subscriber
+
+    async def pop(
+        self, broker_name: str, spec: PopSpec, *, hold: float, queue_id: int = ALL_QUEUES
+    ) -> list[PoppedMessage]:
+        """Pop messages of the subscribed lite topics from a broker. See ``PopRequests.pop``."""
+        timeout = self._client.config.request_timeout
+        connection = await self._connect(broker_name, timeout)
+        await self._subscriber.ensure_current(broker_name, connection)
+        header = self._client.namespace.wrap(
+            PopLiteMessageRequest(
+                client_id=self._client.client_id,
+                consumer_group=self._group,
+                topic=spec.subscription.topic,
+                max_msg_num=spec.max_messages,
+                invisible_time=round(spec.invisible * 1000),
+                poll_time=round(hold * 1000),
+                born_time=BROKERS_OWN_TIME,
+            )
+        )
+        answer = await connection.request(header.code, header.to_fields(), timeout=hold + timeout)
+        if not await self._has_messages(answer, connection, hold):
+            return []
+        return read_popped_lite(answer, broker_name, self._client.namespace)
+
+    async def acknowledge(self, broker_name: str, messages: Sequence[PoppedMessage]) -> None:
+        """Acknowledge messages of one broker, at once but each in its own request, as brokers require.
+
+        Raises the first error after all requests have ended.
+        """
+        if len(messages) == 1:
+            await self._acknowledge_one(messages[0])
+            return
+        errors: list[RocketMQError] = []
+
+        async def acknowledge(message: PoppedMessage) -> None:
+            try:
+                await self._acknowledge_one(message)
+            except RocketMQError as error:
+                errors.append(error)
+
+        async with open_nursery() as nursery:
+            for message in messages:
+                nursery.start_soon(acknowledge, message)
+        if errors:
+            raise errors[0]
+
+    async def change_invisible(
+        self, message: PoppedMessage, seconds: float, *, suspend: bool = False
+    ) -> PoppedMessage:
+        """Redeliver a message ``seconds`` from now, and with ``suspend`` all messages popped with it."""
+        try:
+            return await super().change_invisible(message, seconds, suspend=suspend)
+        except BrokerError as error:
+            raise _with_cause_named(error) from None
+
+    async def _acknowledge_one(self, message: PoppedMessage) -> None:
+        try:
+            await super().acknowledge(message.receipt.broker_name, [message])
+        except BrokerError as error:
+            raise _with_cause_named(error) from None
+
+    def _check_version(self, connection: Connection) -> None:
+        check_version(connection)
+
+    def _delivery_fields(self, message: PoppedMessage) -> dict[str, Any]:
+        return {**super()._delivery_fields(message), "lite_topic": message.lite_topic}
+
+
+def _with_cause_named(error: BrokerError) -> BrokerError:
+    """Return a LiteTopicExpiredError in place of the error for an offset beyond the end of the lite topic."""
+    if error.code == ResponseCode.NO_MESSAGE:
+        return LiteTopicExpiredError(error.code, error.remark, error.address)
+    return error
+
+
+def read_popped_lite(answer: Command, broker_name: str, namespace: Namespace) -> list[PoppedMessage]:
+    """Return the messages in the answer to a pop of lite topics.
+
+    Java: ``MQClientAPIImpl.processPopLiteResponse``.
+
+    Raises:
+        ProtocolError: the answer is malformed, or a message lacks its lite topic or its offset there.
+    """
+    header = PopLiteMessageAnswer.from_fields(answer.fields)
+    messages = namespace.unwrap_messages(decode_within_budget(answer.body, broker_name).messages)
+    # An entry is a number, or ends with one: "0 qo0%120 3".
+    counts = [entry.rpartition(" ")[2] for entry in (header.order_count_info or "").split(";")]
+    if len(counts) != len(messages):
+        counts = ["0"] * len(messages)
+    return [
+        _popped(message, header, int(count) if count.isdecimal() else 0)
+        for message, count in zip(messages, counts, strict=True)
+    ]
+
+
+def _popped(message: ReceivedMessage, header: PopLiteMessageAnswer, count: int) -> PoppedMessage:
+    offset = message.properties.get(names.LITE_OFFSETS, "")
+    if not message.lite_topic or not offset.isdecimal():
+        raise ProtocolError(
+            f"the answer to a pop from {message.broker_name} has a message without a lite topic, or without "
+            f"exactly one offset there ({offset!r}). The broker needs enableLmq and enableMultiDispatch"
+        )
+    values = {name: getattr(message, name) for name in MESSAGE_FIELDS}
+    values |= {"queue_id": 0, "queue_offset": int(offset), "reconsume_times": count}
+    receipt = ReceiptHandle(
+        start_offset=0,
+        pop_time_ms=header.pop_time,
+        invisible_ms=header.invisible_time,
+        revive_queue_id=header.revive_qid,
+        topic_kind=TopicKind.NORMAL,
+        broker_name=message.broker_name,
+        queue_id=0,
+        offset=int(offset),
+    )
+    return PoppedMessage(**values, receipt=receipt)

@@ -1,0 +1,272 @@
+"""The session of a lite push consumer: its membership of the group, from joining to leaving."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Final
+
+import trio
+
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLog, RetryLogs
+from rocketmq_py.client.routes import Route
+from rocketmq_py.consumer.group.broker_requests import BrokerRequests
+from rocketmq_py.consumer.group.hooks import ConsumerHooks
+from rocketmq_py.consumer.group.membership import DRAIN_SHARE, Membership
+from rocketmq_py.consumer.group.statistics import ConsumerCounters
+from rocketmq_py.consumer.lite.config import LitePushConsumerConfig
+from rocketmq_py.consumer.lite.dispatch import LiteDispatch
+from rocketmq_py.consumer.lite.requests import LiteRequests
+from rocketmq_py.consumer.lite.topic_queues import LiteTopicQueue, LiteTopicQueues
+from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
+from rocketmq_py.consumer.pop.messages import PoppedMessage
+from rocketmq_py.consumer.pop.pop_loop import PopLoop
+from rocketmq_py.consumer.pop.requests import PopSpec
+from rocketmq_py.consumer.pull.loop_table import LoopTable, start_loops
+from rocketmq_py.consumer.push.invoker import Handler, Invoker
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.protocol.bodies import ALL_QUEUES, SubscriptionData
+from rocketmq_py.protocol.headers import INIT_FROM_MAX
+from rocketmq_py.remoting.running import open_nursery
+
+logger: Final = logging.getLogger("rocketmq_py.consumer")
+
+RENEWALS_PER_TIME = 8
+"""Checks for messages that must be renewed, per invisible time."""
+ROUTE_PAUSE_SECONDS = 1.0
+"""Seconds between attempts to get the route of the parent topic."""
+
+
+class LiteSession:
+    """One run of a lite push consumer.
+
+    Args:
+        client: sends the requests.
+        config: the consumer's settings.
+        membership: the membership of the group, which the session joins and leaves.
+        requests: sends the requests of pop.
+        subscription: the subscription to the parent topic.
+        handle: the user's handler.
+        hooks: called around each handler call.
+        statistics: the consumer's counters.
+
+    Attributes:
+        ended: set when :meth:`run` has returned.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        config: LitePushConsumerConfig,
+        membership: Membership,
+        requests: LiteRequests,
+        subscription: SubscriptionData,
+        handle: Handler,
+        *,
+        hooks: ConsumerHooks,
+        statistics: ConsumerCounters,
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._membership = membership
+        self._requests = requests
+        self._spec = PopSpec(subscription, config.pop_batch_nums, config.invisible, INIT_FROM_MAX)
+        self._handle = handle
+        self._hooks = hooks
+        self._counts = statistics.of(config.parent)
+        self._statistics = statistics
+        self._acknowledger = PopAcknowledger(
+            requests, config.group, max_reconsume_times=config.max_reconsume_times
+        )
+        self._loops: LoopTable[PopLoop[LiteTopicQueues]] = LoopTable()
+        self._queues: dict[MessageQueue, LiteTopicQueues] = {}
+        self._pop_logs = RetryLogs(logger, "pop", "broker", group=config.group)
+        self._renew_logs = RetryLogs(logger, "renewal of invisible messages", "broker", group=config.group)
+        self._dead_letter_logs = RetryLogs(logger, "send back", "broker", group=config.group)
+        self._route_log = RetryLog(logger, "route lookup", group=config.group, topic=config.parent)
+        self._route_changed = trio.Event()
+        self._dispatch: LiteDispatch | None = None
+        self._stopping = trio.Event()
+        self.ended: trio.Event = trio.Event()
+
+    async def run(self) -> None:
+        """Consume until :meth:`stop` or until cancelled, then leave the group.
+
+        When cancelled, the handlers are cancelled too, and their messages are redelivered.
+        """
+        try:
+            self._membership.join()
+            forget_routes = self._client.on_route(self._note_route)
+            try:
+                await self._consume()
+            finally:
+                forget_routes()
+                await self._membership.leave(self._config.close_timeout, self._acknowledger.flush)
+        finally:
+            self.ended.set()
+
+    def stop(self) -> None:
+        """Stop popping, and let :meth:`run` return when the running handlers have ended."""
+        self._stopping.set()
+        if self._dispatch is not None:
+            self._dispatch.close()
+
+    def abandon_threads(self) -> None:
+        """Do not wait for handlers in threads when :meth:`run` is cancelled."""
+        if self._dispatch is not None:
+            self._dispatch.thread_grace = 0
+
+    async def _consume(self) -> None:
+        config = self._config
+        async with open_nursery() as handlers:
+            in_lists = config.batch_size is not None
+            invoker = Invoker(self._handle, config.concurrency, handlers, in_lists=in_lists)
+            dispatch = self._dispatch = self._open_dispatch(handlers, invoker)
+            dispatch.thread_grace = config.close_timeout * DRAIN_SHARE
+            self._acknowledger.open(handlers)
+            handlers.start_soon(self._keep_invisible)
+            async with open_nursery() as background:
+                background.start_soon(self._keep_assigning, background)
+                with BrokerRequests(
+                    self._client,
+                    config.group,
+                    describe=self._membership.describe,
+                    properties=_properties(config),
+                    statistics=self._statistics,
+                    nursery=handlers,
+                ).serve():
+                    await self._stopping.wait()
+                background.cancel_scope.cancel()
+            with trio.move_on_after(config.close_timeout * DRAIN_SHARE):
+                await dispatch.drain()
+            dispatch.thread_grace = 0
+            handlers.cancel_scope.cancel()
+
+    def _open_dispatch(self, nursery: trio.Nursery, invoker: Invoker) -> LiteDispatch:
+        config = self._config
+        return LiteDispatch(
+            nursery,
+            invoker,
+            concurrency=config.concurrency,
+            batch_size=config.batch_size,
+            auto_commit=True,
+            suspend=config.suspend_current_queue,
+            max_reconsume_times=config.max_reconsume_times,
+            send_to_dead_letters=self._send_to_dead_letters,
+            hooks=self._hooks,
+            suspend_on_broker=self._suspend_on_broker,
+        )
+
+    # Pop loops
+
+    def _note_route(self, route: Route) -> None:
+        if route.topic == self._config.parent:
+            self._route_changed.set()
+
+    async def _keep_assigning(self, nursery: trio.Nursery) -> None:
+        """Pop from every broker of the parent topic, until cancelled."""
+        parent = self._config.parent
+        while True:
+            self._route_changed = trio.Event()
+            try:
+                route = await self._client.routes.get(parent)
+            except RocketMQError as error:
+                self._route_log.failed(error)
+                await trio.sleep(ROUTE_PAUSE_SECONDS)
+                continue
+            self._route_log.succeeded()
+            self._assign(route, nursery)
+            await self._route_changed.wait()
+
+    def _assign(self, route: Route, nursery: trio.Nursery) -> None:
+        names = {queue.broker_name for queue in route.read_queues}
+        wanted = {MessageQueue(route.topic, name, ALL_QUEUES) for name in names}
+        revoked = [loop for loop in self._loops if loop.queue not in wanted]
+        for loop in revoked:
+            loop.drop()
+            del self._queues[loop.queue]
+        self._loops.remove(revoked)
+        start_loops(self._loops.add(route.topic, wanted, self._make_loop), nursery)
+
+    def _make_loop(self, queue: MessageQueue) -> PopLoop[LiteTopicQueues]:
+        config = self._config
+        queues = self._queues[queue] = LiteTopicQueues(queue, self._counts, self._acknowledger.acknowledge)
+        return PopLoop(
+            queues,
+            self._requests,
+            lambda: self._spec,
+            hold=config.pull_hold,
+            threshold=config.pop_threshold,
+            max_reconsume_times=config.max_reconsume_times,
+            acknowledger=self._acknowledger,
+            deliver=partial(self._deliver, queues),
+            invalidate_route=partial(self._client.routes.invalidate, queue.topic),
+            retry_log=self._pop_logs.of(queue.broker_name),
+        )
+
+    def _deliver(self, queues: LiteTopicQueues) -> None:
+        assert self._dispatch is not None
+        for queue in queues.take_new():
+            assert queue.lock is not None
+            # A running call with an earlier delivery of the lite topic offers the queue when it ends.
+            queue.lock.on_acquired = partial(self._dispatch.offer, queue)
+            self._dispatch.offer(queue)
+
+    # Outcomes
+
+    async def _keep_invisible(self) -> None:
+        """Renew the invisible time of the messages that are not handled yet, until cancelled."""
+        invisible = self._config.invisible
+        while True:
+            await trio.sleep(invisible / RENEWALS_PER_TIME)
+            due = trio.current_time() + invisible / 2
+            async with open_nursery() as nursery:
+                for queues in list(self._queues.values()):
+                    for queue in queues.due_before(due):
+                        nursery.start_soon(self._renew, queue)
+
+    async def _renew(self, queue: LiteTopicQueue) -> None:
+        started, invisible = trio.current_time(), self._config.invisible
+        broker_name = queue.queue.broker_name
+        try:
+            for message in queue.popped:
+                await self._requests.change_invisible(message, invisible)
+        except RocketMQError as error:
+            self._renew_logs.failed(broker_name, error, lite_topic=queue.lite_topic)
+        else:
+            queue.visible_at = started + invisible
+            self._renew_logs.succeeded(broker_name)
+
+    async def _suspend_on_broker(self, queue: LiteTopicQueue, seconds: float) -> None:
+        messages = queue.popped
+        if messages:
+            await self._requests.change_invisible(messages[0], seconds, suspend=True)
+            self._counts.sent_back += len(messages)
+
+    async def _send_to_dead_letters(self, message: ReceivedMessage) -> None:
+        assert isinstance(message, PoppedMessage)
+        broker_name = message.receipt.broker_name
+        try:
+            await self._requests.send_to_dead_letters(
+                message,
+                failures=message.reconsume_times + 1,
+                max_reconsume_times=self._config.max_reconsume_times,
+            )
+        except RocketMQError as error:
+            self._dead_letter_logs.failed(broker_name, error, message=message.message_id)
+            raise
+        self._dead_letter_logs.succeeded(broker_name)
+
+
+def _properties(config: LitePushConsumerConfig) -> dict[str, str]:
+    return {
+        "consumeThreadMax": str(config.concurrency),
+        "consumeMessageBatchMaxSize": str(config.batch_size or 1),
+        "popInvisibleTime": str(round(config.invisible * 1000)),
+        "popBatchNums": str(config.pop_batch_nums),
+        "popThresholdForQueue": str(config.pop_threshold),
+        "maxReconsumeTimes": str(config.max_reconsume_times),
+        "PROP_CONSUMEORDERLY": "true",
+    }

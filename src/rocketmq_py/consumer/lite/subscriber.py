@@ -1,0 +1,253 @@
+"""The subscription of a client to lite topics, on every broker of their parent topic."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+from weakref import WeakKeyDictionary, WeakSet
+
+import trio
+
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLogs
+from rocketmq_py.codes import V5_5_0, RequestCode, ResponseCode
+from rocketmq_py.consumer.lite.start import LiteStart
+from rocketmq_py.errors import BrokerError, ConfigurationError, RocketMQError, UnsupportedByBrokerError
+from rocketmq_py.protocol.bodies import LiteSubscription, LiteSubscriptionAction, LiteSubscriptions
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import LiteSubscriptionRequest, NotifyUnsubscribeLiteRequest
+from rocketmq_py.remoting import Connection
+from rocketmq_py.remoting.running import open_nursery
+
+logger: Final = logging.getLogger("rocketmq_py.consumer")
+
+_subscribing_clients: WeakSet[Client] = WeakSet()
+"""The clients with an open subscriber. Brokers keep one subscription for each client."""
+
+
+class LiteSubscriber:
+    """Subscribes a client to lite topics on every broker of the parent topic, and renews the subscription.
+
+    Brokers keep subscriptions in memory. They forget them when they restart, and after 3 minutes without a
+    renewal. Every broker needs the subscription, because the number of queues determines the broker of a lite
+    topic, and may change. Java: ``LiteSubscriptionServiceImpl`` of the gRPC client.
+
+    Args:
+        client: sends the requests.
+        group: the consumer group.
+        parent: the parent topic.
+        renew_interval: seconds between two renewals.
+
+    Attributes:
+        lite_topics: the lite topics.
+    """
+
+    def __init__(self, client: Client, group: str, parent: str, *, renew_interval: float) -> None:
+        self._client = client
+        self._group = group
+        self._parent = parent
+        self._renew_interval = renew_interval
+        self._renew_logs = RetryLogs(logger, "renewal of lite topics", "broker", group=group)
+        # Connections over which the broker got a subscription. A new connection may lead to a broker that has
+        # restarted.
+        self._current: WeakKeyDictionary[Connection, None] = WeakKeyDictionary()
+        # Brokers handle the requests of a connection in several threads, so one must end before the next.
+        self._locks: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
+        self.lite_topics: set[str] = set()
+        self._subscribing: Counter[str] = Counter()  # lite topics with a subscribe request in flight
+
+    @contextmanager
+    def serve(self) -> Iterator[None]:
+        """Handle the notices of brokers while the block runs.
+
+        Raises:
+            ConfigurationError: the client has another consumer of lite topics.
+        """
+        if self._client in _subscribing_clients:
+            raise ConfigurationError(
+                "another consumer of this client subscribes to lite topics, and brokers keep one "
+                "subscription for each client. Give each its own client by opening it with an address"
+            )
+        _subscribing_clients.add(self._client)
+        forget = self._client.serve(RequestCode.NOTIFY_UNSUBSCRIBE_LITE, self._unsubscribed_by_broker)
+        try:
+            yield
+        finally:
+            forget()
+            _subscribing_clients.discard(self._client)
+
+    async def subscribe(self, lite_topics: Collection[str], start: LiteStart | None) -> None:
+        """Add lite topics on every broker.
+
+        If a broker fails, raise its error after the others have answered. Then, and if cancelled, the lite
+        topics are not subscribed: brokers that have added them drop them with the next renewal.
+        """
+        added = set(lite_topics) - self.lite_topics
+        self.lite_topics |= added
+        self._subscribing.update(lite_topics)
+        is_done = False
+        try:
+            await self._change_everywhere(LiteSubscriptionAction.PARTIAL_ADD, lite_topics, start)
+            is_done = True
+        finally:
+            self._subscribing.subtract(lite_topics)
+            if not is_done:
+                self.lite_topics -= added
+
+    async def unsubscribe(self, lite_topics: Collection[str]) -> None:
+        """Remove lite topics on every broker.
+
+        If a broker fails, raise its error after the others have answered. Its renewal drops them.
+        """
+        self.lite_topics.difference_update(lite_topics)
+        await self._change_everywhere(LiteSubscriptionAction.PARTIAL_REMOVE, lite_topics)
+
+    async def keep_renewing(self) -> None:
+        """Renew the subscription on every broker periodically, until cancelled."""
+        while True:
+            await trio.sleep(self._renew_interval)
+            try:
+                broker_names = await self._broker_names()
+            except RocketMQError as error:
+                self._renew_logs.failed("", error)
+                continue
+            async with open_nursery() as nursery:
+                for broker_name in broker_names:
+                    nursery.start_soon(self._renew, broker_name)
+
+    async def ensure_current(self, broker_name: str, connection: Connection) -> None:
+        """Send the subscription over a connection, unless the broker got one over it.
+
+        Raises:
+            UnsupportedByBrokerError: the broker is older than 5.5.0.
+            BrokerError, and the errors of ``Connection.request``: the request failed.
+        """
+        check_version(connection)
+        if connection in self._current or not self.lite_topics:
+            return
+        async with self._locks[broker_name]:
+            await self._ensure_current_locked(connection)
+
+    async def leave(self) -> None:
+        """Remove the subscription from all brokers with an open connection. Failures are logged.
+
+        Brokers do not notice that a consumer has left. Without this request they would offer it messages, and
+        hand them to another one only after a while.
+        """
+        async with open_nursery() as nursery:
+            for connection in list(self._current):
+                if not connection.is_closed:
+                    nursery.start_soon(self._leave, connection)
+
+    async def _leave(self, connection: Connection) -> None:
+        try:
+            await self._send(connection, LiteSubscriptionAction.COMPLETE_REMOVE, ())
+        except RocketMQError as error:
+            logger.info(
+                "unsubscribing from lite topics failed: group=%s parent=%s broker=%s error=%s",
+                self._group, self._parent, connection.address, error,
+            )  # fmt: skip
+
+    async def _change_everywhere(
+        self, action: LiteSubscriptionAction, lite_topics: Collection[str], start: LiteStart | None = None
+    ) -> None:
+        broker_names = await self._broker_names()
+        errors: list[RocketMQError] = []
+
+        async def change(broker_name: str) -> None:
+            try:
+                async with self._locks[broker_name]:
+                    connection = await self._connect(broker_name)
+                    await self._ensure_current_locked(connection)
+                    await self._send(connection, action, lite_topics, start)
+                    self._current[connection] = None
+            except RocketMQError as error:
+                errors.append(error)
+
+        async with open_nursery() as nursery:
+            for broker_name in broker_names:
+                nursery.start_soon(change, broker_name)
+        if errors:
+            raise errors[0]
+
+    async def _renew(self, broker_name: str) -> None:
+        try:
+            async with self._locks[broker_name]:
+                connection = await self._connect(broker_name)
+                if self.lite_topics:
+                    await self._send(connection, LiteSubscriptionAction.COMPLETE_ADD, self.lite_topics)
+                    self._current[connection] = None
+        except RocketMQError as error:
+            self._renew_logs.failed(broker_name, error, retry_in=self._renew_interval)
+        else:
+            self._renew_logs.succeeded(broker_name)
+
+    async def _ensure_current_locked(self, connection: Connection) -> None:
+        if connection not in self._current and self.lite_topics:
+            await self._send(connection, LiteSubscriptionAction.COMPLETE_ADD, self.lite_topics)
+            self._current[connection] = None
+
+    async def _broker_names(self) -> list[str]:
+        route = await self._client.routes.get(self._parent)
+        return sorted({queue.broker_name for queue in (*route.read_queues, *route.write_queues)})
+
+    async def _connect(self, broker_name: str) -> Connection:
+        client = self._client
+        deadline = trio.current_time() + client.config.request_timeout
+        connection = await client.connections.get_before(client.routes.broker_address(broker_name), deadline)
+        left = max(deadline - trio.current_time(), 0.0)
+        # The answer to the heartbeat contains the broker's version.
+        await client.heartbeats.ensure_current(connection, timeout=left)
+        check_version(connection)
+        return connection
+
+    async def _send(
+        self,
+        connection: Connection,
+        action: LiteSubscriptionAction,
+        lite_topics: Iterable[str],
+        start: LiteStart | None = None,
+    ) -> None:
+        client = self._client
+        subscription = LiteSubscription(
+            action=action,
+            client_id=client.client_id,
+            group=client.namespace.wrap_group(self._group),
+            topic=client.namespace.wrap_topic(self._parent),
+            lite_topic_set=tuple(sorted(lite_topics)),
+            offset_option=None if start is None else start.to_option(),
+            version=client.now_ms(),
+        )
+        body = LiteSubscriptions(subscription_set=(subscription,)).encode()
+        header = LiteSubscriptionRequest()
+        answer = await connection.request(
+            header.code, header.to_fields(), body, timeout=client.config.request_timeout
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
+
+    def _unsubscribed_by_broker(self, connection: Connection, request: Command) -> bool:
+        """Drop a lite topic that another member of an exclusive group has subscribed to."""
+        header = NotifyUnsubscribeLiteRequest.from_fields(request.fields)
+        is_own_group = self._client.namespace.unwrap_group(header.consumer_group) == self._group
+        if header.client_id != self._client.client_id or not is_own_group:
+            return False
+        # The broker (5.5.0) also sends a notice to a client that subscribes to a lite topic again.
+        if header.lite_topic in self.lite_topics and not self._subscribing[header.lite_topic]:
+            self.lite_topics.discard(header.lite_topic)
+            logger.info(
+                "unsubscribed by the broker: group=%s parent=%s lite_topic=%s broker=%s",
+                self._group, self._parent, header.lite_topic, connection.address,
+            )  # fmt: skip
+        return True
+
+
+def check_version(connection: Connection) -> None:
+    """Raise UnsupportedByBrokerError if the broker has no lite topics."""
+    if connection.peer_version < V5_5_0:
+        raise UnsupportedByBrokerError(
+            f"broker {connection.address} is older than 5.5.0 and has no lite topics"
+        )

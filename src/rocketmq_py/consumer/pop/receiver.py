@@ -1,0 +1,212 @@
+"""Receives popped messages on request, acknowledges them, and changes their invisible time."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import trio
+
+from rocketmq_py.arguments import check_integer, check_timeout
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLogs
+from rocketmq_py.consumer.group.hooks import ConsumerHooks
+from rocketmq_py.consumer.group.statistics import ConsumerCounters, PullState
+from rocketmq_py.consumer.pop.messages import ClassifiedMessages, PoppedMessage, classify, count_popped
+from rocketmq_py.consumer.pop.pending_pops import PendingPops
+from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
+from rocketmq_py.consumer.pop.targets import SHARED_HOLD_SECONDS, PopTargets
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
+from rocketmq_py.errors import ConfigurationError, RocketMQError
+
+logger: Final = logging.getLogger("rocketmq_py.consumer")
+
+MAX_MESSAGES = 32
+"""The maximum number of messages of a pop."""
+LAST_MOMENT_SECONDS = 0.1
+"""The remaining wait below which ``receive`` returns. Brokers answer a held pop a little early."""
+
+
+class PopReceiver:
+    """Pops messages from the brokers of topics, for consumers whose program asks for messages.
+
+    Args:
+        client: provides the routes.
+        requests: sends the requests.
+        group: the consumer group, for log lines.
+        max_reconsume_times: redeliveries after which a message becomes a dead letter.
+        hooks: called for the received messages.
+        statistics: the consumer's counters.
+        check_open: raises ClosedError if the consumer is not open.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        requests: PopRequests,
+        group: str,
+        *,
+        max_reconsume_times: int,
+        hooks: ConsumerHooks,
+        statistics: ConsumerCounters,
+        check_open: Callable[[], None],
+    ) -> None:
+        self._requests = requests
+        self._max_reconsume_times = max_reconsume_times
+        self._hooks = hooks
+        self._statistics = statistics
+        self._check_open = check_open
+        self._pending_pops = PendingPops(self._pop)
+        self._targets = PopTargets(client, group)
+        self._acknowledge_logs = RetryLogs(logger, "acknowledgement", "broker", group=group)
+        self._nursery: trio.Nursery
+
+    def open(self, nursery: trio.Nursery) -> None:
+        """Run pops, which may outlive a cancelled call, in ``nursery``."""
+        self._nursery = nursery
+
+    async def receive(
+        self, specs: Mapping[str, PopSpec], count: int, wait: float, started: float
+    ) -> list[PoppedMessage]:
+        """Return up to ``count`` messages as soon as there are any, or none after ``wait`` seconds.
+
+        Args:
+            specs: the parameters of the pops of each topic.
+            count: the maximum number of messages.
+            wait: seconds to wait for the first message.
+            started: the time on trio's clock at which the wait started.
+        """
+        deadline = started + wait
+        now = started
+        hold = 0.0
+        while True:
+            round_started = now
+            messages = await self._ask_all(specs, count, deadline=deadline, hold=hold)
+            now = trio.current_time()
+            if messages and self._hooks.all:
+                queues = [message.queue for message in messages]
+                return await self._hooks.call_for_received(messages, queues, now - started)
+            if messages or deadline - now < LAST_MOMENT_SECONDS:
+                return messages
+            if hold:  # pause, in case the broker does not hold pops but answers at once
+                await trio.sleep_until(round_started + WAIT_SECONDS[PullState.STALLED])
+                now = trio.current_time()
+            hold = SHARED_HOLD_SECONDS
+
+    async def acknowledge(self, messages: Sequence[PoppedMessage]) -> None:
+        """Acknowledge messages, with one call for each broker. Raises the error of the first failed call."""
+        by_broker: dict[str, list[PoppedMessage]] = {}
+        for message in messages:
+            by_broker.setdefault(message.receipt.broker_name, []).append(message)
+        errors: list[RocketMQError] = []
+        for broker_name, of_broker in by_broker.items():
+            try:
+                await self._requests.acknowledge(broker_name, of_broker)
+            except RocketMQError as error:
+                errors.append(error)
+            else:
+                for message in of_broker:
+                    self._statistics.of(message.topic).done += 1
+        if errors:
+            raise errors[0]
+
+    async def change_invisible(
+        self, message: PoppedMessage, seconds: float, *, suspend: bool = False
+    ) -> PoppedMessage:
+        """Redeliver a message ``seconds`` from now. Return it with its new receipt handle."""
+        changed = await self._requests.change_invisible(message, seconds, suspend=suspend)
+        self._statistics.of(message.topic).sent_back += 1
+        return changed
+
+    async def _ask_all(
+        self, specs: Mapping[str, PopSpec], count: int, *, deadline: float, hold: float
+    ) -> list[PoppedMessage]:
+        """Pop from each broker of the topics once, until messages arrive."""
+        topics = specs.keys()
+        await trio.lowlevel.checkpoint()
+        if messages := self._pending_pops.take(topics, count):
+            return messages
+        targets = await self._targets.of(topics)
+        errors: list[RocketMQError] = []
+        for target in targets:
+            left = max(deadline - trio.current_time(), 0.0)
+            if len(targets) > 1:
+                left = min(hold, left)
+            try:
+                await self._pending_pops.wait(
+                    self._nursery, target.broker_name, specs[target.topic], hold=left, topics=topics
+                )
+            except RocketMQError as error:
+                self._check_open()
+                self._targets.failed(target, error)
+                errors.append(error)
+            else:
+                self._check_open()
+                self._targets.succeeded(target)
+            if messages := self._pending_pops.take(topics, count):
+                return messages
+        if len(errors) == len(targets):
+            raise errors[0]
+        return []
+
+    async def _pop(self, broker_name: str, spec: PopSpec, hold: float) -> list[PoppedMessage]:
+        """Pop and return the deliverable messages. The others are removed in the background."""
+        started = trio.current_time()
+        popped = await self._requests.pop(broker_name, spec, hold=hold)
+        if popped:
+            counts = self._statistics.of(spec.subscription.topic)
+            count_popped(counts, popped, trio.current_time() - started)
+        classified = classify(popped, spec.subscription, self._max_reconsume_times)
+        if classified.filtered_out or classified.exhausted:
+            self._nursery.start_soon(self._remove_undeliverable, broker_name, classified)
+        return classified.deliverable
+
+    async def _remove_undeliverable(self, broker_name: str, classified: ClassifiedMessages) -> None:
+        """Acknowledge filtered-out messages and make exhausted ones dead letters.
+
+        If that fails, the broker redelivers them, and it is tried again then.
+        """
+        try:
+            if classified.filtered_out:
+                await self._requests.acknowledge(broker_name, classified.filtered_out)
+            for message in classified.exhausted:
+                await self._requests.send_to_dead_letters(
+                    message,
+                    failures=message.reconsume_times,
+                    max_reconsume_times=self._max_reconsume_times,
+                )
+                counts = self._statistics.of(message.topic)
+                counts.failed += 1
+                counts.sent_back += 1
+        except RocketMQError as error:
+            self._acknowledge_logs.failed(broker_name, error)
+        else:
+            self._acknowledge_logs.succeeded(broker_name)
+
+
+def check_receive(max_messages: int, invisible: float, wait: float) -> int:
+    """Return ``max_messages`` as an int. Raise ConfigurationError if an argument is out of range."""
+    max_messages = check_integer(max_messages, "max_messages", lowest=1, highest=MAX_MESSAGES)
+    check_seconds("invisible", invisible)
+    check_seconds("wait", wait)
+    if not invisible:
+        raise ConfigurationError("invisible is 0; it must be above 0")
+    return max_messages
+
+
+def check_seconds(name: str, seconds: float | None) -> None:
+    """Raise ConfigurationError unless ``seconds`` is a finite, non-negative number."""
+    check_timeout(seconds, name)
+    if seconds is None or seconds == math.inf:
+        raise ConfigurationError(f"{name} is {seconds!r}; it must be a number of seconds")
+
+
+def check_popped(message: object) -> None:
+    """Raise ConfigurationError unless ``message`` was returned by ``receive``."""
+    if not isinstance(message, PoppedMessage):
+        raise ConfigurationError(
+            f"expected a message returned by receive(), not {type(message).__name__}. For a list, use "
+            "ack(*messages)"
+        )

@@ -1,0 +1,432 @@
+"""LiteConsumer and LitePushConsumer. Brokers older than 5.5.0 have no lite topics."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from rocketmq_py import (
+    Admin,
+    Client,
+    LiteConsumer,
+    LitePushConsumer,
+    LiteStart,
+    Message,
+    PoppedMessage,
+    ReceivedMessage,
+    Suspend,
+)
+from rocketmq_py.admin import MessageType
+from rocketmq_py.errors import BrokerError, LiteQuotaError, UnsupportedByBrokerError
+from rocketmq_py.names import dead_letter_topic
+from tests.behaviours.administering import is_4
+from tests.behaviours.conftest import ClusterUnderTest, create_topic
+from tests.behaviours.reading import PATIENCE, read_all
+
+SESSION, OTHER = "session-1", "session_2"
+
+
+@attrs.frozen
+class LiteScenario:
+    """A parent topic, and a group that is bound to it."""
+
+    client: Client
+    admin: Admin
+    parent: str
+    group: str
+
+    def consumer(self, client: Client | None = None) -> LiteConsumer:
+        return (client or self.client).lite_consumer(self.group, parent=self.parent)
+
+    def push_consumer(self, **options: Any) -> LitePushConsumer:
+        return self.client.lite_push_consumer(self.group, parent=self.parent, **options)
+
+    async def send(self, lite_topic: str, *bodies: bytes) -> None:
+        async with self.client.producer(f"senders-{self.parent}") as producer:
+            for body in bodies:
+                await producer.send(Message(self.parent, body, lite_topic=lite_topic))
+
+
+@pytest.fixture
+async def scenario(cluster: ClusterUnderTest, client: Client, unique: str) -> AsyncIterator[LiteScenario]:
+    if is_4(cluster):
+        pytest.skip("brokers of 4.x have no lite topics")
+    async with Admin(cluster.address) as admin:
+        await admin.topics.create(unique, queues=4, message_type=MessageType.LITE)
+        scenario = LiteScenario(client, admin, unique, f"group-{unique}")
+        await admin.groups.create(scenario.group, attributes={"lite.bind.topic": unique})
+        await client.routes.refresh(unique)
+        yield scenario
+
+
+@pytest.fixture
+async def consumer(scenario: LiteScenario) -> AsyncIterator[LiteConsumer]:
+    async with scenario.consumer() as consumer:
+        yield consumer
+
+
+@pytest.fixture
+async def other_client(cluster: ClusterUnderTest) -> AsyncIterator[Client]:
+    async with Client(cluster.address) as client:
+        yield client
+
+
+async def receive(consumer: LiteConsumer, count: int, *, invisible: float = 60) -> list[PoppedMessage]:
+    messages: list[PoppedMessage] = []
+    with trio.fail_after(PATIENCE):
+        while len(messages) < count:
+            messages += await consumer.receive(
+                wait=5, max_messages=count - len(messages), invisible=invisible
+            )
+    return messages
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    with trio.fail_after(PATIENCE):
+        while not is_true():
+            await trio.sleep(0.05)
+
+
+def bodies_of(messages: list[PoppedMessage], lite_topic: str) -> list[bytes]:
+    return [message.body for message in messages if message.lite_topic == lite_topic]
+
+
+@pytest.mark.apis
+async def test_messages_of_each_lite_topic_arrive_in_order(
+    scenario: LiteScenario, consumer: LiteConsumer
+) -> None:
+    await consumer.subscribe_lite(SESSION, OTHER)
+    assert consumer.lite_topics == {SESSION, OTHER}
+    for number in range(5):
+        await scenario.send(SESSION, b"s%d" % number)
+        await scenario.send(OTHER, b"o%d" % number)
+    await scenario.send("session-3", b"not subscribed")
+    received: list[PoppedMessage] = []
+    with trio.fail_after(PATIENCE):
+        while len(received) < 10:  # a lite topic delivers more only after its messages are acknowledged
+            messages = await consumer.receive(wait=5)
+            await consumer.ack(*messages)
+            received += messages
+    assert bodies_of(received, SESSION) == [b"s0", b"s1", b"s2", b"s3", b"s4"]
+    assert bodies_of(received, OTHER) == [b"o0", b"o1", b"o2", b"o3", b"o4"]
+    assert {message.topic for message in received} == {scenario.parent}
+    assert [message.queue_offset for message in received if message.lite_topic == SESSION] == [0, 1, 2, 3, 4]
+    await consumer.ack(*received)  # again, without an effect
+    assert await consumer.receive(wait=1) == []
+
+
+async def test_unacknowledged_messages_block_their_lite_topic_only(
+    scenario: LiteScenario, consumer: LiteConsumer
+) -> None:
+    await consumer.subscribe_lite(SESSION, OTHER)
+    await scenario.send(SESSION, b"a", b"b")
+    first = await receive(consumer, 1, invisible=3)
+    assert bodies_of(first, SESSION) == [b"a"]
+    await scenario.send(OTHER, b"free")
+    free = await receive(consumer, 1)
+    assert bodies_of(free, OTHER) == [b"free"]
+    await consumer.ack(*free)
+    again = await receive(consumer, 1)
+    assert bodies_of(again, SESSION) == [b"a"]
+    assert again[0].reconsume_times == 1
+    await consumer.ack(*again)
+    assert bodies_of(await receive(consumer, 1), SESSION) == [b"b"]
+
+
+@pytest.mark.apis(real=True)
+async def test_the_invisible_time_is_changed(scenario: LiteScenario, consumer: LiteConsumer) -> None:
+    await consumer.subscribe_lite(SESSION)
+    await scenario.send(SESSION, b"a", b"b")
+    (message,) = await receive(consumer, 1)
+    changed = await consumer.change_invisible(message, 1)
+    assert changed.receipt.offset == message.receipt.offset == 0
+    (again,) = await receive(consumer, 1)
+    assert (again.body, again.reconsume_times) == (b"a", 1)
+    await consumer.change_invisible(again, 1, suspend=True)
+    (third,) = await receive(consumer, 1)
+    assert (third.body, third.reconsume_times) == (b"a", 1)
+    await consumer.ack(third)
+    assert bodies_of(await receive(consumer, 1), SESSION) == [b"b"]
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [("first", [b"a", b"b", b"c"]), ("end", []), (LiteStart.at(2), [b"c"]), (LiteStart.back(1), [b"c"])],
+)
+async def test_a_subscription_starts_at_a_position(
+    scenario: LiteScenario, consumer: LiteConsumer, start: LiteStart | str, expected: list[bytes]
+) -> None:
+    await consumer.subscribe_lite(SESSION)
+    await scenario.send(SESSION, b"a", b"b", b"c")
+    received: list[PoppedMessage] = []
+    while len(received) < 3:
+        received += await receive(consumer, 1)
+        await consumer.ack(received[-1])
+    await consumer.unsubscribe_lite(SESSION)
+    await consumer.subscribe_lite(SESSION, start=start)
+    await scenario.send(SESSION, b"new")
+    again: list[bytes] = []
+    with trio.fail_after(PATIENCE):
+        while b"new" not in again:
+            messages = await consumer.receive(wait=5)
+            await consumer.ack(*messages)
+            again += [message.body for message in messages]
+    assert again == [*expected, b"new"]
+
+
+async def test_an_unsubscribed_lite_topic_is_not_received(
+    scenario: LiteScenario, consumer: LiteConsumer
+) -> None:
+    await consumer.subscribe_lite(SESSION, OTHER)
+    await consumer.unsubscribe_lite(SESSION)
+    assert consumer.lite_topics == {OTHER}
+    await scenario.send(SESSION, b"a")
+    await scenario.send(OTHER, b"b")
+    assert [message.body for message in await receive(consumer, 1)] == [b"b"]
+    assert await consumer.receive(wait=1) == []
+
+
+async def test_a_member_of_an_exclusive_group_takes_over(
+    scenario: LiteScenario, consumer: LiteConsumer, other_client: Client
+) -> None:
+    await scenario.admin.groups.alter(scenario.group, attributes={"lite.sub.model": "Exclusive"})
+    await consumer.subscribe_lite(SESSION, OTHER)
+    await consumer.subscribe_lite(SESSION, start="first")  # the broker (5.5.0) notifies the subscriber itself
+    assert consumer.lite_topics == {SESSION, OTHER}
+    async with scenario.consumer(other_client) as other:
+        await other.subscribe_lite(SESSION)
+        await until(lambda: consumer.lite_topics == {OTHER})
+        assert other.lite_topics == {SESSION}
+        await scenario.send(SESSION, b"a")
+        assert [message.body for message in await receive(other, 1)] == [b"a"]
+        assert await consumer.receive(wait=1) == []
+
+
+async def test_members_of_a_shared_group_share_a_lite_topic(
+    scenario: LiteScenario, consumer: LiteConsumer, other_client: Client
+) -> None:
+    await consumer.subscribe_lite(SESSION)
+    async with scenario.consumer(other_client) as other:
+        await other.subscribe_lite(SESSION)
+        await scenario.send(SESSION, b"0")
+        received: list[bytes] = []
+        with trio.fail_after(PATIENCE):
+            while len(received) < 6:
+                for member in (consumer, other):
+                    messages = await member.receive(wait=1)
+                    await member.ack(*messages)
+                    received += [message.body for message in messages]
+                    if messages:
+                        await scenario.send(SESSION, b"%d" % len(received))
+    assert received == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    # The other member has left. Its share goes to this one.
+    assert bodies_of(await receive(consumer, 1), SESSION) == [b"6"]
+
+
+async def test_a_broker_limits_the_number_of_subscriptions(
+    scenario: LiteScenario, consumer: LiteConsumer
+) -> None:
+    settings = await scenario.admin.brokers.settings("broker-a")
+    await consumer.subscribe_lite(SESSION)
+    await scenario.admin.brokers.alter("broker-a", {"maxLiteSubscriptionCount": "0"})
+    try:
+        with pytest.raises(LiteQuotaError, match="lite subscription quota exceeded 0") as raised:
+            await consumer.subscribe_lite(OTHER)
+    finally:
+        old = {"maxLiteSubscriptionCount": settings["maxLiteSubscriptionCount"]}
+        await scenario.admin.brokers.alter("broker-a", old)
+    assert (raised.value.code, raised.value.retriable) == (2018, False)
+    assert consumer.lite_topics == {SESSION}
+
+
+async def test_a_group_that_is_not_bound_to_the_parent_topic_is_refused(
+    scenario: LiteScenario, client: Client
+) -> None:
+    async with client.lite_consumer(f"unbound-{scenario.group}", parent=scenario.parent) as consumer:
+        await consumer.subscribe_lite(SESSION)
+        with pytest.raises(BrokerError, match="subscription bind topic not match"):
+            await consumer.receive(wait=0)
+
+
+async def test_a_group_that_may_not_consume_is_refused(
+    scenario: LiteScenario, consumer: LiteConsumer
+) -> None:
+    await scenario.admin.groups.alter(scenario.group, consume_enable=False)
+    with pytest.raises(BrokerError, match="Consumer group is not allowed to consume"):
+        await consumer.subscribe_lite(SESSION)
+    assert consumer.lite_topics == frozenset()
+
+
+async def test_a_topic_of_another_type_is_refused(scenario: LiteScenario, client: Client) -> None:
+    plain = f"plain-{scenario.parent}"
+    await create_topic(client, plain, queues=1)
+    async with client.lite_consumer(scenario.group, parent=plain) as consumer:
+        await consumer.subscribe_lite(SESSION)
+        with pytest.raises(BrokerError, match="message type not match"):
+            await consumer.receive(wait=0)
+
+
+async def test_an_old_broker_has_no_lite_topics(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    if not is_4(cluster):
+        pytest.skip("this broker has lite topics")
+    text = r"is older than 5\.5\.0 and has no lite topics"
+    async with client.lite_consumer(unique, parent=topic) as consumer:
+        with pytest.raises(UnsupportedByBrokerError, match=text):
+            await consumer.subscribe_lite(SESSION)
+        with pytest.raises(UnsupportedByBrokerError, match=text):
+            await consumer.receive(wait=0)
+    async with client.producer(unique) as producer:
+        with pytest.raises(UnsupportedByBrokerError, match=text):
+            await producer.send(Message(topic, b"x", lite_topic=SESSION))
+
+
+# LitePushConsumer
+
+
+@pytest.mark.apis
+async def test_a_handler_gets_the_messages_of_each_lite_topic_in_order(scenario: LiteScenario) -> None:
+    handled: list[ReceivedMessage] = []
+    running: set[str] = set()
+
+    async with scenario.push_consumer() as consumer:
+
+        async def handle(message: ReceivedMessage) -> None:
+            assert message.lite_topic not in running
+            running.add(message.lite_topic)
+            await trio.sleep(0.01)
+            running.remove(message.lite_topic)
+            handled.append(message)
+            if len(handled) == 20:
+                consumer.stop()
+
+        await consumer.subscribe_lite(SESSION, OTHER)
+        for number in range(10):
+            await scenario.send(SESSION, b"%d" % number)
+            await scenario.send(OTHER, b"%d" % number)
+        with trio.fail_after(PATIENCE):
+            await consumer.run(handle)
+        assert consumer.lite_topics == {SESSION, OTHER}
+    for lite_topic in (SESSION, OTHER):
+        of_topic = [int(message.body) for message in handled if message.lite_topic == lite_topic]
+        assert of_topic == list(range(10))
+
+
+async def test_a_failed_message_is_handled_again_before_those_that_follow(scenario: LiteScenario) -> None:
+    handled: list[tuple[bytes, int]] = []
+
+    async with scenario.push_consumer(max_reconsume_times=2, suspend_current_queue=0.1) as consumer:
+
+        async def handle(message: ReceivedMessage) -> None:
+            handled.append((message.body, message.reconsume_times))
+            if message.body == b"bad":
+                raise ValueError("no")
+            if message.body == b"last":
+                consumer.stop()
+
+        await consumer.subscribe_lite(SESSION)
+        await scenario.send(SESSION, b"bad", b"good", b"last")
+        with trio.fail_after(PATIENCE):
+            await consumer.run(handle)
+    assert handled == [(b"bad", 0), (b"bad", 1), (b"bad", 2), (b"good", 0), (b"last", 0)]
+    (letter,) = await read_all(scenario.client, dead_letter_topic(scenario.group), count=1)
+    assert letter.body == b"bad"
+    assert letter.lite_topic == SESSION
+
+
+async def test_a_suspended_lite_topic_is_delivered_later(scenario: LiteScenario) -> None:
+    handled: list[bytes] = []
+    times: list[float] = []
+
+    async with scenario.push_consumer() as consumer:
+
+        async def handle(message: ReceivedMessage) -> Suspend | None:
+            handled.append(message.body)
+            times.append(trio.current_time())
+            if message.body == b"b" and handled.count(b"b") == 1:
+                return Suspend(1)
+            if message.body == b"c":
+                consumer.stop()
+            return None
+
+        await consumer.subscribe_lite(SESSION)
+        await scenario.send(SESSION, b"a", b"b", b"c")
+        with trio.fail_after(PATIENCE):
+            await consumer.run(handle)
+    assert handled == [b"a", b"b", b"b", b"c"]
+    assert times[2] - times[1] > 0.9
+
+
+async def test_a_slow_handler_keeps_its_messages(scenario: LiteScenario) -> None:
+    handled: list[bytes] = []
+
+    async with scenario.push_consumer(invisible=2) as consumer:
+
+        async def handle(message: ReceivedMessage) -> None:
+            handled.append(message.body)
+            if message.body == b"slow":
+                await trio.sleep(6)
+            if message.body == b"last":
+                consumer.stop()
+
+        await consumer.subscribe_lite(SESSION)
+        await scenario.send(SESSION, b"slow", b"next", b"last")
+        with trio.fail_after(PATIENCE):
+            await consumer.run(handle)
+    assert handled == [b"slow", b"next", b"last"]
+
+
+async def test_messages_of_a_cancelled_run_are_redelivered(scenario: LiteScenario) -> None:
+    started = trio.Event()
+    handled: list[bytes] = []
+
+    async with scenario.push_consumer(invisible=2) as consumer:
+
+        async def hang(_: ReceivedMessage) -> None:
+            started.set()
+            await trio.sleep_forever()
+
+        async def handle(message: ReceivedMessage) -> None:
+            handled.append(message.body)
+            if message.body == b"b":
+                consumer.stop()
+
+        await consumer.subscribe_lite(SESSION)
+        await scenario.send(SESSION, b"a", b"b")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.run, hang)
+            with trio.fail_after(PATIENCE):
+                await started.wait()
+            nursery.cancel_scope.cancel()
+        with trio.fail_after(PATIENCE):
+            await consumer.run(handle)
+    assert handled == [b"a", b"b"]
+
+
+async def test_many_lite_topics_are_subscribed_at_once(scenario: LiteScenario) -> None:
+    names = [f"session-{number}" for number in range(500)]
+    waiting = set(names)
+
+    async with AsyncExitStack() as stack:
+        consumer = await stack.enter_async_context(scenario.push_consumer(batch_size=4))
+
+        async def handle(messages: list[ReceivedMessage]) -> None:
+            waiting.difference_update(message.lite_topic for message in messages)
+            if not waiting:
+                consumer.stop()
+
+        await consumer.subscribe_lite(*names)
+        async with (
+            scenario.client.producer(f"senders-{scenario.parent}") as producer,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(consumer.run, handle)
+            for name in names:
+                await producer.send(Message(scenario.parent, b"x", lite_topic=name))
+    assert not waiting
