@@ -492,6 +492,8 @@ async def test_messages_that_cannot_be_sent_are_refused(address: str, unique: st
             {"message": b""},
             {"headers": {"empty": ""}},
             {"headers": {"KEYS": "1"}},
+            {"headers": {"none": None}},
+            {"headers": {"bytes": b"1"}},
             {"topic": "no topic!"},
             {"delay": -1},
         ]

@@ -135,6 +135,25 @@ async def test_the_test_broker_delivers_batches() -> None:
 
 
 @asyncio_test
+async def test_items_of_a_batch_may_be_none() -> None:
+    broker = broker_of("127.0.0.1:1")
+
+    @broker.subscriber("Orders", group="batches", batch=True)
+    @broker.publisher("Copies", batch=True)
+    async def batch(values: list[Any]) -> list[Any] | None:
+        return values if len(values) > 1 else None
+
+    @broker.subscriber("Copies", group="copies", batch=True)
+    async def collect(values: list[Any]) -> None: ...
+
+    async with TestRocketMQBroker(broker) as test_broker:
+        assert len(await test_broker.publish_batch(None, 5, topic="Orders")) == 2
+        assert len(await test_broker.publish_batch(None, topic="Orders")) == 1
+        assert [call.args for call in batch.mock.call_args_list] == [([None, 5],), ([None],)]
+        collect.mock.assert_called_once_with([None, 5])
+
+
+@asyncio_test
 async def test_the_test_broker_raises_the_errors_of_handlers_and_of_messages() -> None:
     broker = broker_of("127.0.0.1:1")
 

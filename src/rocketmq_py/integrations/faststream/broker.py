@@ -275,7 +275,7 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
         of :meth:`publish`. Raises as ``Producer.send_batch``.
         """
         command = RocketMQPublishCommand(
-            *(messages or (None,)),
+            *messages,
             topic=topic,
             options=SendOptions(tags=tags, keys=keys, sharding_key=sharding_key),
             headers=headers,

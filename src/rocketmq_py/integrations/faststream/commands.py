@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
+from faststream._internal.constants import EMPTY
 from faststream.response import BatchPublishCommand, PublishCommand, PublishType, Response
 
 from rocketmq_py.message import ReceivedMessage
+
+NO_MESSAGE: Any = EMPTY
+"""The body of an empty batch. None is a message."""
 
 
 @attrs.frozen(kw_only=True)
@@ -93,8 +97,6 @@ class RocketMQPublishCommand(BatchPublishCommand):
 
     def __init__(
         self,
-        message: Any,
-        /,
         *messages: Any,
         topic: str = "",
         options: SendOptions | None = None,
@@ -105,8 +107,7 @@ class RocketMQPublishCommand(BatchPublishCommand):
         _publish_type: PublishType,
     ) -> None:
         super().__init__(
-            message,
-            *messages,
+            *(messages or (NO_MESSAGE,)),
             destination=topic,
             headers=dict(headers or {}),
             correlation_id=correlation_id,
@@ -117,20 +118,35 @@ class RocketMQPublishCommand(BatchPublishCommand):
         self.timeout: float | None = timeout
         self.request: ReceivedMessage | None = None
 
+    @property
+    def batch_bodies(self) -> tuple[Any, ...]:
+        """The messages of the batch. Unlike FastStream's own, one of them may be None."""
+        return () if self.body is NO_MESSAGE else (self.body, *self.extra_bodies)
+
+    @batch_bodies.setter
+    def batch_bodies(self, value: Sequence[Any]) -> None:
+        self.body, *more = value or (NO_MESSAGE,)
+        self.extra_bodies = tuple(more)
+
     @classmethod
     def from_cmd(cls, cmd: PublishCommand, *, batch: bool = False) -> RocketMQPublishCommand:
-        """Return a command as this class. With ``batch``, each item of its body becomes a message."""
-        body, more = cls._parse_bodies(cmd.body, batch=batch)
+        """Return the command of a handler's result. With ``batch``, its items become messages."""
+        messages = _items(cmd.body) if batch else (cmd.body,)
         if isinstance(cmd, cls):
-            if batch:
-                cmd.body, cmd.extra_bodies = body, more or cmd.extra_bodies
+            cmd.batch_bodies = messages
             return cmd
         return cls(
-            body,
-            *more,
+            *messages,
             topic=cmd.destination,
             headers=cmd.headers,
             correlation_id=cmd.correlation_id,
             reply_to=cmd.reply_to,
             _publish_type=cmd.publish_type,
         )
+
+
+def _items(result: Any) -> tuple[Any, ...]:
+    """Return the messages of a handler's result: the items of a list, none for None, else the result."""
+    if isinstance(result, Sequence) and not isinstance(result, str | bytes | bytearray):
+        return tuple(result)
+    return () if result is None else (result,)

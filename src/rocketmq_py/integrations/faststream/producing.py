@@ -110,14 +110,14 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
         )
         headers = cmd.headers | own.headers if own is not None else cmd.headers
         correlation_id = (own.correlation_id if own is not None else None) or cmd.correlation_id
-        properties: dict[str, Any] = {}
+        properties: dict[str, str] = {}
         if content_type:
             properties[CONTENT_TYPE] = content_type
         if correlation_id:
             properties[CORRELATION_ID] = correlation_id
         if cmd.reply_to and cmd.request is None:
             properties[REPLY_TO] = cmd.reply_to
-        return payload, {name: str(value) for name, value in (properties | headers).items()}
+        return payload, properties | {name: _text(value) for name, value in headers.items()}
 
     @staticmethod
     def _message(
@@ -155,3 +155,8 @@ class ReplyPublisher(FakePublisher):
         command.destination = self._topic
         command.request = self._request
         return command
+
+
+def _text(header: Any) -> Any:
+    """Return the value of a header as text. None and bytes stay: a message does not accept them."""
+    return header if header is None or isinstance(header, bytes) else str(header)

@@ -89,7 +89,7 @@ class PublisherOptions(TypedDict, total=False):
     include_in_schema: bool
 
 
-class RocketMQPublisher(PublisherUsecase):
+class DefaultPublisher(PublisherUsecase):
     """Publishes messages to a topic. ``broker.publisher`` returns it.
 
     Args:
@@ -191,7 +191,7 @@ class RocketMQPublisher(PublisherUsecase):
         timeout: float | None = None,
     ) -> RocketMQPublishCommand:
         return RocketMQPublishCommand(
-            *(messages or (None,)),
+            *messages,
             topic=topic or self.topic,
             options=options.or_else(self._options),
             headers=self._headers | dict(headers or {}),
@@ -211,7 +211,7 @@ class RocketMQPublisher(PublisherUsecase):
         return command
 
 
-class RocketMQBatchPublisher(RocketMQPublisher):
+class BatchPublisher(DefaultPublisher):
     """Publishes batches to a topic. ``broker.publisher(batch=True)`` returns it."""
 
     batch: bool = True

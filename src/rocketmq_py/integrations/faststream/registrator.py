@@ -16,10 +16,10 @@ from rocketmq_py.consumer import ConsumeFrom, PushConsumerConfig
 from rocketmq_py.integrations.faststream.commands import SendOptions
 from rocketmq_py.integrations.faststream.messages import RawMessage
 from rocketmq_py.integrations.faststream.publisher import (
+    BatchPublisher,
+    DefaultPublisher,
     PublisherConfig,
     PublisherOptions,
-    RocketMQBatchPublisher,
-    RocketMQPublisher,
     RocketMQPublisherSpecification,
     RocketMQPublisherSpecificationConfig,
 )
@@ -160,11 +160,11 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
     @overload  # type: ignore[override]
     def publisher(
         self, topic: str, *, batch: Literal[True], **options: Unpack[PublisherOptions]
-    ) -> RocketMQBatchPublisher: ...
+    ) -> BatchPublisher: ...
     @overload
     def publisher(
         self, topic: str, *, batch: Literal[False] = False, **options: Unpack[PublisherOptions]
-    ) -> RocketMQPublisher: ...
+    ) -> DefaultPublisher: ...
 
     def publisher(
         self,
@@ -183,7 +183,7 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
         description: str | None = None,
         schema: Any | None = None,
         include_in_schema: bool = True,
-    ) -> RocketMQPublisher:
+    ) -> DefaultPublisher:
         """Return a publisher: a decorator that publishes a handler's results, and a way to publish messages.
 
         Args:
@@ -207,7 +207,7 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
         """
         options = SendOptions(tags=tags, keys=keys, sharding_key=sharding_key, delay=delay, priority=priority)
         config: Any = self.config
-        kind = RocketMQBatchPublisher if batch else RocketMQPublisher
+        kind = BatchPublisher if batch else DefaultPublisher
         publisher = kind(
             PublisherConfig(
                 _outer_config=config,

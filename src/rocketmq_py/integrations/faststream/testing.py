@@ -18,7 +18,7 @@ from rocketmq_py.integrations.faststream.broker import RocketMQBroker
 from rocketmq_py.integrations.faststream.commands import RocketMQPublishCommand
 from rocketmq_py.integrations.faststream.messages import RawMessage
 from rocketmq_py.integrations.faststream.producing import RocketMQProducer
-from rocketmq_py.integrations.faststream.publisher import RocketMQPublisher
+from rocketmq_py.integrations.faststream.publisher import DefaultPublisher
 from rocketmq_py.integrations.faststream.subscriber import RocketMQSubscriber
 from rocketmq_py.message import Message, ReceivedMessage, SendResult, SendStatus
 from rocketmq_py.properties import encode_properties
@@ -70,7 +70,7 @@ class TestRocketMQBroker(TestBroker[RocketMQBroker, EnterType], broker=RocketMQB
         super().__init__(*brokers, with_real=with_real, connect_only=connect_only)
 
     def create_publisher_fake_subscriber(
-        self, broker: RocketMQBroker, publisher: RocketMQPublisher
+        self, broker: RocketMQBroker, publisher: DefaultPublisher
     ) -> tuple[RocketMQSubscriber, bool]:
         """Return a subscriber of a publisher's topic, and whether it is one of the program's own."""
         for subscriber in subscribers_of(self.brokers):
