@@ -193,6 +193,33 @@ async def test_requests_get_the_results_of_handlers_as_replies(address: str, uni
 
 
 @asyncio_test
+async def test_a_request_whose_sender_has_gone_is_not_delivered_again(address: str, unique: str) -> None:
+    broker, asker = broker_of(address), broker_of(address)
+    received = Received()
+    release = asyncio.Event()
+
+    @broker.subscriber(unique, group=unique, orderly=True, consume_from="first")
+    async def answer(text: str) -> str:
+        received.add(text)
+        await release.wait()
+        return text.upper()
+
+    async with running(broker, unique):
+        async with running(asker):
+            request = asyncio.create_task(asker.request("ask", unique, timeout=PATIENCE))
+            await received.wait_for(1)
+        with pytest.raises(ClosedError):
+            await request
+        release.set()
+        async with Admin(address) as admin:
+            queues = (await admin.topics.describe(unique)).queues
+            for _ in queues:  # each queue goes on behind the request
+                await broker.publish("next", unique)
+        texts = await received.wait_for(1 + len(queues))
+    assert texts == ["ask", *["next"] * len(queues)]
+
+
+@asyncio_test
 async def test_results_go_to_the_topic_that_a_message_names(address: str, unique: str) -> None:
     broker = broker_of(address)
     received = Received()

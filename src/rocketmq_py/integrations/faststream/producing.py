@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from faststream._internal.endpoint.publisher.fake import FakePublisher
@@ -12,7 +13,7 @@ from faststream._internal.producer import ProducerProto
 from faststream.response import Response
 
 from rocketmq_py.aio import Producer
-from rocketmq_py.errors import ClosedError
+from rocketmq_py.errors import ClosedError, RocketMQError
 from rocketmq_py.integrations.faststream.commands import RocketMQPublishCommand, RocketMQResponse
 from rocketmq_py.integrations.faststream.messages import (
     CONTENT_TYPE,
@@ -24,7 +25,7 @@ from rocketmq_py.message import Message, ReceivedMessage, SendResult
 
 if TYPE_CHECKING:
     from faststream._internal.parser import CodecProto
-    from faststream._internal.types import CustomCallable
+    from faststream._internal.types import CustomCallable, PublisherMiddleware
     from faststream.response import PublishCommand
 
 JSON = "application/json"
@@ -138,16 +139,27 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
 class ReplyPublisher(FakePublisher):
     """Publishes a handler's result as the reply to a request, or to the topic that the message names.
 
+    A failed reply is logged, and the request is acknowledged: to process it again would not help its sender.
+
     Args:
         producer: the broker's producer.
         topic: the topic of the reply.
         request: the request, or None if the message only names a topic.
+        log: called with the level and the text of a failed reply.
     """
 
-    def __init__(self, *, producer: ProducerProto[Any], topic: str, request: ReceivedMessage | None) -> None:
+    def __init__(
+        self,
+        *,
+        producer: ProducerProto[Any],
+        topic: str,
+        request: ReceivedMessage | None,
+        log: Callable[[int, str], None],
+    ) -> None:
         super().__init__(producer=producer)
         self._topic = topic
         self._request = request
+        self._log = log
 
     def patch_command(self, cmd: PublishCommand) -> RocketMQPublishCommand:
         """Return the command with its destination."""
@@ -155,6 +167,16 @@ class ReplyPublisher(FakePublisher):
         command.destination = self._topic
         command.request = self._request
         return command
+
+    async def _publish(
+        self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]
+    ) -> Any:
+        try:
+            return await super()._publish(cmd, _extra_middlewares=_extra_middlewares)
+        except RocketMQError as error:
+            if self._request is None:
+                raise
+            self._log(logging.WARNING, f"cannot reply to a request: {error}")
 
 
 def _text(header: Any) -> Any:

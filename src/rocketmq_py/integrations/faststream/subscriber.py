@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -180,10 +181,10 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
         return client
 
     async def start(self) -> None:
-        """Join the group and start to consume."""
+        """Join the group and start to consume. Does nothing more if it has started already."""
         await super().start()
         self._post_start()
-        if self.calls:
+        if self.calls and self._consumer is None:
             options = dict(self._consumer_options)
             if graceful_timeout := self._outer_config.graceful_timeout:
                 options.setdefault("close_timeout", 2 * graceful_timeout)  # handlers get half of it
@@ -268,8 +269,14 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
     def _make_response_publisher(self, message: StreamMessage[RawMessage]) -> Sequence[PublisherProto]:
         raw = message.raw_message
         request = raw if isinstance(raw, ReceivedMessage) and is_request(raw) else None
-        producer = self._outer_config.producer
-        return (ReplyPublisher(producer=producer, topic=message.reply_to, request=request),)
+        return (
+            ReplyPublisher(
+                producer=self._outer_config.producer,
+                topic=message.reply_to,
+                request=request,
+                log=partial(self._log, extra=self.get_log_context(message)),
+            ),
+        )
 
     async def _open_puller(self) -> LitePullConsumer:
         if self.calls:
