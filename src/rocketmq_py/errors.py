@@ -59,7 +59,10 @@ class SendForbiddenError(RocketMQError):
 
 
 class UnsupportedByBrokerError(RocketMQError):
-    """The broker's version does not support the request. Nothing was sent."""
+    """The broker's version, or a proxy in front of the broker, does not support the request.
+
+    The request had no effect.
+    """
 
 
 class BatchError(RocketMQError):

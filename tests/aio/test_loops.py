@@ -121,35 +121,6 @@ def test_loop_is_woken_once_per_trio_step(has_wakeup_fd: bool, monkeypatch: pyte
     asyncio.run(main())
 
 
-@pytest.mark.apis("asyncio")  # uses the internals of a selector event loop
-def test_interrupted_outbox_is_scheduled_once_more() -> None:
-    class CountingLoop(asyncio.SelectorEventLoop):
-        scheduled = 0
-
-        def call_soon(self, callback: Any, *args: Any, **options: Any) -> asyncio.Handle:
-            self.scheduled += "_take_outbox" in getattr(callback, "__name__", "")
-            return super().call_soon(callback, *args, **options)
-
-    loop = CountingLoop()
-    link = LoopLink(loop, trio_thread())
-    came: list[int] = []
-
-    def interrupted_once() -> None:  # as by a signal handler that raises
-        came.append(1)
-        if len(came) == 1:
-            raise KeyboardInterrupt
-
-    link.deliver(interrupted_once)
-    link._wake()
-    with pytest.raises(KeyboardInterrupt):
-        loop.run_forever()
-    assert loop.scheduled == 1
-    loop.run_until_complete(asyncio.sleep(0))
-    assert came == [1, 1]
-    link.release()
-    loop.close()
-
-
 @pytest.mark.parametrize("kind", [_Failure, WakeupFd, _LoopClosedDetector])
 def test_finalizer_after_interrupted_construction_raises_nothing(
     kind: type[object], monkeypatch: pytest.MonkeyPatch

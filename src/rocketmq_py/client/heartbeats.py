@@ -13,6 +13,7 @@ import msgspec
 import trio
 
 from rocketmq_py.client.namespace import Namespace
+from rocketmq_py.client.proxies import is_of_proxy
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import ResponseCode
@@ -139,7 +140,7 @@ class Heartbeats:
         """Send a heartbeat over this connection, unless the broker got one with all current groups.
 
         Brokers send transaction checks and replies only to connections with a heartbeat. Its answer contains
-        the broker's version.
+        the broker's version, and shows whether the peer is a proxy.
 
         Raises:
             BrokerError, ClosedError, and the errors of :meth:`Connection.request`.
@@ -166,6 +167,7 @@ class Heartbeats:
             answer = await connection.request(header.code, header.to_fields(), self._body(), timeout=timeout)
             if answer.code != ResponseCode.SUCCESS:
                 raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
+            connection.peer_is_proxy = is_of_proxy(answer)
             self._versions[connection] = version
             self._last_heartbeats[connection.address] = trio.current_time()
         except RocketMQError as error:

@@ -14,6 +14,7 @@ from rocketmq_py.client.discovery import Discovery
 from rocketmq_py.client.health import ServerHealth
 from rocketmq_py.client.host_lookup import has_host_name, resolve_hosts
 from rocketmq_py.client.namespace import Namespace
+from rocketmq_py.client.proxies import raise_if_proxy
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError, NameServerError, RocketMQError, TopicNotFoundError
@@ -117,8 +118,11 @@ class NameServers:
         """Send a request to the name servers one after the other, and return the first answer.
 
         The answer may have any code but REQUEST_CODE_NOT_SUPPORTED. A peer that answers with that is not a
-        name server. Raises NameServerError, with a reason for each name server, if none answers within its
-        timeout.
+        name server.
+
+        Raises:
+            NameServerError: none answered within its timeout. The error has a reason for each name server.
+            UnsupportedByBrokerError: the address is a proxy's, which does not offer this request.
         """
         await self._discover()
         reasons: dict[str, str] = {}
@@ -150,6 +154,7 @@ class NameServers:
                     self._request_logs.succeeded(address)
                     self._errors[address] = None
                     return answer
+                await raise_if_proxy(self._connections, address, code, timeout=self._timeout)
                 reasons[address] = (
                     f"{address} is not a name server, but perhaps a broker: {one_line(answer.remark)}"
                 )

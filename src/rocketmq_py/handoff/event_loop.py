@@ -64,10 +64,10 @@ class LoopLink:
         self._end: AsyncGenerator[None, None] | None = None
         self._wakeup_fd: WakeupFd | None = None
         # A descriptor instead of call_soon_threadsafe: it stays readable if a signal handler raises before
-        # the loop has called _take_outbox. It also saves a handle and a context per wake-up.
+        # the loop has called _woken. It also saves a handle and a context per wake-up.
         with suppress(NotImplementedError):  # the proactor loop of Windows
             wakeup_fd = WakeupFd()
-            loop.add_reader(wakeup_fd, self._take_outbox, wakeup_fd)
+            loop.add_reader(wakeup_fd, self._woken, wakeup_fd)
             self._wakeup_fd = wakeup_fd
 
     # On the loop
@@ -114,28 +114,35 @@ class LoopLink:
             # Frames of the trio thread would mean nothing to the caller.
             raise error.with_traceback(None) from error.__cause__
 
-    def _take_outbox(self, wakeup_fd: WakeupFd | None = None) -> None:
-        """Call the functions of the outbox, after draining the descriptor that has woken the loop.
+    def _woken(self, wakeup_fd: WakeupFd) -> None:
+        try:
+            wakeup_fd.drain()
+            self._take_outbox()
+        except BaseException:  # a signal handler has raised
+            # Often _take_outbox has scheduled another call already. A second one finds nothing to do.
+            self._take_again()
+            raise
+
+    def _take_outbox(self) -> None:
+        """Call the functions of the outbox.
 
         A function leaves the outbox after its call. If a signal handler raises meanwhile, it is called again.
         """
         outbox = self._outbox
         try:
-            if wakeup_fd is not None:
-                wakeup_fd.drain()
             self._is_woken = False
             for _ in range(min(len(outbox), MAX_AT_ONCE)):
                 function, arguments = outbox[0]
                 try:
                     function(*arguments)
                 except Exception:
-                    logger.exception("a function of an event loop's outbox failed")
+                    logger.exception("internal error: a result could not be delivered to the event loop")
                 outbox.popleft()
-            if outbox and not self._is_woken:
-                self._take_again()
-        except BaseException:  # a signal handler has raised
+        except BaseException:
             self._take_again()
             raise
+        if outbox and not self._is_woken:
+            self._take_again()
 
     def _take_again(self) -> None:
         self._is_woken = True

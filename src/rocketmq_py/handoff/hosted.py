@@ -124,7 +124,7 @@ class Hosted(Generic[Target]):
             if not has_started or other is None:
                 raise
             # User code that raises SystemExit, say, must not end the thread of all other objects.
-            logger.error("a %s has failed and is closed", type(self).__name__, exc_info=other)
+            logger.error("a %s failed and was closed. Open a new one", type(self).__name__, exc_info=other)
             if cancelled is not None:
                 raise cancelled from None
         finally:

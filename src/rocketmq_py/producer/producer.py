@@ -10,7 +10,9 @@ import trio
 
 from rocketmq_py.arguments import check_instance, check_text, check_timeout
 from rocketmq_py.callables import check_callback
-from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
+from rocketmq_py.client.proxies import raise_if_proxy
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import BrokerError, InvalidMessageError, MessageTooLargeError
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.names import check_topic
 from rocketmq_py.producer.base_producer import BaseProducer
@@ -248,6 +250,7 @@ class Producer(BaseProducer):
 
         Raises:
             ReplyTimeoutError: no reply came in time.
+            UnsupportedByBrokerError: the brokers are behind a proxy. Nothing was sent.
             RocketMQError: as :meth:`send`, if the request could not be sent.
 
         If cancelled, a reply that still arrives is dropped.
@@ -317,6 +320,7 @@ class Producer(BaseProducer):
             InvalidMessageError: the message is not a request, or the body is not valid.
             InvalidPropertyError: a property is not allowed.
             BrokerError: the requesting client is gone.
+            UnsupportedByBrokerError: the brokers are behind a proxy. Nothing was sent.
             RocketMQError: as :meth:`send`.
 
         If cancelled, no attempt is left running. A reply that was written may still arrive.
@@ -326,11 +330,16 @@ class Producer(BaseProducer):
         message, system_properties, queue = reply_to(request, body, properties)
         self.client.namespace.add_system_topic(message.topic)
         retries, code = self.config.retries, self._builder.reply_code
-        return await self._sender.deliver(
-            self._builder.build(
-                message, queue, timeout, retries, code=code, system_properties=system_properties
-            )
+        reply = self._builder.build(
+            message, queue, timeout, retries, code=code, system_properties=system_properties
         )
+        try:
+            return await self._sender.deliver(reply)
+        except BrokerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                timeout = self.client.config.request_timeout
+                await raise_if_proxy(self.client.connections, error.address, code, timeout=timeout)
+            raise
 
     async def recall(self, topic: str, recall_handle: str) -> str:
         """Recall a timed message before it is delivered. Brokers 5.x only. Java: ``recallMessage``.

@@ -11,6 +11,7 @@ import trio
 from rocketmq_py import properties as names
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import start_soon
+from rocketmq_py.client.proxies import unsupported_by_proxy
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import Delivery, InvalidMessageError, ReplyTimeoutError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
@@ -147,6 +148,7 @@ class PendingReplies:
         request.in_background = True
         try:
             await self._introduce(request)
+            self._refuse_proxies()
             waiting_for = self._sender.submit(request)
             if waiting_for is not None:
                 await waiting_for
@@ -168,6 +170,13 @@ class PendingReplies:
                         await self._client.heartbeats.send()
                     finally:
                         self._known_to = addresses
+
+    def _refuse_proxies(self) -> None:
+        """Raise UnsupportedByBrokerError if the brokers are behind a proxy, which forwards no replies."""
+        for connection in self._client.connections.open_connections():
+            if connection.peer_is_proxy:
+                self._known_to = frozenset()  # later requests are checked too
+                raise unsupported_by_proxy(connection.address, RequestCode.SEND_REPLY_MESSAGE_V2)
 
     def _sent(
         self,

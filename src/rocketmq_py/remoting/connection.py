@@ -87,6 +87,7 @@ class Connection(Channel):
         has_received: whether the peer has sent anything.
         peer_version: the peer's version in its answers, an ordinal of Java's ``MQVersion``, or 0 before the
             first answer.
+        peer_is_proxy: whether the peer has answered a heartbeat as a proxy. False before that.
         writer: writes the frames.
     """
 
@@ -120,6 +121,7 @@ class Connection(Channel):
         self.is_usable: bool = True
         self.has_received: bool = False
         self.peer_version: int = 0
+        self.peer_is_proxy: bool = False
         self._requests = PendingRequests(deadlines, self.time_out)
         self._pending = self._requests.by_opaque
         self._opaque = 0

@@ -10,7 +10,8 @@ import attrs
 import trio
 
 from rocketmq_py.client.client import Client
-from rocketmq_py.codes import V5_0_0_SNAPSHOT, ResponseCode
+from rocketmq_py.client.proxies import unsupported_by_proxy
+from rocketmq_py.codes import V5_0_0_SNAPSHOT, RequestCode, ResponseCode
 from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.consumer.pop.messages import (
     PoppedMessage,
@@ -69,8 +70,10 @@ class PopSpec:
 class PopRequests:
     """Sends the pop requests of a group. Java: ``PullAPIWrapper.popAsync`` and related methods.
 
-    Every method raises BrokerError for an error answer, NoQueueError if the broker has no known address, and
-    ConnectError, ConnectionLostError, RequestTimeoutError if it cannot be reached.
+    Every method raises BrokerError for an error answer, NoQueueError if the broker has no known address,
+    UnsupportedByBrokerError if the broker is behind a proxy, and ConnectError, ConnectionLostError,
+    RequestTimeoutError if it cannot be reached. Proxies (5.5.0) misread pops, and do not answer the other
+    requests at all.
 
     Args:
         client: the client that sends the requests.
@@ -93,7 +96,7 @@ class PopRequests:
             queue_id: the queue. ALL_QUEUES pops from all queues.
 
         Raises:
-            UnsupportedByBrokerError: the broker is older than 5.0. No pop was sent.
+            UnsupportedByBrokerError: the broker is older than 5.0, or behind a proxy. No pop was sent.
             ProtocolError: the answer is malformed.
 
         When cancelled, the broker may have popped messages. It redelivers them when their invisible time is
@@ -114,6 +117,7 @@ class PopRequests:
                 exp_type=spec.subscription.expression_type,
                 exp=spec.subscription.sub_string,
                 order=spec.orderly,
+                broker_name=broker_name,
             )
         )
         answer = await connection.request(header.code, header.to_fields(), timeout=hold + timeout)
@@ -123,18 +127,19 @@ class PopRequests:
 
     async def acknowledge(self, broker_name: str, messages: Sequence[PoppedMessage]) -> None:
         """Acknowledge messages of one broker. A repeated or late acknowledgement has no effect."""
-        address = self._client.routes.broker_address(broker_name)
         if len(messages) == 1:
             [message] = messages
+            address = self._address(broker_name, RequestCode.ACK_MESSAGE)
             await self._client.brokers.call(address, AckMessageRequest(**self._delivery_fields(message)))
             return
+        address = self._address(broker_name, RequestCode.BATCH_ACK_MESSAGE)
         namespace = self._client.namespace
         acks: list[BatchAck] = []
         for topic in dict.fromkeys([message.topic for message in messages]):
             of_topic = [message for message in messages if message.topic == topic]
             acks += batch_acks(of_topic, namespace.wrap_topic(topic), namespace.wrap_group(self._group))
         body = BatchAcks(broker_name=broker_name, acks=tuple(acks)).encode()
-        await self._client.brokers.call(address, BatchAckMessageRequest(), body)
+        await self._client.brokers.call(address, BatchAckMessageRequest(broker_name=broker_name), body)
 
     async def change_invisible(
         self, message: PoppedMessage, seconds: float, *, suspend: bool = False
@@ -144,7 +149,7 @@ class PopRequests:
         With ``suspend``, which only lite topics support, the redelivery does not count as a failure.
         """
         await trio.sleep(BETWEEN_DELIVERIES_SECONDS)
-        address = self._client.routes.broker_address(message.receipt.broker_name)
+        address = self._address(message.receipt.broker_name, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
         header = ChangeInvisibleTimeRequest(
             **self._delivery_fields(message), invisible_time=round(seconds * 1000), suspend=suspend
         )
@@ -191,6 +196,16 @@ class PopRequests:
             raise UnsupportedByBrokerError(
                 f"cannot pop from {connection.address}: the broker is older than 5.0. Use a PushConsumer"
             )
+        if connection.peer_is_proxy:
+            raise unsupported_by_proxy(connection.address, RequestCode.POP_MESSAGE)
+
+    def _address(self, broker_name: str, code: int) -> str:
+        """Return the address of a broker, for a request with this code."""
+        address = self._client.routes.broker_address(broker_name)
+        connection = self._client.connections.get_nowait(address)
+        if connection is not None and connection.peer_is_proxy:
+            raise unsupported_by_proxy(address, code)
+        return address
 
     def _delivery_fields(self, message: PoppedMessage) -> dict[str, Any]:
         """Return the header fields that identify a message's delivery."""
@@ -202,4 +217,5 @@ class PopRequests:
             "queue_id": receipt.queue_id,
             "extra_info": str(receipt),
             "offset": offset_of(message),
+            "broker_name": receipt.broker_name,
         }
