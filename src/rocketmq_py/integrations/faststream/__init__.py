@@ -20,10 +20,10 @@ subclasses, are private and change between its minor releases, so the extra admi
 ``faststream._internal.broker`` (BrokerUsecase, Registrator, BrokerRouter), ``._internal.endpoint``
 (SubscriberUsecase, PublisherUsecase, their specifications, ``process_msg``), ``._internal.configs``,
 ``._internal.producer``, ``._internal.parser``, ``._internal.logger``, ``._internal.testing.broker``,
-``._internal.constants``, ``._internal.context`` and ``._internal.di``. The models below
-``faststream.specification.asyncapi``, and ``_parser``, ``_decoder`` and ``_serializer``, are not documented
-either. Public are ``faststream.message``, ``.response``, ``.middlewares``, ``.exceptions``, ``.security``,
-``.opentelemetry`` and ``.prometheus``.
+``._internal.constants``, ``._internal.context`` and ``._internal.di``. The modules below
+``faststream.specification.asyncapi`` and ``.schema``, and ``_parser``, ``_decoder`` and ``_serializer``, are
+not documented either. Public are ``faststream.message``, ``.response``, ``.middlewares``, ``.exceptions``,
+``.security``, ``.opentelemetry`` and ``.prometheus``.
 
 Start reading in ``broker`` and ``subscriber``.
 """
