@@ -30,6 +30,7 @@ BOTTOM = {
     "formatting",
     "message",
     "credentials",
+    "codecs",
 }
 ALLOWED = {
     "codes": set[str](),
@@ -42,7 +43,8 @@ ALLOWED = {
     "callables": {"arguments", "errors"},
     "names": {"arguments", "errors"},
     "properties": set[str](),
-    "message": {"address", "arguments", "errors", "names", "properties", "queues"},
+    "codecs": {"arguments", "callables", "errors"},
+    "message": {"address", "arguments", "codecs", "errors", "names", "properties", "queues"},
     "credentials": {"arguments", "errors"},
     "protocol": BOTTOM,
     "remoting": BOTTOM | {"protocol"},
@@ -53,6 +55,7 @@ ALLOWED = {
     "broker": BOTTOM | {"protocol", "remoting"},
     "telemetry": BOTTOM | {"producer", "consumer"},
     "shared_client": BOTTOM | {"client", "producer", "consumer", "admin"},
+    "deduplication": BOTTOM | {"consumer"},
     "handoff": BOTTOM | {"remoting", "client", "producer", "consumer"},
     "blocking": BOTTOM
     | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "handoff"},
@@ -60,7 +63,7 @@ ALLOWED = {
     | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "handoff"},
     "": BOTTOM
     | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"}
-    | {"aio", "blocking", "broker", "testing"},  # names only, loaded on first use
+    | {"aio", "blocking", "broker", "codecs", "deduplication", "testing"},  # names only, loaded on first use
     "testing": BOTTOM | {"protocol", "remoting", "client", "consumer", "admin", "broker"},
     "pytest_plugin": {"testing"},
     "relay": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer"},
@@ -227,7 +230,7 @@ def test_every_public_name_exists_and_has_a_docstring() -> None:
 
 def test_the_package_lists_its_public_names_and_knows_its_version() -> None:
     public = {name for name in dir(rocketmq_py) if not name.startswith("_")}
-    assert public == {*rocketmq_py.__all__, "admin", "aio", "blocking", "broker", "errors", "testing"}
+    assert public == {*rocketmq_py.__all__, *rocketmq_py._PACKAGES}
     assert "__version__" in dir(rocketmq_py)
     assert rocketmq_py.__version__ == importlib.metadata.version("rocketmq-py")
 

@@ -282,6 +282,26 @@ class UnreadableBodyError(RocketMQError):
         self.reason = reason
 
 
+class BodyDecodeError(RocketMQError, ValueError):
+    """The body of a message is not an instance of the type that the program asked for.
+
+    Attributes:
+        topic: the message's topic.
+        message_id: the message's id.
+        kind: the name of the type.
+        reason: why the body cannot be decoded.
+    """
+
+    def __init__(self, topic: str, message_id: str, kind: str, reason: str) -> None:
+        super().__init__(
+            f"the body of message {message_id} of topic {topic!r} cannot be decoded as {kind}: {reason}"
+        )
+        self.topic = topic
+        self.message_id = message_id
+        self.kind = kind
+        self.reason = reason
+
+
 class BrokerError(RocketMQError):
     """A broker or name server answered with an error. :meth:`from_answer` chooses the subclass.
 

@@ -29,7 +29,8 @@ from rocketmq_py.consumer import (
 )
 from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES
 from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
-from rocketmq_py.consumer.push.invoker import Handler, check_handler
+from rocketmq_py.consumer.push.invoker import Handler
+from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
@@ -83,8 +84,7 @@ class HandlerConsumer(BaseConsumer[Target]):
         again. Results and exceptions of handlers, errors and cancellation are as for the trio consumer.
         """
         self._check_open()
-        check_handler(handle, in_lists=self._any_target.config.batch_size is not None)
-        on_loop = HandlerOnLoop(handle)
+        on_loop = HandlerOnLoop(prepare_handler(handle, self._any_target.config))
         try:
             await self._call(self._any_target.run, on_loop)
         except GeneratorExit:  # the loop is closed, so the tasks cannot be awaited

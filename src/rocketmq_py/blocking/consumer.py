@@ -33,6 +33,7 @@ from rocketmq_py.consumer import (
 from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES
 from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler
+from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.calls import ThreadCall
 from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered
@@ -91,6 +92,7 @@ class HandlerConsumer(BaseConsumer[Target]):
         second one does not wait for handlers. Results and exceptions of handlers, and errors, are as for the
         trio consumer. Raises ConfigurationError for an async handler, which needs an event loop.
         """
+        handle = prepare_handler(handle, self._any_target.config) if callable(handle) else handle
         if not callable(handle) or is_async(handle):
             raise ConfigurationError(
                 "handle must be a plain function that takes a message; async handlers need rocketmq_py.aio"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -24,6 +24,9 @@ from rocketmq_py.producer.pending import PendingReply, PendingSend
 from rocketmq_py.producer.request_reply import reply_to
 from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.protocol.handles import RecallHandle
+
+if TYPE_CHECKING:
+    from rocketmq_py.codecs import Codec
 
 
 class Producer(BaseProducer):
@@ -300,17 +303,24 @@ class Producer(BaseProducer):
         return pending
 
     async def reply(
-        self, request: ReceivedMessage, body: bytes, *, timeout: float | None = None
+        self,
+        request: ReceivedMessage,
+        body: object,
+        *,
+        codec: Codec | None = None,
+        timeout: float | None = None,
     ) -> SendResult:
         """Reply to a request that a consumer received.
 
         Args:
             request: the request.
-            body: the body of the reply.
+            body: the body of the reply, bytes-like. With a codec, the value to encode.
+            codec: encodes the value, for example ``rocketmq_py.codecs.JSON``. The requester decodes it with
+                ``reply.decode(Quote)``.
             timeout: seconds for all attempts together. None for the setting ``send_timeout``.
 
         Raises:
-            InvalidMessageError: the message is not a request.
+            InvalidMessageError: the message is not a request, or the codec cannot encode the value.
             BrokerError: the requesting client is gone.
             UnsupportedByBrokerError: the brokers are behind a proxy. Nothing was sent.
             RocketMQError: as :meth:`send`.
@@ -318,7 +328,8 @@ class Producer(BaseProducer):
         If cancelled, no attempt is left running. A reply that was written may still arrive.
         """
         self._check_open()
-        message, properties, queue = reply_to(check_instance(request, "request", ReceivedMessage), body)
+        check_instance(request, "request", ReceivedMessage)
+        message, properties, queue = reply_to(request, body, codec)
         self.client.namespace.add_system_topic(message.topic)
         retries, code = self.config.retries, self._builder.reply_code
         reply = self._builder.build(message, queue, timeout, retries, code=code, system_properties=properties)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import trio
 
@@ -25,6 +26,9 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PushReplyMessageRequest
 from rocketmq_py.protocol.reply import reply_message
 from rocketmq_py.remoting import Connection, Deadlines
+
+if TYPE_CHECKING:
+    from rocketmq_py.codecs import Codec
 
 _MAX_TTL = (2**31 - 1) / 1000
 """Seconds. The TTL of a request is a number of milliseconds in 32 bits."""
@@ -220,7 +224,9 @@ class PendingReplies:
         return True
 
 
-def reply_to(request: ReceivedMessage, body: bytes) -> tuple[Message, dict[str, str], MessageQueue]:
+def reply_to(
+    request: ReceivedMessage, body: object, codec: Codec | None
+) -> tuple[Message, dict[str, str], MessageQueue]:
     """Return the reply to a request, its system properties, and its queue.
 
     The reply goes to the broker of the request, because that broker knows the requesting client. Raises
@@ -237,4 +243,5 @@ def reply_to(request: ReceivedMessage, body: bytes) -> tuple[Message, dict[str, 
     topic = reply_topic(properties[names.CLUSTER])
     system_properties = {name: properties[name] for name in wanted[1:]}
     system_properties[names.MESSAGE_TYPE] = names.REPLY_MESSAGE_TYPE
-    return Message(topic, body), system_properties, MessageQueue(topic, request.broker_name, 0)
+    message = Message(topic, cast("bytes", body)) if codec is None else Message.of(topic, body, codec=codec)
+    return message, system_properties, MessageQueue(topic, request.broker_name, 0)

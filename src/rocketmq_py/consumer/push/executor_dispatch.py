@@ -145,7 +145,7 @@ class ExecutorDispatch(ConcurrentDispatch):
         except Exception as error:
             buffer.counts.note_error(error)
             logger.exception("handler failed: %s", describe_call(buffer, item))
-            await self._redeliver(call, item)
+            await self._redeliver(call, item if type(item) is tuple else (item,))
         except BaseExceptionGroup as group:
             raise_without_failures(group, logger, "handler failed: %s", describe_call(buffer, item))
         else:

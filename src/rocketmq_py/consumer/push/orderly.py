@@ -10,7 +10,13 @@ from typing import Any, Final
 import trio
 
 from rocketmq_py.client.user_calls import raise_without_failures
-from rocketmq_py.consumer.group.handler_results import CommitOffset, RollbackOffset, Suspend, check_result
+from rocketmq_py.consumer.group.handler_results import (
+    CommitOffset,
+    RollbackOffset,
+    SplitResult,
+    Suspend,
+    check_result,
+)
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
@@ -36,7 +42,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             CommitOffset does.
         suspend: seconds that a queue pauses after a failure, unless the handler returns another time.
         max_reconsume_times: retries after which a message becomes a dead letter.
-        send_to_dead_letters: sends a message to the group's dead-letter queue.
+        send_to_dead_letters: sends a message to the group's dead-letter queue. The reason may be empty.
         hooks: called around each handler call. None calls none.
     """
 
@@ -50,7 +56,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         auto_commit: bool,
         suspend: float,
         max_reconsume_times: float = math.inf,
-        send_to_dead_letters: Callable[[ReceivedMessage], Awaitable[None]],
+        send_to_dead_letters: Callable[[ReceivedMessage, str], Awaitable[None]],
         hooks: ConsumerHooks | None = None,
     ) -> None:
         super().__init__(nursery, invoker, concurrency=concurrency, hooks=hooks)
@@ -151,7 +157,12 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
     async def _process_result(
         self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], result: object
     ) -> float | None:
-        """Process a handler result other than None. Return the seconds to pause, or None."""
+        """Process a handler result. Return the seconds to pause, or None."""
+        if isinstance(result, SplitResult):
+            return await self._process_split(process_queue, messages, result)
+        if result is None:
+            self._acknowledge(process_queue, messages)
+            return None
         check_result(result)
         match result:
             case Suspend():
@@ -176,3 +187,22 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             describe(process_queue, *messages), result, mode,
         )  # fmt: skip
         return await self._failures.retry(process_queue, messages)
+
+    async def _process_split(
+        self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], result: SplitResult
+    ) -> float | None:
+        """Settle the messages that the handler did not get, then process its result for the others."""
+        pauses: list[float | None] = [None]
+        self._acknowledge(process_queue, [messages[index] for index in result.done])
+        if result.dead_letters:
+            reasons = {messages[index]: reason for index, reason in result.dead_letters.items()}
+            pauses.append(await self._failures.give_up(process_queue, reasons))
+        if others := result.remaining(messages):
+            pauses.append(await self._process_result(process_queue, others, result.result))
+        return max([pause for pause in pauses if pause is not None], default=None)
+
+    def _acknowledge(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+        if self._auto_commit:
+            process_queue.remove_all(messages)
+        else:
+            process_queue.uncommitted += messages

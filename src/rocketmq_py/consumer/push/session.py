@@ -14,7 +14,6 @@ from rocketmq_py.consumer.config import PushConsumerConfig
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.broker_queries import query_lag
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
-from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.local_offset_commits import LocalOffsetStore, default_folder, offsets_path
 from rocketmq_py.consumer.group.membership import DRAIN_SHARE, Membership
@@ -236,6 +235,7 @@ class Session:
     def _open_dispatch(self, nursery: trio.Nursery, invoker: Invoker) -> Dispatch[Any]:
         config = self._config
         send_back = SendBack(self._client, config.group, max_reconsume_times=config.reconsume_limit)
+        give_up = send_back.drop_with_reason if config.broadcasting else partial(self._give_up, send_back)
         if config.orderly:
             return OrderlyDispatch(
                 nursery,
@@ -245,7 +245,7 @@ class Session:
                 auto_commit=config.auto_commit,
                 suspend=config.suspend_current_queue,
                 max_reconsume_times=config.reconsume_limit,
-                send_to_dead_letters=partial(send_back.send_copy, delay_level=DEAD_LETTER),
+                send_to_dead_letters=give_up,
                 hooks=self._hooks,
             )
         dispatch = ConcurrentDispatch if invoker.is_async else ExecutorDispatch
@@ -256,6 +256,7 @@ class Session:
             batch_size=config.batch_size,
             timeout=config.consume_timeout,
             send_back=send_back.drop if config.broadcasting else partial(self._send_back, send_back),
+            send_to_dead_letters=give_up,
             hooks=self._hooks,
         )
 
@@ -264,6 +265,12 @@ class Session:
             await self._popped.acknowledger.deliver_later(message, delay_level)
         else:
             await send_back.send_back(message, delay_level)
+
+    async def _give_up(self, send_back: SendBack, message: ReceivedMessage, reason: str) -> None:
+        """Make a message a dead letter, with the reason unless that is empty."""
+        await send_back.send_to_dead_letters(message, reason)
+        if isinstance(message, PoppedMessage):
+            self._popped.acknowledger.acknowledge(message)
 
     def _assign_popped(self, topic: str, queues: Collection[MessageQueue]) -> None:
         """Pop from these queues. If there are none, pull the topic's pop retry topic."""
