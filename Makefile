@@ -17,7 +17,7 @@ PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-ch
 
 .PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
 	pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
-	million relay-kills spark-matrix java bench apis format clean
+	million relay-kills spark-matrix airflow java bench apis format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -167,6 +167,9 @@ million: java  ## A million messages through Spark and back, as batch and stream
 
 relay-kills: .venv/installed  ## Kill relays a hundred times and targets for minutes (make test: ten times, seconds)
 	RELAY_KILLS=100 RELAY_AWAY=180 $(REAL) integration/test_relay_kills.py integration/test_relay_faults.py
+
+airflow: .venv/installed  ## The tests of the Airflow provider, in an environment with Airflow
+	$(BIN)/python -m integration.airflow_environment
 
 spark-matrix: java  ## The tests of Spark with older supported versions
 	$(BIN)/python -m integration.spark_matrix

@@ -236,13 +236,12 @@ class BrokerCalls:
                 return
         raise error
 
-    async def recall(self, broker_name: str, group: str, topic: str, recall_handle: str) -> str:
-        """Recall a timed message. Return the message's id."""
+    async def recall(self, broker_name: str, group: str, topic: str, recall_handle: str) -> Command:
+        """Recall a timed message. Return the answer, whose fields are a RecallMessageAnswer."""
         header = headers.RecallMessageRequest(
             producer_group=group, topic=topic, recall_handle=recall_handle, broker_name=broker_name
         )
-        answer = await self.call(self._routes.broker_address(broker_name), header)
-        return headers.RecallMessageAnswer.from_fields(answer.fields).msg_id
+        return await self.call(self._routes.broker_address(broker_name), header)
 
     def pull_fields(self, header: headers.PullMessageRequest) -> dict[str, str]:
         """Return the ext fields of a pull for :meth:`pull`."""

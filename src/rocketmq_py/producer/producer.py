@@ -23,7 +23,10 @@ from rocketmq_py.producer.outcome import Outstanding
 from rocketmq_py.producer.pending import PendingReply, PendingSend
 from rocketmq_py.producer.request_reply import reply_to
 from rocketmq_py.producer.send_request import Destination
+from rocketmq_py.producer.tracing import recall_record
+from rocketmq_py.properties import MESSAGE_REGION
 from rocketmq_py.protocol.handles import RecallHandle
+from rocketmq_py.protocol.headers import RecallMessageAnswer
 
 if TYPE_CHECKING:
     from rocketmq_py.codecs import Codec
@@ -360,9 +363,25 @@ class Producer(BaseProducer):
         """
         self._check_open()
         check_topic(topic)
-        broker_name = RecallHandle.decode(check_text(recall_handle, "recall_handle")).broker_name
+        handle = RecallHandle.decode(check_text(recall_handle, "recall_handle"))
         await self.client.routes.get(topic, for_sending=True)
-        return await self.client.brokers.recall(broker_name, self.config.group, topic, recall_handle)
+        try:
+            answer = await self.client.brokers.recall(
+                handle.broker_name, self.config.group, topic, recall_handle
+            )
+        except BrokerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                self._trace_recall(handle, success=False)
+            raise
+        self._trace_recall(handle, success=True, region=answer.fields.get(MESSAGE_REGION))
+        return RecallMessageAnswer.from_fields(answer.fields).msg_id
+
+    def _trace_recall(self, handle: RecallHandle, *, success: bool, region: str | None = None) -> None:
+        if self._tracing is not None:
+            now_ms = self.client.now_ms()
+            self._tracing.append(
+                recall_record(handle, self.config, region=region, success=success, now_ms=now_ms)
+            )
 
     # For the BatchingProducer and the other APIs, which have no task per send
 
