@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -216,13 +217,14 @@ async def test_members_of_a_shared_group_share_a_lite_topic(
         await scenario.send(SESSION, b"0")
         received: list[bytes] = []
         with trio.fail_after(PATIENCE):
-            while len(received) < 6:
-                for member in (consumer, other):
-                    messages = await member.receive(wait=1)
-                    await member.ack(*messages)
-                    received += [message.body for message in messages]
-                    if messages:
-                        await scenario.send(SESSION, b"%d" % len(received))
+            for member in itertools.cycle((consumer, other)):
+                if len(received) == 6:
+                    break
+                messages = await member.receive(wait=1)
+                await member.ack(*messages)
+                received += [message.body for message in messages]
+                if messages:
+                    await scenario.send(SESSION, b"%d" % len(received))
     assert received == [b"0", b"1", b"2", b"3", b"4", b"5"]
     # The other member has left. Its share goes to this one.
     assert bodies_of(await receive(consumer, 1), SESSION) == [b"6"]
@@ -422,11 +424,10 @@ async def test_many_lite_topics_are_subscribed_at_once(scenario: LiteScenario) -
                 consumer.stop()
 
         await consumer.subscribe_lite(*names)
-        async with (
-            scenario.client.producer(f"senders-{scenario.parent}") as producer,
-            trio.open_nursery() as nursery,
-        ):
-            nursery.start_soon(consumer.run, handle)
-            for name in names:
-                await producer.send(Message(scenario.parent, b"x", lite_topic=name))
+        producer = await stack.enter_async_context(scenario.client.producer(f"senders-{scenario.parent}"))
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(consumer.run, handle)
+                for name in names:
+                    await producer.send(Message(scenario.parent, b"x", lite_topic=name))
     assert not waiting
