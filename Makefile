@@ -1,6 +1,8 @@
 # The commands of this project. `make help` lists them.
 # Everything runs in .venv, which the first command that needs it makes, with the pinned versions.
 
+SHELL := bash -o pipefail
+
 PYTHON ?= python3
 BIN := .venv/bin
 CLUSTERS ?= 4.9.7,5.5.0
@@ -15,7 +17,7 @@ PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-ch
 
 .PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
 	pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
-	million relay-kills spark-matrix java bench apis format clean
+	million relay-kills spark-matrix airflow java bench apis format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -37,7 +39,10 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 test: java  ## All tests, also on real brokers where they are available
 	@# Tests on real brokers mostly wait, so the computing ones run at the same time, with lower priority.
 	@# Five or six jobs were not faster.
-	$(MAKE) --jobs=4 --keep-going computed $(REAL_PARTS)
+	@# Output of several jobs is mixed, so a failure ends with the errors of all tests that failed.
+	@mkdir -p build
+	@$(MAKE) --jobs=4 --keep-going computed $(REAL_PARTS) 2>&1 | tee build/test.log || \
+		{ grep -aE '^(E  |FAILED|ERROR) ' build/test.log | tail -n 200; exit 1; }
 
 check: .venv/installed  ## Lint, types, unit and embedded-broker tests: a minute on two cores
 	$(MAKE) --jobs=3 lint types unit
@@ -162,6 +167,9 @@ million: java  ## A million messages through Spark and back, as batch and stream
 
 relay-kills: .venv/installed  ## Kill relays a hundred times and targets for minutes (make test: ten times, seconds)
 	RELAY_KILLS=100 RELAY_AWAY=180 $(REAL) integration/test_relay_kills.py integration/test_relay_faults.py
+
+airflow: .venv/installed  ## The tests of the Airflow provider, in an environment with Airflow
+	$(BIN)/python -m integration.airflow_environment
 
 spark-matrix: java  ## The tests of Spark with older supported versions
 	$(BIN)/python -m integration.spark_matrix

@@ -1,4 +1,4 @@
-"""A FastAPI service with a producer in a route and a consumer in the background.
+"""A FastAPI service with a producer in a route, a consumer in the background, and a readiness probe.
 
     pip install fastapi uvicorn
     uvicorn examples.fastapi_app:app
@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 
 from rocketmq_py import ConsumeFrom, Message, ReceivedMessage
 from rocketmq_py.aio import Client
@@ -35,7 +35,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         client.push_consumer("billing", consume_from=ConsumeFrom.FIRST) as consumer,
     ):
         consumer.subscribe(TOPIC)
-        app.state.producer = producer
+        app.state.producer, app.state.consumer = producer, consumer
         consuming = asyncio.create_task(consumer.run(bill))
         yield
         consumer.stop()
@@ -50,6 +50,15 @@ async def order(number: int) -> dict[str, str]:
     """Send an order, and respond when the broker has stored it."""
     result = await app.state.producer.send(Message(TOPIC, b"order %d" % number))
     return {"message_id": result.message_id}
+
+
+@app.get("/ready")
+async def ready(response: Response) -> dict[str, list[str]]:
+    """Respond 200 while orders can be sent and billed, else 503 with the reasons."""
+    states = app.state.producer.health(), app.state.consumer.health()
+    reasons = [reason for health in states for reason in health.reasons]
+    response.status_code = 503 if reasons else 200
+    return {"reasons": reasons}
 
 
 @app.get("/billed")

@@ -39,7 +39,7 @@ class Stint:
     Attributes:
         member: the name of the member.
         floor: the first message that may be delivered.
-        begun: the messages delivered so far.
+        delivered: the messages delivered so far.
         last: the latest of them; None before the first.
         may_begin_again: whether the queue's broker was killed since. It may have lost the queue's lock then,
             and the member may have acquired the lock again.
@@ -47,7 +47,7 @@ class Stint:
 
     member: str
     floor: int
-    begun: set[int] = attrs.field(factory=set)
+    delivered: set[int] = attrs.field(factory=set)
     last: int | None = None
     may_begin_again: bool = False
 
@@ -61,7 +61,7 @@ class History:
         owner: the member that acquired the queue last.
         handed_out: the offset after the highest one delivered so far.
         handled: the offset after the highest one handled so far.
-        under_way: the messages being handled, and the member that handles each.
+        in_progress: the messages being handled, and the member that handles each.
         times: how often each message was handled.
     """
 
@@ -69,7 +69,7 @@ class History:
     owner: str = ""
     handed_out: int = 0
     handled: int = 0
-    under_way: set[tuple[str, int]] = attrs.field(factory=set)
+    in_progress: set[tuple[str, int]] = attrs.field(factory=set)
     times: Counter[int] = attrs.field(factory=Counter)
 
 
@@ -142,7 +142,7 @@ class Journal:
     def _note_mark(self, sign: str, name: str) -> None:
         for (broker, queue_id), history in self.queues.items():
             if sign == "x":
-                history.under_way = {call for call in history.under_way if call[0] != name}
+                history.in_progress = {call for call in history.in_progress if call[0] != name}
             elif sign == "X" and broker == name:
                 for stint in history.stints.values():
                     stint.may_begin_again = self.orderly
@@ -169,25 +169,25 @@ class Journal:
         history = self.queues[queue]
         stint, where = history.stints[member], f"{queue}: {member} begins {offset}"
         assert offset >= stint.floor, f"{where}, and the group was further: nothing before {stint.floor}"
-        if offset in stint.begun:
+        if offset in stint.delivered:
             assert stint.may_begin_again, f"{where} again"
             stint.may_begin_again = False
-            stint.begun.clear()
+            stint.delivered.clear()
             stint.last = None
         if self.orderly:
             assert offset <= history.handled, f"{where}, and {history.handled} was not handled yet"
             assert stint.last in (None, offset - 1), f"{where} after {stint.last}"
-            assert not history.under_way, f"{where} during {history.under_way}"
-        stint.begun.add(offset)
+            assert not history.in_progress, f"{where} during {history.in_progress}"
+        stint.delivered.add(offset)
         stint.last = offset
-        history.under_way.add((member, offset))
+        history.in_progress.add((member, offset))
         history.handed_out = max(history.handed_out, offset + 1)
         if history.owner != member:
             self.allowed += 1
 
     def _handled(self, queue: Queue, member: str, offset: int, body: int) -> None:
         history = self.queues[queue]
-        history.under_way.discard((member, offset))
+        history.in_progress.discard((member, offset))
         history.times[offset] += 1
         history.handled = max(history.handled, offset + 1)
         self.bodies.add(body)

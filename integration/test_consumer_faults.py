@@ -114,12 +114,12 @@ async def test_messages_that_fail_while_their_broker_is_dead_are_redelivered_by_
     await prepare(cluster, unique, 40)
     journal = Journal()
     all_begun, killed = trio.Event(), trio.Event()
-    begun: set[int] = set()
+    started: set[int] = set()
 
     async def handle(message: ReceivedMessage) -> ConsumeLater | None:
         if message.reconsume_times == 0:
-            begun.add(int(message.body))
-            if len(begun) == 40:
+            started.add(int(message.body))
+            if len(started) == 40:
                 all_begun.set()
             await killed.wait()
             if message.broker_name == "broker-a":

@@ -102,6 +102,7 @@ def test_fastapi_under_uvicorn(broker: TestBroker, loop: str) -> None:
         billed: list[str] = []
         while len(billed) < 20:
             billed = ask(f"{url}/billed")
+        assert ask(f"{url}/ready") == {"reasons": []}
     assert sorted(billed) == sorted(bodies(broker)) == sorted(f"order {number}" for number in range(20))
     assert ids == {message.message_id for message in broker.messages(TOPIC)}
 

@@ -78,7 +78,7 @@ def test_ratios_are_medians_of_ratios_within_rounds() -> None:
     def rounds(*rates: float) -> list[Figure]:
         return [Figure(rate, 1.0, 2.0, 3.0) for rate in rates]
 
-    pull, read = Work("pull", 1, lambda: 1), Work("read", 1, lambda: 1, beside="pull")
+    pull, read = Work("pull", 1, lambda: 1), Work("read", 1, lambda: 1, compared_with="pull")
     table = spark.table({pull: rounds(100, 1000, 10), read: rounds(50, 4000, 20)})
     assert table.splitlines()[2:] == [
         "| pull | 100 | - | - | 1.00 | 2.00 | 3.00 |",

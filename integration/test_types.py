@@ -18,10 +18,42 @@ FETCH_SECONDS = 300.0
 """The timeout in seconds for the download of pyright."""
 
 
-def test_pyright_finds_every_symbol_complete(tmp_path: Path) -> None:
-    """Pyright checks the package as an installed one, together with the other packages installed for these
-    tests.
-    """
+TYPED_BODIES = """
+import attrs
+from typing_extensions import assert_type
+from rocketmq_py import Message, Producer, PushConsumer, ReceivedMessage, aio, blocking
+from rocketmq_py.codecs import MESSAGEPACK
+from rocketmq_py.deduplication import Deduplicate, SQLiteStore
+
+@attrs.frozen
+class Order:
+    number: int
+
+async def handle(order: Order) -> None: ...
+async def handle_with_message(order: Order, message: ReceivedMessage) -> None: ...
+async def handle_list(orders: list[Order]) -> None: ...
+def handle_plain(order: Order) -> None: ...
+
+async def main(
+    consumer: PushConsumer, on_loop: aio.PushConsumer, in_threads: blocking.PushConsumer, producer: Producer
+) -> None:
+    await consumer.run(handle)
+    await consumer.run(handle_with_message)
+    await on_loop.run(handle_list)
+    in_threads.run(handle_plain)
+    await consumer.run(Deduplicate(SQLiteStore("handled.sqlite"), key="keys")(handle_with_message))
+    message = Message.of("T", Order(1), "tag", sharding_key="k", codec=MESSAGEPACK)
+    assert_type(message, Message)
+    reply = await producer.request(message)
+    assert_type(reply.decode(Order), Order)
+    assert_type(reply.decode(list[Order]), list[Order])
+"""
+"""A program whose types need no cast."""
+
+
+@pytest.fixture
+def pyright() -> Path:
+    """The Python of an environment with pyright and an installed copy of the package."""
     try:
         python = environment("pyright", sys.executable, ["pyright"])
         # The first call fetches Node and pyright.
@@ -33,15 +65,39 @@ def test_pyright_finds_every_symbol_complete(tmp_path: Path) -> None:
     installed = packages / "rocketmq_py"
     shutil.rmtree(installed, ignore_errors=True)
     shutil.copytree(ROOT / "src" / "rocketmq_py", installed, ignore=shutil.ignore_patterns("__pycache__"))
-    completed = subprocess.run(
-        [python, "-m", "pyright", "--verifytypes", "rocketmq_py", "--ignoreexternal", "--outputjson"],
-        cwd=tmp_path,
+    return python
+
+
+def run_pyright(python: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python, "-m", "pyright", *arguments],
+        cwd=folder,
         # Pyright asks the first Python on the PATH where packages are.
         env={**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": ""},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_typed_bodies_need_no_casts(pyright: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"# pyright: strict\n{TYPED_BODIES}")
+    completed = run_pyright(pyright, tmp_path, str(program))
+    assert completed.returncode == 0, completed.stdout
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull, str(program)]
+    completed = subprocess.run(mypy, cwd=ROOT / "src", capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stdout
+
+
+def test_pyright_finds_every_symbol_complete(pyright: Path, tmp_path: Path) -> None:
+    """Pyright checks the package as an installed one, together with the other packages installed for these
+    tests.
+    """
+    completed = run_pyright(
+        pyright, tmp_path, "--verifytypes", "rocketmq_py", "--ignoreexternal", "--outputjson"
+    )
+    (installed,) = pyright.parent.parent.glob("lib/python*/site-packages/rocketmq_py")
     assert completed.stdout.startswith("{"), completed.stderr
     found = json.loads(completed.stdout)["typeCompleteness"]
     assert Path(found["packageRootDirectory"]) == installed

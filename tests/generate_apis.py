@@ -29,12 +29,15 @@ BY_HAND = {
     consumer.LitePullConsumer: {
         "poll", "seek", "seek_to_begin", "seek_to_end", "seek_to_time", "add_hook",
     },
-    consumer.PopConsumer: {"receive", "add_hook"},
+    consumer.PopConsumer: {"receive", "holding", "add_hook"},
     consumer.LiteConsumer: {"receive", "add_hook"},
     consumer.LitePushConsumer: {"run", "add_hook", "abandon_threads"},
     consumer.Reader: {"open", "range", "pull"},
 }  # fmt: skip
 """Classes with the methods that are written by hand in both APIs, or that only other rooms need."""
+
+READING = {"health"}
+"""Plain methods that may also be called while the object is not open."""
 
 HEADER = '''\
 """Methods that forward to the method of the same name of a trio class.
@@ -49,7 +52,7 @@ from typing import Any, Final
 
 from rocketmq_py import admin, consumer, producer
 from rocketmq_py.{package}.declaring import {wrapper}
-from rocketmq_py.handoff.hosted import plain
+from rocketmq_py.handoff.hosted import plain, reading
 
 
 class Operations:
@@ -109,7 +112,8 @@ def declarations(module: ModuleType, kind: type[Any], wrapper: str, left_out: se
             if name.startswith("_") or name in seen or not inspect.isfunction(value):
                 continue
             seen.add(name)
-            function = wrapper if inspect.iscoroutinefunction(value) else "plain"
+            is_async = inspect.iscoroutinefunction(value)
+            function = wrapper if is_async else "reading" if name in READING else "plain"
             yield f"    {name}: Final = {function}({module.__name__.split('.')[1]}.{kind.__name__}.{name})"
 
 

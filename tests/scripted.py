@@ -128,3 +128,49 @@ async def scripted_cluster(
             server.address = await nursery.start(server.run)
         yield cluster
         nursery.cancel_scope.cancel()
+
+
+PROXY_OFFERS = frozenset(
+    {
+        RequestCode.HEART_BEAT,
+        RequestCode.UNREGISTER_CLIENT,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+    }
+)
+
+
+def serve_as_proxy(connection: Connection, request: Command) -> None:
+    """Respond like the proxy of RocketMQ 5.5.0 in front of the broker broker-a with the topic T."""
+    region = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+    if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+        if request.fields["topic"] not in ("T", "c_REPLY_TOPIC"):
+            connection.respond(request, ResponseCode.TOPIC_NOT_EXIST, region, remark="No topic route info")
+            return
+        route = TopicRoute(
+            queue_datas=(QueueData(broker_name="broker-a", read_queue_nums=4, write_queue_nums=4, perm=6),),
+            broker_datas=(
+                BrokerData(cluster="c", broker_name="broker-a", announced={0: connection.local_address}),
+            ),
+        )
+        connection.respond(request, ResponseCode.SUCCESS, region, route.encode())
+    elif request.code not in PROXY_OFFERS:
+        connection.respond(
+            request,
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            remark=f" request type {request.code} not supported",
+        )
+    else:
+        place = {"msgId": "7F00000100002A9F0000000000000000", "queueId": "0", "queueOffset": "0"}
+        connection.respond(request, ResponseCode.SUCCESS, {**region, **place, "offset": "0"})
+
+
+@asynccontextmanager
+async def scripted_proxy() -> AsyncIterator[ScriptedServer]:
+    """Run a server that responds like a proxy."""
+    server = ScriptedServer(serve_as_proxy)
+    async with trio.open_nursery() as nursery:
+        server.address = await nursery.start(server.run)
+        yield server
+        nursery.cancel_scope.cancel()

@@ -21,7 +21,7 @@ DIFFERENT = {
     # The result or the callback differs.
     "submit", "submit_request", "lite_pull_consumer",
 }  # fmt: skip
-WAITS_ELSEWHERE = {"open", "range", "pull", "transaction"}
+WAITS_ELSEWHERE = {"open", "range", "pull", "transaction", "holding"}
 """Methods with the same parameters that are awaited at another place."""
 CLIENT_INSIDE = set(dir(client.Client))
 """Methods of a client for other modules of the library."""
@@ -30,7 +30,7 @@ NAMES = [
     "PushConsumer", "LitePullConsumer", "PopConsumer", "Reader", "Admin",
 ]  # fmt: skip
 NOT_THERE = {
-    "Client": CLIENT_INSIDE - {"add_rpc_hook"},
+    "Client": CLIENT_INSIDE - {"add_rpc_hook", "health"},
     "LitePullConsumer": {"is_leaving"},
     "PushConsumer": {"abandon_threads"},
 }

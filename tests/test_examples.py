@@ -106,6 +106,22 @@ async def test_requests_and_replies(address: str) -> None:
     assert second == ", ".join(f"QUESTION {number}" for number in range(10))
 
 
+async def test_typed_bodies(address: str) -> None:
+    *orders, dead_letter = await example("typed_bodies.py", address)
+    assert sorted(orders) == [
+        "order-1: Order(number=1, amount=9.5) as application/json",
+        "order-2: Order(number=2, amount=20.0) as application/msgpack",
+        "order-4: Order(number=4, amount=1.0) as application/json",
+    ]
+    assert dead_letter.startswith("dead letter order-3: its body cannot")
+    assert dead_letter.endswith("cannot be decoded as Order: Expected `int`, got `str` - at `$.number`")
+
+
+async def test_deduplication(address: str) -> None:
+    stored = ["stored: book", "stored: chair", "stored: lamp"]
+    assert await example("deduplication.py", address) == ["5 messages", *stored]
+
+
 async def test_batches(address: str) -> None:
     assert await example("batches.py", address) == [
         "a list: 100 messages from offset 0 on",
@@ -244,6 +260,8 @@ def test_only_public_names_are_used(path: Path) -> None:
                 ".aio",
                 ".blocking",
                 ".broker",
+                ".codecs",
+                ".deduplication",
                 ".errors",
                 ".relay",
                 ".spark",

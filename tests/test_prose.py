@@ -13,7 +13,8 @@ import pytest
 
 import rocketmq_py
 
-FOLDERS = (Path(rocketmq_py.__file__).parent, Path(__file__).parent)
+ROOT = Path(__file__).parents[1]
+FOLDERS = (Path(rocketmq_py.__file__).parent, *[ROOT / name for name in ("tests", "integration", "examples")])
 
 LIMITS = {
     r"\b(what|who|whoever|whom|whatever)\b": 3.0,

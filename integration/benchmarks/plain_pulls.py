@@ -22,21 +22,21 @@ from rocketmq_py.protocol.command import encode_request
 from rocketmq_py.protocol.headers import PullMessageRequest
 
 AT_ONCE = 32
-"""Messages that a pull asks for: as many as a broker gives at the most, unless it is set up otherwise."""
-UNDER_WAY = 32
+"""Messages per pull: the maximum of a broker with default settings."""
+MAX_IN_FLIGHT = 32
 READ_SIZE = 256 * 1024
 
 
 @attrs.define(eq=False)
 class PlainPulls:
-    """Pulls one span to its end: iterate over it for what each answer brought, as it comes.
+    """Pulls one span to its end. Iterating yields the messages of each answer as it arrives.
 
     Args:
         address: the broker's.
-        span: what is pulled.
+        span: the range of offsets to pull.
 
     Raises:
-        RuntimeError: the broker gave no messages, or closed the connection.
+        RuntimeError: the broker returned no messages, or closed the connection.
     """
 
     address: str
@@ -52,7 +52,7 @@ class PlainPulls:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             received = bytearray()
             while self._left or self._asked:
-                if len(self._asked) <= UNDER_WAY // 2:
+                if len(self._asked) <= MAX_IN_FLIGHT // 2:
                     connection.sendall(self._requests(fields))
                 data = connection.recv(READ_SIZE)
                 if not data:
@@ -80,7 +80,7 @@ class PlainPulls:
 
     def _requests(self, common: dict[str, str]) -> bytes:
         frames = []
-        while self._left and len(self._asked) < UNDER_WAY:
+        while self._left and len(self._asked) < MAX_IN_FLIGHT:
             self._opaque += 1
             self._asked[self._opaque] = asked = self._left.popleft()
             fields = common | {"queueOffset": str(asked[0])}
@@ -88,7 +88,7 @@ class PlainPulls:
         return b"".join(frames)
 
     def _answers(self, received: bytearray) -> Iterator[PullResult]:
-        """Take the whole frames out of what was received; yield the messages of each."""
+        """Remove complete frames from the received data. Yields the messages of each."""
         position = 0
         while len(received) - position >= 8:
             size = int.from_bytes(received[position : position + 4], "big")
@@ -98,10 +98,10 @@ class PlainPulls:
             body = position + 8 + header_size
             header = json.loads(received[position + 8 : body])
             position += 4 + size
-            yield self._brought(header, bytes(memoryview(received)[body:position]))
+            yield self._result_of(header, bytes(memoryview(received)[body:position]))
         del received[:position]
 
-    def _brought(self, header: dict[str, object], body: bytes) -> PullResult:
+    def _result_of(self, header: dict[str, object], body: bytes) -> PullResult:
         opaque, fields = header["opaque"], header["extFields"]
         assert isinstance(opaque, int)
         assert isinstance(fields, dict)

@@ -1,7 +1,7 @@
-"""Spark's own part of a Python source and sink: one that has its rows ready, and one that drops them.
+"""Python sources and sinks with minimal work of their own, which show Spark's part of the cost.
 
-And two sources that pull over plain sockets, one that has its rows ready and one that makes them of what it
-has pulled: see ``PulledReadyRows`` and ``PulledColumns``.
+``ReadyRows`` returns prepared rows, and drops the rows that are written to it. ``PulledReadyRows`` and
+``PulledColumns`` pull over plain sockets. The former returns prepared rows, the latter the pulled messages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rocketmq_py.spark.schema import SOURCE_SCHEMA
 
 
 class ReadyRows(DataSource):
-    """``format("ready")``: so many ``rows``, with bodies of ``size`` bytes, in two tasks."""
+    """``format("ready")``: ``rows`` prepared rows with bodies of ``size`` bytes, in two tasks."""
 
     @classmethod
     def name(cls) -> str:
@@ -65,10 +65,10 @@ class _Reader(DataSourceReader):
 
 
 class PulledReadyRows(DataSource):
-    """``format("pulled-ready")``: as many ready rows of ``size`` bytes as there are messages in ``spans``.
+    """``format("pulled-ready")``: a prepared row with ``size`` bytes for each message in ``spans``.
 
-    A task for each span pulls its messages over a plain socket, drops them, and hands on ready rows in their
-    place: what a source takes if its own work costs nothing.
+    One task per span pulls its messages over a plain socket, drops them, and returns prepared rows instead:
+    the limit of a source whose own work costs nothing.
     """
 
     @classmethod
@@ -86,8 +86,8 @@ class PulledReadyRows(DataSource):
 class PulledColumns(DataSource):
     """``format("pulled-columns")``: the messages in ``spans``.
 
-    A task for each span pulls its messages over a plain socket, and makes rows of them as the source does:
-    what a source takes if it does no more.
+    One task per span pulls its messages over a plain socket, and converts them as the source does: the limit
+    of a source whose pulls cost no more than that.
     """
 
     @classmethod
@@ -118,7 +118,7 @@ class _PulledReader(DataSourceReader):
 
 
 def encode_spans(addressed: Sequence[tuple[str, OffsetRange]]) -> str:
-    """Return spans, each with its broker's address, as an option that ``decode_spans`` reads."""
+    """Encode spans, each with its broker's address, as an option for ``decode_spans``."""
     return json.dumps([(address, attrs.astuple(span)) for address, span in addressed])
 
 
@@ -131,8 +131,8 @@ def decode_spans(option: str) -> list[tuple[str, OffsetRange]]:
 
 
 def ready_for_pulled(address: str, span: OffsetRange, size: int) -> Iterator[pa.RecordBatch]:
-    """Pull a span over a plain socket; yield ready rows in place of its messages, as they come."""
-    batch, rows = _kept_batch(MAX_BATCH_ROWS, size), 0
+    """Pull a span over a plain socket. Yields prepared rows instead of its messages as they arrive."""
+    batch, rows = _cached_batch(MAX_BATCH_ROWS, size), 0
     for chunk in PlainPulls(address, span):
         rows += chunk.next - chunk.first
         if rows >= MAX_BATCH_ROWS:
@@ -143,7 +143,7 @@ def ready_for_pulled(address: str, span: OffsetRange, size: int) -> Iterator[pa.
 
 
 def columns_of_pulled(address: str, span: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Pull a span over a plain socket; yield its messages as rows, as they come."""
+    """Pull a span over a plain socket. Yields its messages as rows as they arrive."""
     return record_batches(PlainPulls(address, span))
 
 
@@ -175,5 +175,5 @@ def ready_batch(rows: int, size: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row] * rows, schema=SOURCE_ARROW_SCHEMA)
 
 
-_kept_batch = cache(ready_batch)
-"""Processes of tasks live on, and need not make it for each."""
+_cached_batch = cache(ready_batch)
+"""Spark reuses the processes of tasks, so each creates the batch once."""

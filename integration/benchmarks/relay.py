@@ -41,7 +41,7 @@ RELAYED, TIMED = "4.9.7", "5.5.0"
 QUEUES = 4
 BATCH = 500
 SENT_A_SECOND = 4000
-"""What is sent at the least, on a busy machine too: sending begins so much before the first is due."""
+"""Assumed minimum rate of sending on a busy machine. It determines how early sending begins."""
 HOUR_MS = 3_600_000
 STEP = 0.2
 
@@ -57,13 +57,13 @@ class Load:
 
     @property
     def count(self) -> int:
-        """How many messages become due."""
+        """The number of messages that become due."""
         return int(self.rate * self.seconds)
 
 
 @attrs.frozen(kw_only=True)
 class Figures:
-    """What was measured of one way, see the module; None for what it does not have.
+    """The results of the relay or of a timer, as the module describes. None for those that it does not have.
 
     ``late_ms`` is sorted, one for each message.
     """
@@ -88,22 +88,22 @@ class Figures:
 
     @property
     def early(self) -> int:
-        """How many came before their time."""
+        """The number of messages that were stored before their due time."""
         return sum(late < 0 for late in self.late_ms)
 
     def summary(self) -> dict[str, object]:
-        """Return the figures but those of each message."""
+        """Return the figures except those of each message."""
         own = attrs.asdict(self, filter=lambda field, _: field.name != "late_ms")
         return {**own, "late_p50_ms": self.p50_ms, "late_p99_ms": self.p99_ms, "early": self.early}
 
 
 class Course:
-    """One way for messages to wait, on one cluster.
+    """Measures delayed messages on one cluster: with a relay, or with the timer of the brokers.
 
     Args:
         client: of the cluster.
-        buffer: the buffer topic of a relay that runs; None for the broker's timer.
-        load: what to measure.
+        buffer: the buffer topic of a running relay, or None for the brokers' timer.
+        load: the options of the measurement.
     """
 
     def __init__(self, client: Client, buffer: str | None, load: Load) -> None:
@@ -113,7 +113,7 @@ class Course:
         self._rng = random.Random(1)
 
     async def punctuality(self) -> tuple[list[int], float]:
-        """Return how many milliseconds late each message was, sorted, and the broker bytes of one."""
+        """Return the delay of each message in milliseconds, sorted, and the broker's bytes per message."""
         load = self.load
         start_ms = self.client.now_ms() + 10_000 + load.count * 1000 // SENT_A_SECOND
         due = [start_ms + number * 1000 // load.rate for number in range(load.count)]
@@ -125,7 +125,7 @@ class Course:
         return sorted(at - due_ms for at, due_ms in stored), size
 
     async def burst(self) -> float:
-        """Return how many messages a second were stored, when all were due in one moment."""
+        """Return the messages stored per second when all are due at the same time."""
         load = self.load
         due_ms = self.client.now_ms() + 10_000 + load.count * 1000 // SENT_A_SECOND
         await self._send("Burst", [due_ms] * load.count)
@@ -133,7 +133,7 @@ class Course:
         return load.count * 1000 / max(at - due_ms for at, _ in stored)
 
     async def wait(self) -> None:
-        """Have messages wait for an hour and more; return when they are sent."""
+        """Send messages that are due in an hour or later."""
         now = self.client.now_ms()
         due = (now + HOUR_MS + self._rng.randrange(HOUR_MS) for _ in range(self.load.waiting))
         await self._send("Waiting", list(due))
@@ -181,7 +181,7 @@ def _place(offset_message_id: str) -> int:
 
 
 async def create(client: Client, topic: str) -> None:
-    """Make a topic on all brokers."""
+    """Create a topic on all brokers."""
     info = await client.name_servers.cluster_info()
     for broker in info.broker_addr_table.values():
         await client.brokers.create_topic(broker.broker_addrs[0], topic, queues=QUEUES)
@@ -190,7 +190,7 @@ async def create(client: Client, topic: str) -> None:
 
 @asynccontextmanager
 async def relaying(cluster: Cluster, client: Client, buffer: str, store: Path) -> AsyncIterator[int]:
-    """Run a relay; give its process id when it has read its first message."""
+    """Run a relay. Yields its process id after it has read its first message."""
     await create(client, buffer)
     words = [
         "relay",
@@ -214,7 +214,7 @@ async def relaying(cluster: Cluster, client: Client, buffer: str, store: Path) -
 
 
 async def until_read(client: Client, buffer: str) -> None:
-    """Return when the relay has all that is in its buffer topic now on its disk."""
+    """Wait until the relay has stored all messages of its buffer topic on disk."""
     await cancel(client, buffer, "nothing")  # so that there is something to commit in each queue
     for queue in (await client.routes.get(buffer)).read_queues:
         end = await client.brokers.max_offset(queue)
@@ -223,7 +223,7 @@ async def until_read(client: Client, buffer: str) -> None:
 
 
 async def measure_relay(cluster: Cluster, load: Load, folder: Path) -> Figures:
-    """Measure the relay, in processes of its own: one for what comes out, one for what waits."""
+    """Measure the relay in two processes: one for delivery, one for waiting messages."""
     async with Client(cluster.name_servers) as client:
         async with relaying(cluster, client, "Buffer", folder / "one"):
             course = Course(client, "Buffer", load)

@@ -1,31 +1,30 @@
-"""The source and the sink of Spark, beside what they stand on and beside Spark's own, on one real broker.
+"""Benchmark of the Spark source and sink on one real broker, with the limits that they could reach.
 
     python -m integration.benchmarks.spark [--count 1000000] [--size 200] [--rounds 3]
         [--works reading] [--backlog 10000000] [--queues 1000] [--profile FOLDER]
 
-Only ratios within one run mean anything: the broker, the JVM and Python share the machine. Every round does
-each work once, beginning with another one each time, after one round that does not count; a ratio is the
-median of those within the rounds.
+The broker, the JVM and Python share the machine, so only ratios within one run are comparable. Each round
+runs every work once and begins with another one. The first round warms up and does not count. A ratio is
+the median of the ratios within the rounds.
 
 works
-  raw pulls             stored messages are pulled by one process, and nothing is done with them
-  task of the source    the same, and they become Arrow batches: what a task does, in one process, no Spark
-  rocketmq -> noop      the source, all columns, to Spark's sink that drops all; local[2]
+  raw pulls             one process pulls stored messages and drops them
+  task of the source    the same, and converts them to Arrow batches: the work of a task, in one process
+                        without Spark
+  rocketmq -> noop      the source, all columns, to Spark's sink that drops all rows; local[2]
   pulls over plain sockets
-                        the same messages, over a blocking socket of one's own: no more than the requests'
-                        bytes, several under way, and a look at the header of each answer
+                        the same messages over a blocking socket: sends encoded requests, several in flight,
+                        and reads only the header of each answer
   Python source of ready batches
-                        what Spark itself needs for a Python source of the same columns
+                        Spark's own cost of a Python source with the same columns
   columns of pulls over plain sockets
-                        rows of the messages that each task pulls over a plain socket: what a source of them
-                        takes whose pulls cost no more than that
-  ready batches beside pulls over plain sockets
-                        the floor of rocketmq -> noop: each task pulls its queue's messages over a plain
-                        socket, drops them, and hands on ready batches in their place. What a source could
-                        reach on this machine if all that it does were for nothing: the broker's work, the
-                        socket's and Spark's stay
+                        the minimum of a source that decodes rows: tasks pull over a plain socket
+  ready batches with pulls over plain sockets
+                        the limit of rocketmq -> noop: each task pulls its queue over a plain socket, drops
+                        the messages and returns ready batches instead. Only the work of the broker, the
+                        socket and Spark remains
   range, rate-micro-batch
-                        Spark's own sources, of two columns: no Python is in them
+                        Spark's own sources of two columns, without Python
   BatchingProducer      send_all of one process, 10,000 messages at a time, each with a key
   prepared batches over a plain socket
                         the limit of a task of the sink: the request bodies that it would send, encoded
@@ -33,19 +32,19 @@ works
   task of the sink      Arrow batches of 10,000 rows are encoded and sent, in one process without Spark
   range -> rocketmq     the sink: body and key, and a stamp on each message
   range -> Python sink that drops all
-                        what Spark itself needs for a Python sink
+                        Spark's own cost of a Python sink
   rocketmq -> rocketmq  both, a batch of body and keys
 
 columns
-  times                 the rate, divided by that of another row, which the next column names
-  Python, JVM, broker   processor time, microseconds a message
+  times                 the rate, divided by that of the row that the next column names
+  Python, JVM, broker   CPU time, microseconds per message
 
-Messages to read have a tag, a key and two properties; work that sends has a quarter of them. --works reading
-leaves out the works from the BatchingProducer on, --works sending those before it. --backlog fills
-a topic of 8 queues with small messages, and says what memory processes had at the most while a batch and a
-stream of 10 batches read it, and how long planning took; --queues says the same of many queues with one
-message each. --rounds 0 leaves out the table. With ROCKETMQ_NAMESRV set, the cluster there is used; the
-topics stay on it.
+Messages to read have a tag, a key and two properties. Works that send have a quarter of them. --works
+reading omits the works from the BatchingProducer on, --works sending those before it. --backlog fills a
+topic of 8 queues with small messages, and reports the peak memory of the processes and the planning time
+while a batch and a stream of 10 batches read it. --queues reports the same for many queues with one
+message each. --rounds 0 omits the table. With ROCKETMQ_NAMESRV set, the benchmark uses that cluster and
+leaves its topics there.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ HEADINGS = {
 
 @attrs.frozen
 class Figure:
-    """What one round of a work came to: messages/s, and processor time in microseconds a message."""
+    """The result of a work in one round: messages/s, and CPU time in microseconds per message."""
 
     rate: float
     python_us: float
@@ -94,11 +93,11 @@ Figures = Mapping[Work, Sequence[Figure]]
 
 @attrs.frozen
 class Results:
-    """What came of a run of the command.
+    """The results of a run of the command.
 
     Attributes:
-        figures: of each work one a round.
-        readings: what was read of backlogs.
+        figures: for each work, one per round.
+        readings: the measurements of backlogs.
     """
 
     figures: Figures
@@ -106,7 +105,7 @@ class Results:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Return what the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m integration.benchmarks.spark",
         description=__doc__,
@@ -132,12 +131,12 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if chosen.count < 100:
         parser.error("--count must be 100 or more")
     if chosen.profile and find_spec("pyinstrument") is None:
-        parser.error("--profile wants pyinstrument, which `make bench` installs")
+        parser.error("--profile needs pyinstrument, which `make bench` installs")
     return chosen
 
 
 def run(cluster: Cluster, chosen: argparse.Namespace) -> Results:
-    """Measure on ``cluster``, and print what came of it. Raises NoJavaError where there is no Java."""
+    """Measure on ``cluster``, and print the results. Raises NoJavaError if there is no Java."""
     figures: Figures = {}
     readings: list[Reading] = []
     with spark_session() as (session, directory):
@@ -157,7 +156,7 @@ def run(cluster: Cluster, chosen: argparse.Namespace) -> Results:
 
 
 def measure(bench: Bench, rounds: int, kind: str = "all", *, cold: bool = False) -> Figures:
-    """Do works of a kind in turn, so many times; unless ``cold``, once more before that, to warm up."""
+    """Run the works of a kind in turn for ``rounds`` rounds, after a warm-up round unless ``cold``."""
     works = [work for work in bench.works() if kind in ("all", "sending" if work.sends else "reading")]
     figures: dict[Work, list[Figure]] = {work: [] for work in works}
     for number in range(cold, rounds + 1):
@@ -172,7 +171,7 @@ def measure(bench: Bench, rounds: int, kind: str = "all", *, cold: bool = False)
 
 
 def do(work: Work, bench: Bench) -> Figure:
-    """Do a work once. Raises RuntimeError if it had another number of messages than it should."""
+    """Run a work once. Raises RuntimeError if it processed another number of messages than expected."""
     before, began = _spent(bench), time.perf_counter()
     done = work.do()
     seconds, used = time.perf_counter() - began, _spent(bench).since(before)
@@ -188,13 +187,13 @@ def _spent(bench: Bench) -> Spent:
 
 
 def table(figures: Figures) -> str:
-    """Return the medians, and the ratios, as a Markdown table."""
+    """Return the medians and the ratios as a Markdown table."""
     rates = {work.title: [figure.rate for figure in rounds] for work, rounds in figures.items()}
     lines = [_line(HEADINGS), _line(HEADINGS.values())]
     for work, rounds in figures.items():
         ratio = "-"
-        if work.beside:
-            pairs = zip(rates[work.title], rates[work.beside], strict=True)
+        if work.compared_with:
+            pairs = zip(rates[work.title], rates[work.compared_with], strict=True)
             ratio = f"{statistics.median([rate / other for rate, other in pairs]):.2f}"
         used = [
             statistics.median(values)
@@ -203,7 +202,9 @@ def table(figures: Figures) -> str:
             )
         ]
         rate = f"{statistics.median(rates[work.title]):,.0f}"
-        lines.append(_line([work.title, rate, ratio, work.beside or "-", *[f"{each:.2f}" for each in used]]))
+        lines.append(
+            _line([work.title, rate, ratio, work.compared_with or "-", *[f"{each:.2f}" for each in used]])
+        )
     return "\n".join(lines)
 
 
@@ -212,8 +213,8 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def profile(bench: Bench, folder: Path) -> None:
-    """Write how a task of the source, and one of the sink, spend their time: in its thread, and in trio's."""
-    from pyinstrument import Profiler  # only where it is asked for: it is not installed everywhere
+    """Write profiles of a task of the source and of the sink, each of its own thread and the trio thread."""
+    from pyinstrument import Profiler  # imported on use: an optional package
 
     folder.mkdir(parents=True, exist_ok=True)
     thread = trio_thread()
@@ -247,7 +248,7 @@ def _say(text: str) -> None:
 
 
 def main() -> int:
-    """Do what the command line says; return 1 if there is no cluster, or no Java."""
+    """Run the benchmark. Return 1 if there is no cluster or no Java."""
     chosen = parse(sys.argv[1:])
     try:
         own = external_name() is None

@@ -1,4 +1,4 @@
-"""How Spark begins with much to read: the memory of its processes, and how long planning takes."""
+"""Memory and planning time of Spark with a large backlog, or with many queues."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 SMALL = 16
 """Bytes of the bodies of a backlog."""
 QUEUES = 8
-"""Of the topic that has it, and of each of many."""
+"""Queues of each topic."""
 TRIGGERS = 10
-"""Batches that a stream reads a backlog in."""
+"""Batches in which a stream reads a backlog."""
 
 
 @attrs.frozen
 class Reading:
-    """How something was read.
+    """The measurements of one batch or stream.
 
     Attributes:
-        what: in words.
-        rows: how many there were.
-        seconds: how long it took, the start included.
-        planning: seconds that each planning took: of a batch, until Spark knew its tasks; of a stream, until
-            the source had said where the next batch ends.
-        peaks: bytes that processes had at the most, by what they do; see ``Peaks``.
+        description: the batch or stream in words.
+        rows: the number of rows.
+        seconds: the duration, including the start.
+        planning: seconds of each planning: of a batch, until Spark has its tasks; of a stream, until the
+            source has returned the end of the next batch.
+        peaks: peak memory in bytes by kind of process. See ``Peaks``.
     """
 
-    what: str
+    description: str
     rows: int
     seconds: float
     planning: Sequence[float]
@@ -52,13 +52,13 @@ class Reading:
         peaks = ", ".join([f"{name} {peak / 2**20:,.0f} MiB" for name, peak in self.peaks.items()])
         later = f", then {statistics.median(self.planning[1:]):.3f} s" if len(self.planning) > 1 else ""
         return (
-            f"{self.what}: {self.rows:,} rows in {self.seconds:.1f} s; "
-            f"planned in {self.planning[0]:.3f} s{later}; at the most: {peaks}"
+            f"{self.description}: {self.rows:,} rows in {self.seconds:.1f} s; "
+            f"planned in {self.planning[0]:.3f} s{later}; peak memory: {peaks}"
         )
 
 
 def backlog(cluster: Cluster, spark: SparkSession, directory: Path, count: int) -> list[Reading]:
-    """Fill a topic with small messages; read it as a batch, and as a stream of TRIGGERS batches."""
+    """Fill a topic with small messages, and read it as a batch and as a stream of TRIGGERS batches."""
     topic = _name("backlog")
     trio.run(fill, cluster, topic, count, SMALL, QUEUES)
     options = {"nameServer": cluster.name_servers, "topic": topic, "startingOffsets": "earliest"}
@@ -70,7 +70,7 @@ def backlog(cluster: Cluster, spark: SparkSession, directory: Path, count: int) 
 
 
 def many_queues(cluster: Cluster, spark: SparkSession, directory: Path, queues: int) -> list[Reading]:
-    """Make topics with so many queues together, and plan over all of them."""
+    """Create topics with ``queues`` queues in total, and plan over all of them."""
     name = _name("many")
     topics = [f"{name}-{number}" for number in range(-(-queues // QUEUES))]
     _create(cluster, topics)
@@ -81,15 +81,15 @@ def many_queues(cluster: Cluster, spark: SparkSession, directory: Path, queues: 
         "startingOffsets": "earliest",
     }
     most = {"maxOffsetsPerTrigger": str(len(topics) * QUEUES // 2)}
-    what = f"over {len(topics) * QUEUES:,} queues"
+    queues_text = f"over {len(topics) * QUEUES:,} queues"
     return [
-        read_batch(spark, f"a batch {what}", options),
-        read_stream(spark, directory, f"a stream {what}", options | most),
+        read_batch(spark, f"a batch {queues_text}", options),
+        read_stream(spark, directory, f"a stream {queues_text}", options | most),
     ]
 
 
-def read_batch(spark: SparkSession, what: str, options: dict[str, str]) -> Reading:
-    """Read all that is there."""
+def read_batch(spark: SparkSession, description: str, options: dict[str, str]) -> Reading:
+    """Read all messages as one batch."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
@@ -102,11 +102,11 @@ def read_batch(spark: SparkSession, what: str, options: dict[str, str]) -> Readi
         counted = rows.observe(seen, f.count(f.lit(1)).alias("rows"))
         counted.write.format("noop").mode("overwrite").save()
         seconds = time.perf_counter() - began
-    return Reading(what, seen.get["rows"], seconds, [planning], peaks.by_name())
+    return Reading(description, seen.get["rows"], seconds, [planning], peaks.by_name())
 
 
-def read_stream(spark: SparkSession, directory: Path, what: str, options: dict[str, str]) -> Reading:
-    """Read all that is there, in several batches."""
+def read_stream(spark: SparkSession, directory: Path, description: str, options: dict[str, str]) -> Reading:
+    """Read all messages as a stream of several batches."""
     with Peaks(jvm_of(spark)) as peaks:
         began = time.perf_counter()
         rows = spark.readStream.format("rocketmq").options(**options).load()
@@ -117,7 +117,9 @@ def read_stream(spark: SparkSession, directory: Path, what: str, options: dict[s
         seconds = time.perf_counter() - began
     progress: Any = query.recentProgress
     planning = [each.durationMs["latestOffset"] / 1000 for each in progress]
-    return Reading(what, sum([each.numInputRows for each in progress]), seconds, planning, peaks.by_name())
+    return Reading(
+        description, sum([each.numInputRows for each in progress]), seconds, planning, peaks.by_name()
+    )
 
 
 def _create(cluster: Cluster, topics: Sequence[str]) -> None:

@@ -2,9 +2,9 @@
 
     python -m integration.benchmarks.spark_planning [--queues 10 100 1000 10000] [--backlog 1000000000]
 
-Each row is measured in a process of its own, which does what the driver's Python process does for a
-streaming query: find its start, plan the first batch and its tasks, and plan once more when nothing is new.
-The scripted brokers answer from another process and share the machine.
+Each row is measured in a separate process. It runs the steps of the driver's Python process for a streaming
+query: find the start, plan the first batch and its tasks, and plan again without new messages. The scripted
+brokers answer from another process and share the machine.
 
 columns
   tasks         tasks of the first batch
@@ -13,7 +13,7 @@ columns
   next          latestOffset again
   planning      partitions: dividing the batch into tasks
   limited       latestOffset and partitions of a batch with maxOffsetsPerTrigger of a tenth of the backlog
-  memory        the peak of the process, and by how much it grew since the imports
+  memory        the peak of the process, and its growth since the imports
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def main() -> None:
-    """Measure as the command line says, and print the table."""
+    """Run the benchmark, and print the table."""
     parser = argparse.ArgumentParser(
         prog="python -m integration.benchmarks.spark_planning",
         description=__doc__,

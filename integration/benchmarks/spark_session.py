@@ -1,4 +1,4 @@
-"""Spark as the benchmark starts it: two threads, the JVM's whole compiler, and no log."""
+"""The Spark session of the benchmarks: two threads, the JVM's default compiler, and no log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @contextmanager
 def spark_session() -> Iterator[tuple[SparkSession, Path]]:
-    """Start Spark; yield it, and a directory for checkpoints. Raises NoJavaError where there is no Java."""
+    """Start Spark. Yields the session and a directory for checkpoints. Raises NoJavaError without Java."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

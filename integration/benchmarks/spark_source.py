@@ -1,15 +1,15 @@
-"""What reading for Spark costs beside mere pulling, in one process and without Spark.
+"""The cost of reading for Spark, compared with pulling alone, in one process and without Spark.
 
     python -m integration.benchmarks.spark_source [--version 5.5.0] [--count 500000] [--size 200] [--rounds 3]
 
-Printed are messages/s and the processor time of this process for a message, medians of the rounds:
+It prints messages/s and the CPU time of this process per message, medians of the rounds:
 
-pull       stored messages are pulled, and nothing is done with them
-columns    what was pulled becomes Arrow batches, out of memory
-decode     the same becomes the messages that other consumers get: one Python object for each
-source     both at the same time, as a task of the source does it: pulled, and made to Arrow batches
+pull       pulls stored messages and drops them
+columns    converts the pulled messages to Arrow batches, from memory
+decode     decodes the pulled messages as other consumers do: one Python object each
+source     pulls and converts at the same time, as a task of the source does
 
-The messages have a tag, a key and two properties of the sender's own; the topic has 4 queues.
+The messages have a tag, a key and two properties. The topic has 4 queues.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ IN_A_BATCH = 100
 
 @attrs.frozen
 class Figure:
-    """What one round came to."""
+    """The result of one round: messages/s, and CPU time in microseconds per message."""
 
     rate: float
     cpu_us: float
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the benchmark, and print the medians."""
     parser = argparse.ArgumentParser(
         prog="python -m integration.benchmarks.spark_source",
         description=__doc__,
@@ -62,7 +62,7 @@ def main() -> None:
     for name, rounds in figures.items():
         rate = statistics.median(figure.rate for figure in rounds)
         cpu = statistics.median(figure.cpu_us for figure in rounds)
-        print(f"{name:8} {rate:10,.0f} messages/s {cpu:6.2f} µs of processor time")
+        print(f"{name:8} {rate:10,.0f} messages/s {cpu:6.2f} µs of CPU time")
     ratio = statistics.median(
         source.rate / pull.rate for source, pull in zip(figures["source"], figures["pull"], strict=True)
     )
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def run(cluster: Cluster, *, count: int, size: int, rounds: int) -> dict[str, list[Figure]]:
-    """Fill a topic, and return what came of each work in each round."""
+    """Fill a topic, and return the results of each work, one per round."""
     topic = f"spark-source-{time.time_ns():x}"
     trio.run(fill, cluster, topic, count, size)
     with blocking.Client(cluster.name_servers) as client, client.reader() as reader:
@@ -86,7 +86,7 @@ def run(cluster: Cluster, *, count: int, size: int, rounds: int) -> dict[str, li
 def works_of(
     cluster: Cluster, reader: blocking.Reader, spans: Sequence[OffsetRange]
 ) -> dict[str, Callable[[], int]]:
-    """Return what is measured; each returns how many messages it had."""
+    """Return the works by name. Each returns the number of messages that it processed."""
     chunks: list[PullResult] = []
 
     def pull() -> int:
@@ -110,7 +110,7 @@ def _rows(made: Iterable[Any]) -> int:
 
 
 def measure(work: Callable[[], int], count: int) -> Figure:
-    """Do the work, and return what it came to."""
+    """Run a work once. Raises RuntimeError if it processed another number of messages than expected."""
     began, cpu_began = time.perf_counter(), time.process_time()
     done = work()
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began

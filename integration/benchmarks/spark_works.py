@@ -1,4 +1,4 @@
-"""What the benchmark of Spark has done, each kind of work by itself."""
+"""The works that the benchmark of Spark measures: reading and sending, with and without Spark."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUEUES = 4
-"""Of all topics but the one that one task reads."""
+"""Queues of each topic except that which one task reads."""
 SENT_SHARE = 4
-"""Work that sends has so many times fewer messages: brokers keep them all."""
+"""Works that send have this many times fewer messages, since brokers keep all of them."""
 PORTION = 10_000
-"""Messages that the producer gets at a time: the rows of an Arrow batch that Spark hands to a sink."""
+"""Messages per call of the producer: as many as Spark passes to a sink in an Arrow batch."""
 SINK_COLUMNS = {"body": 0, "keys": 1}
 """The columns of the rows that tasks of the sink write, and their indexes."""
 PULL, PULL_ONE, PRODUCER = "raw pulls, 4 queues", "raw pulls, 1 queue", "BatchingProducer"
 PLAIN = "pulls over plain sockets, 4 queues"
 PLAIN_SENDS = "prepared batches over a plain socket"
 READY = "Python source of ready batches -> noop"
-PULLED_READY = "ready batches beside pulls over plain sockets -> noop, 4 tasks"
+PULLED_READY = "ready batches with pulls over plain sockets -> noop, 4 tasks"
 PULLED_COLUMNS = "columns of pulls over plain sockets -> noop, 4 tasks"
 
 
@@ -58,26 +58,26 @@ class Work:
     """One row of the table.
 
     Attributes:
-        title: what the table calls it.
-        count: the messages, or rows, that it has.
-        do: does it; returns how many messages or rows there were.
-        beside: the title of the work whose rate it is compared with; empty for none.
+        title: its name in the table.
+        count: the number of messages or rows.
+        do: runs it, and returns the number of messages or rows.
+        compared_with: the title of the work whose rate it is compared with, or an empty text.
     """
 
     title: str
     count: int
     do: Callable[[], int]
-    beside: str = ""
+    compared_with: str = ""
 
     @property
     def sends(self) -> bool:
-        """Whether it is a work that sends, or is compared with one."""
-        return {self.title, self.beside} & {PRODUCER, PLAIN_SENDS} != set()
+        """Whether it sends, or is compared with a work that does."""
+        return {self.title, self.compared_with} & {PRODUCER, PLAIN_SENDS} != set()
 
 
 @attrs.define
 class Bench:
-    """Has topics with messages to read, and one to send to.
+    """The topics of the benchmark, and the works on them.
 
     Args:
         cluster: the brokers.
@@ -99,22 +99,22 @@ class Bench:
 
     @property
     def one(self) -> str:
-        """The topic with one queue, and so with one task."""
+        """The topic with one queue, which one task reads."""
         return f"{self._name}-one"
 
     @property
     def four(self) -> str:
-        """The topic with four."""
+        """The topic with four queues."""
         return f"{self._name}-four"
 
     @property
     def target(self) -> str:
-        """The topic that is sent to."""
+        """The topic to send to."""
         return f"{self._name}-target"
 
     @property
     def sent_count(self) -> int:
-        """How many messages each work sends."""
+        """The number of messages that each work sends."""
         return self.count // SENT_SHARE
 
     def prepare(self) -> None:
@@ -158,7 +158,7 @@ class Bench:
         ]
 
     def check_sent(self) -> None:
-        """Wait until all that was sent can be read. Raises RuntimeError if there is more of it."""
+        """Wait until all sent messages can be read. Raises RuntimeError if there are more."""
         with blocking.Reader(self.cluster.name_servers) as reader:
             while (there := sum([end for _, end in reader.offsets(self.target).values()])) < self._sent:
                 time.sleep(0.05)
@@ -182,7 +182,7 @@ class Bench:
         return [(self.cluster.brokers[span.queue.broker_name], span) for span in spans]
 
     def read_task(self) -> int:
-        """Do what one task of the source does."""
+        """Run one task of the source."""
         with blocking.Reader(self.cluster.name_servers) as reader:
             spans = _spans(reader, self.one)
         connection = ConnectionOptions(name_server=self.cluster.name_servers)
@@ -209,7 +209,7 @@ class Bench:
         return self.sent_count
 
     def _prepared_bodies(self) -> Sequence[bytes]:
-        """Return the request bodies of a task of the sink, which are encoded once."""
+        """Return the request bodies of a task of the sink. They are encoded once."""
         if self._bodies is None:
             options, task = self._sink_options(), TaskIdentity(self._name, next(self._numbers), 0)
             writer = row_writer(SINK_COLUMNS, options, task)
@@ -227,7 +227,7 @@ class Bench:
         return [batch.slice(0, size) for size in sizes]
 
     def write_task(self) -> int:
-        """Do what one task of the sink does."""
+        """Run one task of the sink."""
         task = TaskIdentity(self._name, next(self._numbers), 0)
         writer = row_writer(SINK_COLUMNS, self._sink_options(), task)
         rows = writer.write(self._ready_batches()).rows
@@ -245,7 +245,7 @@ class Bench:
         return self.spark.range(0, count, 1, tasks).selectExpr(body, "concat('order-', id) keys")
 
     def _count(self, frame: DataFrame) -> int:
-        """Hand all rows to Spark's sink that drops them; return how many there were."""
+        """Write all rows to Spark's sink that drops them, and return their number."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -308,7 +308,7 @@ def _spans(reader: blocking.Reader, topic: str) -> list[OffsetRange]:
 
 
 def _shares(total: int, there: Sequence[int]) -> list[int]:
-    """Return as many of each as of the others, or all that there are."""
+    """Divide a total into equal shares, none larger than the number that is there."""
     shares = []
     for left, most in zip(range(len(there), 0, -1), there, strict=True):
         shares.append(min(most, -(-total // left)))

@@ -97,7 +97,7 @@ WORKLOADS = {
         ),
         Workload(
             name="lag",
-            title="a timer beside 20,000 sends/s",
+            title="a timer during 20,000 sends/s",
             mode="lag",
             count=100_000,
             figure=Figure.P99,

@@ -46,6 +46,7 @@ def start_local_cluster(
     files: Mapping[str, str] | None = None,
     jvm: Sequence[str] = (),
     host: str = LOCALHOST,
+    name_server_settings: Mapping[str, str] | None = None,
 ) -> Cluster:
     """Start one name server and ``brokers`` masters of RocketMQ ``version``. Return when all are registered.
 
@@ -58,6 +59,7 @@ def start_local_cluster(
         files: texts by path relative to the servers' home. ``{home}`` in a text is replaced by that home.
         jvm: JVM options of the servers, with ``{home}`` as in ``files``.
         host: the IP address of this machine that the servers listen on and announce.
+        name_server_settings: settings of the name server.
 
     Raises:
         ClusterUnavailableError: Java or the artifacts are missing, or ``host`` cannot be bound.
@@ -71,7 +73,17 @@ def start_local_cluster(
 
     def start() -> Cluster:
         return _started(
-            LocalNodes(version, classes, brokers, replicas, settings or {}, files or {}, jvm, host)
+            LocalNodes(
+                version,
+                classes,
+                brokers,
+                replicas,
+                settings or {},
+                files or {},
+                jvm,
+                host,
+                name_server_settings or {},
+            )
         )
 
     for _ in range(ATTEMPTS - 1):
@@ -117,10 +129,12 @@ class LocalNodes:
         files: Mapping[str, str],
         jvm: Sequence[str],
         host: str = LOCALHOST,
+        name_server_settings: Mapping[str, str] | None = None,
     ) -> None:
         self.version = version
         self._classes = classes
         self._settings = settings
+        self._name_server_settings = name_server_settings or {}
         self._owned = OwnedFolder()
         self.folder = self._owned.path
         home = str(self.folder)
@@ -197,7 +211,8 @@ class LocalNodes:
 
     def _start_name_server(self) -> None:
         port = self.name_server.rpartition(":")[2]
-        config = self._write_config("namesrv", {"listenPort": port, "bindAddress": self.host})
+        settings = {"listenPort": port, "bindAddress": self.host, **self._name_server_settings}
+        config = self._write_config("namesrv", settings)
         self._run("namesrv", _NAME_SERVER_JVM, "namesrv.NamesrvStartup", config)
         self._wait("namesrv", lambda: probe.name_server_serves(self.name_server))
 

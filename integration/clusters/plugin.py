@@ -16,10 +16,13 @@ from contextlib import ExitStack
 from typing import Any, NoReturn, Protocol
 
 import pytest
+import trio
 
 from integration.clusters import maven, provider
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
-from integration.clusters.layout import LOCALHOST
+from integration.clusters.layout import LOCALHOST, START_TIMEOUT
+from integration.clusters.proxy import Proxy
+from rocketmq_py import Message, Producer
 
 EMBEDDED = "embedded"
 
@@ -47,6 +50,9 @@ TIMER_SLACK = 2_000_000
 
 COUNTED = "counted"
 """Property that a test reports in the summary: ``record_property(COUNTED, "3 repeats")``."""
+
+THROUGH_PROXY = "-proxy"
+"""Suffix of the name of a cluster that a test reaches through a proxy: ``5.5.0-proxy``."""
 
 _ORIGINS = "clusters"
 _PR_SET_TIMERSLACK = 29
@@ -104,7 +110,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Group tests for pytest-xdist: by version, or by file if they have no version."""
     for item in items:
         called = item.callspec.params.values() if hasattr(item, "callspec") else ()
-        versions = [value for value in called if value in provider.VERSIONS]
+        names = [value.removesuffix(THROUGH_PROXY) for value in called if isinstance(value, str)]
+        versions = [name for name in names if name in provider.VERSIONS]
         item.add_marker(pytest.mark.xdist_group(versions[0] if versions else item.path.stem))
 
 
@@ -162,6 +169,32 @@ def real_cluster() -> Iterator[StartCluster]:
         for outcome in started.values():
             if isinstance(outcome, Cluster):
                 stack.callback(outcome.stop)
+
+
+@pytest.fixture(scope="session")
+def real_proxy(real_cluster: StartCluster) -> Iterator[Callable[[str], Proxy]]:
+    """Provide proxies in front of real clusters by the names of these. Each proxy starts once per run."""
+    started: dict[str, Proxy] = {}
+
+    def start(name: str) -> Proxy:
+        cluster = real_cluster(name)
+        if name not in started:
+            try:
+                started[name] = Proxy(cluster)
+            except (ClusterUnavailableError, ClusterStartError) as error:
+                skip_or_fail(error)
+            trio.run(_send_first_message, started[name].remoting_address)
+        return started[name]
+
+    yield start
+    for proxy in started.values():
+        proxy.stop()
+
+
+async def _send_first_message(address: str) -> None:
+    """Send a message, because the first one takes seconds on a busy machine."""
+    async with Producer(address, send_timeout=START_TIMEOUT) as producer:
+        await producer.send(Message("warm-up", b"first"))
 
 
 def start_own_cluster(version: str, **options: Any) -> Cluster:

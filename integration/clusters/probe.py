@@ -66,12 +66,16 @@ def broker_settings(address: str) -> dict[str, str]:
 
 
 def is_registered(node: Node, name_server: str) -> bool:
-    """Return whether ``node`` responds and is registered at ``name_server``."""
+    """Return whether ``node`` responds and is registered at ``name_server``.
+
+    A replica may have another id than in ``node``, because controllers choose the ids.
+    """
+    ids = (node.broker_id, node.broker_id + 1) if node.broker_id else (node.broker_id,)
     try:
-        known = brokers_known_by(name_server, node.broker_id)
+        addresses = [brokers_known_by(name_server, broker_id).get(node.broker) for broker_id in ids]
     except OSError:
         return False
-    return known.get(node.broker) == node.address and broker_serves(node.address)
+    return node.address in addresses and broker_serves(node.address)
 
 
 def ask_to_register(address: str, permission: str, timeout: float = _ANSWER_TIMEOUT) -> None:

@@ -101,6 +101,7 @@ def start_cluster(
     files: Mapping[str, str] | None = None,
     jvm: Sequence[str] = (),
     host: str = LOCALHOST,
+    name_server_settings: Mapping[str, str] | None = None,
 ) -> Cluster:
     """Start a cluster. Stop it with :meth:`Cluster.stop`, or use it as a context manager.
 
@@ -115,6 +116,7 @@ def start_cluster(
         jvm: JVM options of the servers, with ``{home}`` as in ``files``.
         host: the IP address of this machine that the servers listen on and announce. Unsupported by
             containers.
+        name_server_settings: settings of the name server. Unsupported by containers.
 
     Raises:
         ClusterUnavailableError: neither Docker nor Maven can provide it, or is allowed to. The text says why.
@@ -137,6 +139,7 @@ def start_cluster(
                 files=files,
                 jvm=jvm,
                 host=host,
+                name_server_settings=name_server_settings,
             )
         except ClusterUnavailableError as error:
             reasons.append(str(error))
@@ -148,7 +151,11 @@ def start_cluster(
     raise ClusterUnavailableError(f"no RocketMQ {version}: {'; '.join(reasons)}")
 
 
-def _start_containers(version: str, *, host: str, **options: Any) -> Cluster:
+def _start_containers(
+    version: str, *, host: str, name_server_settings: Mapping[str, str] | None, **options: Any
+) -> Cluster:
+    if name_server_settings:
+        raise ClusterUnavailableError("containers start name servers without settings")
     if host != LOCALHOST:
         raise ClusterUnavailableError(f"a cluster of containers cannot listen on {host}")
     if not _engine_answers():

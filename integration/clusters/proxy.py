@@ -1,4 +1,4 @@
-"""The gRPC proxy of RocketMQ 5, as a local process in front of any cluster."""
+"""The proxy of RocketMQ 5, for gRPC and remoting clients, as a local process in front of any cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _STARTED = "rocketmq-proxy startup successfully"
 
 
 class Proxy:
-    """A proxy in cluster mode: a client of the brokers, and a server of gRPC clients.
+    """A proxy in cluster mode: a client of the brokers, and a server of gRPC and remoting clients.
+
+    It does not compare the type of a message with that of its topic.
 
     As a context manager, it stops itself on exit. Like clusters, start it from the main thread.
 
@@ -32,7 +34,8 @@ class Proxy:
         cluster: the cluster that it connects to.
 
     Attributes:
-        address: its address, ``"host:port"``.
+        address: its address for gRPC clients, ``"host:port"``.
+        remoting_address: its address for remoting clients, which is that of its name server and its brokers.
         folder: the folder of its files, until it is stopped.
 
     Raises:
@@ -48,6 +51,7 @@ class Proxy:
         self.folder = self._owned.path
         port, remoting_port = free_ports(2)
         self.address = f"127.0.0.1:{port}"
+        self.remoting_address = f"127.0.0.1:{remoting_port}"
         config = self.folder / "proxy.json"
         config.write_text(json.dumps(_settings(cluster, port, remoting_port)))
         write_logback(self.folder)
@@ -104,4 +108,8 @@ def _settings(cluster: Cluster, port: int, remoting_port: int) -> dict[str, obje
         "grpcServerPort": port,
         "remotingListenPort": remoting_port,
         "localServeAddr": "127.0.0.1",
+        "remotingAccessAddr": "127.0.0.1",
+        "enableTopicMessageTypeCheck": False,
+        # By default brokers get to know the groups of transactions only every 20 s.
+        "transactionHeartbeatPeriodSecond": 2,
     }

@@ -1,8 +1,8 @@
 """rocketmq-py: an Apache RocketMQ client on trio, with an embedded broker.
 
 The names in ``__all__`` are the public ones, with those of ``rocketmq_py.admin``, ``rocketmq_py.aio``,
-``rocketmq_py.blocking``, ``rocketmq_py.broker``, ``rocketmq_py.errors`` and ``rocketmq_py.testing``;
-everything else may change.
+``rocketmq_py.blocking``, ``rocketmq_py.broker``, ``rocketmq_py.codecs``,
+``rocketmq_py.deduplication``, ``rocketmq_py.errors`` and ``rocketmq_py.testing``; everything else may change.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rocketmq_py import aio as aio
     from rocketmq_py import blocking as blocking
     from rocketmq_py import broker as broker
+    from rocketmq_py import codecs as codecs
+    from rocketmq_py import deduplication as deduplication
     from rocketmq_py import errors as errors
     from rocketmq_py import testing as testing
     from rocketmq_py.admin import Admin
@@ -181,7 +183,7 @@ _load = lazy_attributes(
 )
 
 
-_PACKAGES = ("admin", "aio", "blocking", "broker", "errors", "testing")
+_PACKAGES = ("admin", "aio", "blocking", "broker", "codecs", "deduplication", "errors", "testing")
 
 
 def __getattr__(name: str) -> Any:

@@ -59,7 +59,10 @@ class SendForbiddenError(RocketMQError):
 
 
 class UnsupportedByBrokerError(RocketMQError):
-    """The broker's version does not support the request. Nothing was sent."""
+    """The broker's version, or a proxy in front of the broker, does not support the request.
+
+    The request had no effect.
+    """
 
 
 class BatchError(RocketMQError):
@@ -80,8 +83,9 @@ class LocalOffsetsError(RocketMQError):
 
     def __init__(self, reasons: str) -> None:
         super().__init__(
-            f"local offsets cannot be read ({reasons}); repair or remove these files. "
-            "Without them, the consumer begins at its consume_from"
+            f"local offsets cannot be read ({reasons}); repair or remove these files, or set "
+            "discard_damaged_offsets=True if they are damaged. Without them, the consumer starts at its "
+            "consume_from"
         )
 
 
@@ -278,6 +282,26 @@ class UnreadableBodyError(RocketMQError):
         self.reason = reason
 
 
+class BodyDecodeError(RocketMQError, ValueError):
+    """The body of a message is not an instance of the type that the program asked for.
+
+    Attributes:
+        topic: the message's topic.
+        message_id: the message's id.
+        kind: the name of the type.
+        reason: why the body cannot be decoded.
+    """
+
+    def __init__(self, topic: str, message_id: str, kind: str, reason: str) -> None:
+        super().__init__(
+            f"the body of message {message_id} of topic {topic!r} cannot be decoded as {kind}: {reason}"
+        )
+        self.topic = topic
+        self.message_id = message_id
+        self.kind = kind
+        self.reason = reason
+
+
 class BrokerError(RocketMQError):
     """A broker or name server answered with an error. :meth:`from_answer` chooses the subclass.
 
@@ -412,10 +436,3 @@ _CLASS_OF_CODE: Mapping[int, type[BrokerError]] = {
     ResponseCode.GO_AWAY: RetriableBrokerError,
     ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: LiteQuotaError,
 }
-
-
-def leaves_of(error: BaseException) -> list[BaseException]:
-    """Return the errors in an exception group and its nested groups. Any other error is returned itself."""
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in leaves_of(inner)]
-    return [error]

@@ -264,11 +264,11 @@ def test_loop_blocked_longer_than_all_timeouts_loses_nothing(address: str) -> No
         await send(address)
         seen: list[bytes] = []
         sent: list[asyncio.Future[Any]] = []
-        begun: list[ReceivedMessage] = []
+        started: list[ReceivedMessage] = []
 
         async def handle(message: ReceivedMessage) -> None:
-            if not begun:
-                begun.append(message)
+            if not started:
+                started.append(message)
                 sent.extend([await producer.submit(Message("Other", body)) for body in NUMBERS[:20]])
                 time.sleep(1.5)
             seen.append(message.body)

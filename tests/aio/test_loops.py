@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,9 +22,11 @@ from rocketmq_py.aio import Producer, PushConsumer
 from rocketmq_py.blocking import Client
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ClosedError, OutsideAsyncioError
-from rocketmq_py.handoff.event_loop import LoopLink, current_link
+from rocketmq_py.handoff.event_loop import LoopLink, _LoopClosedDetector, current_link
 from rocketmq_py.handoff.process import trio_thread
 from rocketmq_py.handoff.trio_thread import TrioThread
+from rocketmq_py.handoff.wakeup_fd import WakeupFd
+from rocketmq_py.producer.pending import _Failure
 from tests.blocking.conftest import BrokerThread, count
 
 RunProgram: TypeAlias = Callable[..., str]
@@ -116,6 +119,16 @@ def test_loop_is_woken_once_per_trio_step(has_wakeup_fd: bool, monkeypatch: pyte
         assert len(wakes) == 1
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [_Failure, WakeupFd, _LoopClosedDetector])
+def test_finalizer_after_interrupted_construction_raises_nothing(
+    kind: type[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: raised.append(unraisable.object))
+    kind.__new__(kind)
+    assert kind.__del__ not in raised  # type: ignore[attr-defined]
 
 
 @pytest.mark.apis("asyncio")  # uses the internals of a selector event loop

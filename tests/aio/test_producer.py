@@ -143,7 +143,7 @@ def test_flush_does_not_wait_for_later_sends(address: str) -> None:
             await asyncio.sleep(0)
             await asyncio.to_thread(
                 trio_thread().call, trio.testing.wait_all_tasks_blocked
-            )  # the flush has begun
+            )  # the flush has started
             later = await producer.submit(Message("T", b"later"))
             may_go[b"first"].set()
             await flushing

@@ -2,7 +2,7 @@
 
 By default the suite runs on the embedded broker only, in virtual time and over an in-memory network. Tests
 marked ``sockets`` use real time and sockets. ``-p integration.clusters.plugin --clusters 4.9.7,5.5.0`` runs
-the suite on real brokers.
+the suite on real brokers. Tests marked ``proxied`` also run through a proxy in front of real brokers 5.x.
 """
 
 from __future__ import annotations
@@ -23,14 +23,27 @@ from tests.behaviours.apis import APIS, TRIO, UVLOOP, client_of_api
 RETRY_DELAYS = "1s 1s 1s 1s 1s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s"
 """The messageDelayLevel of the clusters, shorter than the default so that a retry does not take 10 s."""
 
+THROUGH_PROXY = "-proxy"
+"""Suffix of the name of a cluster that is reached through a proxy: ``5.5.0-proxy``."""
+
 _counter = itertools.count()
 
 
 @attrs.frozen
 class ClusterUnderTest:
+    """The cluster of a test.
+
+    Attributes:
+        name: its name, e.g. ``5.5.0``.
+        address: the address for clients.
+        sees_clients_at: the IP address under which brokers see clients of this machine.
+        admin_address: the address of the name servers, for administration. None for ``address``.
+    """
+
     name: str
     address: str
     sees_clients_at: str = "127.0.0.1"
+    admin_address: str | None = None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -58,8 +71,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _clusters(metafunc: pytest.Metafunc) -> list[str]:
-    names: str = metafunc.config.getoption("--clusters", default="embedded")
-    return names.split(",")
+    option: str = metafunc.config.getoption("--clusters", default="embedded")
+    names = option.split(",")
+    if any(metafunc.definition.iter_markers("proxied")):
+        # Before the last cluster, which also runs the other APIs.
+        names = [name + THROUGH_PROXY for name in names if name.startswith("5.")] + names
+    return names
 
 
 def _apis_of(metafunc: pytest.Metafunc, cluster: str) -> Sequence[str]:
@@ -88,8 +105,12 @@ def _apis_of(metafunc: pytest.Metafunc, cluster: str) -> Sequence[str]:
 def real_one(cluster_name: str, request: pytest.FixtureRequest) -> ClusterUnderTest | None:
     if cluster_name == "embedded":
         return None
-    real = request.getfixturevalue("real_cluster")(cluster_name)
-    return ClusterUnderTest(cluster_name, real.name_servers, real.sees_clients_at)
+    name = cluster_name.removesuffix(THROUGH_PROXY)
+    real = request.getfixturevalue("real_cluster")(name)
+    if name == cluster_name:
+        return ClusterUnderTest(name, real.name_servers, real.sees_clients_at)
+    proxy = request.getfixturevalue("real_proxy")(name)
+    return ClusterUnderTest(cluster_name, proxy.remoting_address, admin_address=real.name_servers)
 
 
 @pytest.fixture
@@ -118,9 +139,14 @@ def unique(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def topic(client: Client, unique: str) -> str:
+async def topic(cluster: ClusterUnderTest, client: Client, unique: str) -> str:
     """A topic of four queues on each broker."""
-    await create_topic(client, unique, queues=4)
+    if cluster.admin_address is None:
+        await create_topic(client, unique, queues=4)
+    else:
+        async with Client(cluster.admin_address) as admin_client:
+            await create_topic(admin_client, unique, queues=4)
+        await client.routes.refresh(unique)
     return unique
 
 

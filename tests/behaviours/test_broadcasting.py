@@ -77,6 +77,7 @@ def members(
     ]
 
 
+@pytest.mark.proxied
 async def test_every_member_receives_every_message_once(
     client: Client, topic: str, members: list[Member]
 ) -> None:

@@ -53,6 +53,7 @@ async def consume(consumer: PushConsumer, collector: Collector) -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.proxied
 async def test_group_gets_every_message_once(client: Client, topic: str, unique: str) -> None:
     await fill(client, topic, 500)
     collector = Collector(500)
@@ -109,6 +110,7 @@ async def test_messages_sent_during_the_run_are_consumed(client: Client, topic: 
     assert collector.bodies == numbers(range(100))
 
 
+@pytest.mark.proxied
 async def test_only_subscribed_tags_are_delivered(client: Client, topic: str, unique: str) -> None:
     await fill(client, topic, 30, tags="A")
     await fill(client, topic, 30, tags="B", start=30)

@@ -15,6 +15,7 @@ from tests.behaviours.reading import read_all
 pytestmark = pytest.mark.apis(real=True)
 
 
+@pytest.mark.proxied
 @pytest.mark.parametrize("level", [3, "10s"])
 async def test_a_delay_level_by_number_and_by_name(client: Client, topic: str, level: int | str) -> None:
     async with client.producer("senders") as producer:
@@ -26,6 +27,7 @@ async def test_a_delay_level_by_number_and_by_name(client: Client, topic: str, l
     assert later.store_time_ms - later.born_time_ms >= 900, "the clusters of these tests delay level 3 by 1 s"
 
 
+@pytest.mark.proxied
 async def test_a_timed_message_is_delivered_in_time_or_rejected(
     cluster: ClusterUnderTest, client: Client, topic: str
 ) -> None:
@@ -45,6 +47,7 @@ async def test_a_timed_message_is_delivered_in_time_or_rejected(
     assert timed.store_time_ms >= due - 100
 
 
+@pytest.mark.proxied
 async def test_a_recalled_message_is_not_delivered(
     cluster: ClusterUnderTest, client: Client, topic: str
 ) -> None:

@@ -59,6 +59,7 @@ async def assigned(consumer: LitePullConsumer, count: int) -> list[MessageQueue]
     return consumer.assignment
 
 
+@pytest.mark.proxied
 async def test_a_new_member_continues_at_the_committed_offsets(
     client: Client, topic: str, unique: str
 ) -> None:
@@ -111,6 +112,7 @@ async def test_a_push_consumer_continues_at_the_offsets_of_a_lite_pull_consumer(
     assert bodies(first + collector.messages) == numbers(range(100))
 
 
+@pytest.mark.proxied
 async def test_assigned_queues_can_be_seeked_and_committed(client: Client, topic: str, unique: str) -> None:
     middle = await fill_with_a_pause(client, topic)
     async with consumer_of(client, unique) as consumer:

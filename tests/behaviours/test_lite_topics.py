@@ -24,6 +24,7 @@ from rocketmq_py import (
 )
 from rocketmq_py.admin import MessageType
 from rocketmq_py.errors import BrokerError, LiteQuotaError, UnsupportedByBrokerError
+from rocketmq_py.handoff.log_records import log_records
 from rocketmq_py.names import dead_letter_topic
 from tests.behaviours.administering import is_4
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
@@ -218,13 +219,13 @@ async def test_members_of_a_shared_group_share_a_lite_topic(
         received: list[bytes] = []
         with trio.fail_after(PATIENCE):
             for member in itertools.cycle((consumer, other)):
-                if len(received) == 6:
-                    break
                 messages = await member.receive(wait=1)
                 await member.ack(*messages)
                 received += [message.body for message in messages]
                 if messages:
                     await scenario.send(SESSION, b"%d" % len(received))
+                if len(received) == 6:
+                    break
     assert received == [b"0", b"1", b"2", b"3", b"4", b"5"]
     # The other member has left. Its share goes to this one.
     assert bodies_of(await receive(consumer, 1), SESSION) == [b"6"]
@@ -431,3 +432,30 @@ async def test_many_lite_topics_are_subscribed_at_once(scenario: LiteScenario) -
                 for name in names:
                     await producer.send(Message(scenario.parent, b"x", lite_topic=name))
     assert not waiting
+
+
+@attrs.frozen
+class Order:
+    number: int
+
+
+@pytest.mark.apis
+async def test_push_consumer_decodes_bodies_for_its_handler(
+    scenario: LiteScenario, caplog: pytest.LogCaptureFixture
+) -> None:
+    handled: list[int] = []
+
+    async def handle(order: Order) -> None:
+        handled.append(order.number)
+
+    async with scenario.push_consumer() as consumer, trio.open_nursery() as nursery:
+        await consumer.subscribe_lite(SESSION)
+        nursery.start_soon(consumer.run, handle)
+        await scenario.send(SESSION, b'{"number":1}', b'{"number":"two"}', b'{"number":3}')
+        await until(lambda: len(handled) == 2)
+        [letter] = await read_all(scenario.client, dead_letter_topic(scenario.group), count=1)
+        consumer.stop()
+    assert handled == [1, 3]
+    assert letter.body == b'{"number":"two"}'
+    log_records.flush()
+    assert "its body cannot be decoded as Order" in caplog.text

@@ -42,6 +42,7 @@ async def test_callables_and_predefined_selectors_choose_the_queue(client: Clien
         assert (await named).queue == queues[1]
 
 
+@pytest.mark.proxied
 @pytest.mark.parametrize("form", ["V1", "V2"])
 async def test_both_request_forms(cluster: ClusterUnderTest, client: Client, topic: str, form: str) -> None:
     message = Message(topic, b"form", tags="T", keys="k", properties={"p": "q"}, flag=7)
@@ -53,6 +54,7 @@ async def test_both_request_forms(cluster: ClusterUnderTest, client: Client, top
     assert received.user_properties == {"p": "q"}
 
 
+@pytest.mark.proxied
 async def test_a_list_is_stored_in_order_and_each_message_has_its_result(client: Client, topic: str) -> None:
     messages = [
         Message(topic, b"%d" % number, tags=f"tag{number % 3}", keys=f"key-{number}", flag=number)

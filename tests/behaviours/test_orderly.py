@@ -125,6 +125,7 @@ async def test_restart_of_a_member_keeps_the_order(
     journal.check(200, on=cluster)
 
 
+@pytest.mark.proxied
 async def test_failed_message_is_retried_before_the_next_ones(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:

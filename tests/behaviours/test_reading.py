@@ -34,6 +34,7 @@ async def fill_with_a_pause(client: Client, topic: str) -> int:
     return newest + 1
 
 
+@pytest.mark.proxied
 async def test_reading_starts_at_the_start_position(client: Client, topic: str) -> None:
     middle = await fill_with_a_pause(client, topic)
     assert await bodies(client, topic, StartPosition.BEGINNING) == numbers(range(80))

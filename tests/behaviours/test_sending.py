@@ -21,6 +21,7 @@ from tests.behaviours.reading import read_all
 pytestmark = pytest.mark.apis
 
 
+@pytest.mark.proxied
 @pytest.mark.parametrize("serialization", list(Serialization))
 async def test_a_message_comes_back_as_it_was_sent(
     cluster: ClusterUnderTest, client: Client, topic: str, serialization: Serialization
@@ -60,6 +61,7 @@ async def test_awaited_sends_use_all_queues_round_robin(client: Client, topic: s
     assert len({result.message_id for result in results}) == 8
 
 
+@pytest.mark.proxied
 async def test_each_pipelined_send_has_one_outcome(client: Client, topic: str) -> None:
     queue = MessageQueue(topic, next(iter(client.routes.brokers())), 2)
     done: list[PendingSend] = []
@@ -85,6 +87,7 @@ async def test_closing_waits_for_the_sends_in_flight(client: Client, topic: str)
     assert all(one.done and one.error is None for one in pending)
 
 
+@pytest.mark.proxied
 async def test_oneway_messages_arrive(client: Client, topic: str) -> None:
     async with client.producer("senders") as producer:
         for number in range(100):

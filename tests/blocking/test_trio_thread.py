@@ -74,7 +74,7 @@ def test_posted_functions_run_in_order_and_a_failure_stops_none(caplog: pytest.L
     last.wait()
     assert done == list(range(1000))
     log_records.flush()
-    assert "a function of the inbox failed" in caplog.text
+    assert "internal error: a call into the trio thread failed" in caplog.text
 
 
 def test_an_interrupted_call_is_cancelled_before_the_interruption_is_raised() -> None:

@@ -1,7 +1,7 @@
 """Commands in separate processes, forked from a process that has imported all modules.
 
 A fork has its own streams, environment, signals and exit code, like a new interpreter. It saves the imports,
-which are most of the processor time of a short command.
+which are most of the CPU time of a short command.
 """
 
 from __future__ import annotations

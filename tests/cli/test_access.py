@@ -11,12 +11,15 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from rocketmq_py.address import split_address
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli import main
-from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.access import Access, access_of, access_options
 from tests.cli.command import run_cli
+from tests.remoting.socks_server import socks_server
 
 SECRET = "very-secret"
+PROXY = f"socks5://alice:{SECRET}@10.0.0.1:1080"
 
 
 @pytest.fixture
@@ -47,6 +50,66 @@ async def test_every_command_signs_its_requests(guarded: str, env: dict[str, str
     in_environment = {**env, "ROCKETMQ_ACCESS_KEY": "alice", "ROCKETMQ_SECRET_KEY": SECRET}
     ended = await run_cli("topic", "describe", "T", "-n", guarded, env=in_environment)
     assert ended.code == 0, ended.err
+
+
+async def test_a_proxy_from_the_environment_is_used(
+    address: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    async with socks_server(("alice", SECRET)) as proxy:
+        env = {**env, "ROCKETMQ_PROXY": proxy.url_with_credentials}
+        ended = await run_cli("topic", "create", "T", "-n", address, env=env)
+        assert ended.code == 0, ended.err
+        assert split_address(address) in proxy.targets
+        wrong = {**env, "ROCKETMQ_PROXY": f"socks5://alice:{SECRET}er@127.0.0.1:{proxy.port}"}
+        refused = await run_cli("topic", "describe", "T", "-n", address, env=wrong)
+        assert (refused.code, refused.out) == (1, b"")
+        assert "authentication failure" in refused.err
+        assert SECRET not in refused.err
+
+
+async def test_an_invalid_proxy_is_refused_without_its_password(address: str, env: dict[str, str]) -> None:
+    env = {**env, "ROCKETMQ_PROXY": f"http://alice:{SECRET}@127.0.0.1:1080"}
+    ended = await run_cli("topic", "list", "-n", address, env=env)
+    assert ended.code in (1, 2)
+    assert "proxy is not a URL of the form socks5://user:password@host:port" in ended.err
+    assert SECRET not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("proxy", "shown", "is_secret"),
+    [
+        ("socks5://h:1", "proxy = socks5://h:1", False),
+        (PROXY, "proxy = (not shown)", True),
+        ("@/etc/proxy", "proxy = @/etc/proxy", False),
+    ],
+)
+def test_config_shows_a_proxy_without_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str, shown: str, is_secret: bool
+) -> None:
+    file = tmp_path / "config.toml"
+    monkeypatch.setenv("ROCKETMQ_CONFIG", str(file))
+    assert CliRunner().invoke(main, ["config", "set", "prod", f"proxy={proxy}"]).exit_code == 0
+    file.chmod(0o644)
+    result = CliRunner().invoke(main, ["config", "show", "prod"])
+    assert result.stdout.splitlines() == [shown]
+    assert ("contains a secret" in result.stderr) == is_secret
+
+
+def test_secrets_of_a_named_cluster_may_be_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "config.toml"
+    for name in ("secret", "token", "proxy"):
+        (tmp_path / name).write_text(f"the-{name}\n")
+    file.write_text(
+        f"[clusters.prod]\naccess_key = 'alice'\nsecret_key = '@{tmp_path}/secret'\n"
+        f"security_token = '@{tmp_path}/token'\nproxy = '@{tmp_path}/proxy'\n"
+    )
+    monkeypatch.setenv("ROCKETMQ_CONFIG", str(file))
+    access = access_of({"cluster_name": "prod"})
+    assert (access.secret_key, access.security_token, access.proxy) == (
+        "the-secret",
+        "the-token",
+        "the-proxy",
+    )
 
 
 @pytest.mark.parametrize("command", [["topic", "create", "T"], ["send", "-t", "T", "x"]], ids=str)
@@ -132,7 +195,7 @@ def test_config_rejects_invalid_settings_and_names(tmp_path: Path, monkeypatch: 
 
 
 def test_reprs_contain_no_secret() -> None:
-    access = Access(access_key="alice", secret_key=SECRET, security_token="token")
+    access = Access(access_key="alice", secret_key=SECRET, security_token="token", proxy=PROXY)
     assert SECRET not in repr(access)
     assert "token=" not in repr(access).replace("security_token", "")
     assert SECRET not in repr(access.client_options())
@@ -153,9 +216,11 @@ def test_options_environment_and_configuration_set_all_of_the_access(tmp_path: P
     file.write_text("a certificate")
     secret = tmp_path / "secret"
     secret.write_text(f"{SECRET}\n")
+    proxy = tmp_path / "proxy"
+    proxy.write_text(f"{PROXY}\n")
     texts = {
         "access_key": "alice", "secret_key": f"@{secret}", "security_token": "a-token", "ca": str(file),
-        "cert": str(file), "key": str(file), "namespace": "tenant",
+        "cert": str(file), "key": str(file), "proxy": f"@{proxy}", "namespace": "tenant",
     }  # fmt: skip
     addresses, flags = "a:1;b:2", ("tls", "insecure")
     received: list[Access] = []
@@ -183,5 +248,5 @@ def test_options_environment_and_configuration_set_all_of_the_access(tmp_path: P
     assert (ended.exit_code, ended.stderr) == (0, "")
     (access,) = received
     assert access == Access(
-        **{**texts, "secret_key": SECRET}, name_servers=addresses, tls=True, insecure=True
+        **{**texts, "secret_key": SECRET, "proxy": PROXY}, name_servers=addresses, tls=True, insecure=True
     )

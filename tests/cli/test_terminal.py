@@ -81,7 +81,16 @@ ARGUMENTS = {
 ENDLESS = {"broker", "relay", "reply", "server"}
 """Commands that run until a signal. They get SIGINT after their first line."""
 WITHOUT_NAMES = {
-    *("bench consume", "bench produce", "broker", "broker config", "check lag", "completion", "config set"),
+    *(
+        "bench consume",
+        "bench produce",
+        "broker",
+        "broker config",
+        "check health",
+        "check lag",
+        "completion",
+        "config set",
+    ),
     *("config use", "dlq resend", "message consume", "message trace", "relay", "relay cancel", "relay list"),
     *("relay status", "reply", "request", "server"),
 }

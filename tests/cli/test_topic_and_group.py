@@ -101,6 +101,21 @@ async def test_group_describe_and_reset(address: str) -> None:
     assert described["lag"] == 8
 
 
+async def test_attributes_of_a_group_are_set_and_removed(address: str) -> None:
+    async def attributes() -> object:
+        described = await run_json(address, "group", "describe", "billing")
+        assert isinstance(described, dict)
+        return described["settings"][0]["attributes"]
+
+    settings = ("-a", "priority.factor=50", "-a", "lite.sub.client.quota=9")
+    await run_json(address, "group", "create", "billing", *settings)
+    assert await attributes() == {"priority.factor": "50", "lite.sub.client.quota": "9"}
+    changes = ("-a", "priority.factor=60", "--remove-attribute", "lite.sub.client.quota")
+    altered = await run_cli("group", "alter", "billing", *changes, "-n", address)
+    assert (altered.code, altered.out) == (0, b"group billing: altered on broker-a\n")
+    assert await attributes() == {"priority.factor": "60"}
+
+
 async def test_jsonl_prints_a_line_per_item(address: str) -> None:
     async with Client(address) as client, client.admin() as admin:
         await admin.topics.create("Orders", queues=2)
@@ -133,6 +148,7 @@ async def test_an_unknown_group_is_one_line(address: str) -> None:
         (["topic", "create", "T", "--queues", "0"], "0 is not in the range"),
         (["topic", "alter", "T"], "nothing to change"),
         (["group", "alter", "g"], "nothing to change"),
+        (["group", "alter", "g", "-a", "priority.factor"], "'priority.factor' is not NAME=VALUE"),
         (["group", "reset", "g", "--topic", "T"], "give one of --to, --as-group and --file"),
         (["group", "reset", "g", "--to", "latest", "--as-group", "h"], "give one of --to"),
         (["group", "reset", "g", "--to", "yesterday"], "none of earliest, latest, @MS and OFFSET"),

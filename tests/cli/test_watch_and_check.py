@@ -91,6 +91,45 @@ def test_an_unknown_group_or_cluster_is_unknown(
     assert (metrics.code, metrics.out) == (3, b"")
 
 
+def test_check_health_is_ok_if_all_servers_answer(invoke: Invoke, threaded_broker: str) -> None:
+    ended = invoke("check", "health", "-n", threaded_broker)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.decode() == (
+        "OK - 1 of 1 name servers answer and 1 of 1 brokers answer | name_servers=1;;;0;1 brokers=1;;;0;1\n"
+    )
+    printed = json.loads(invoke("check", "health", "-o", "json", "-n", threaded_broker).out)
+    assert (printed["state"], printed["reasons"]) == ("OK", [])
+    assert [(one["role"], one["up"], one["error"]) for one in printed["servers"]] == [
+        ("name server", True, None),
+        ("broker", True, None),
+    ]
+    metrics = invoke("check", "health", "-o", "prometheus", "-n", threaded_broker)
+    assert f'rocketmq_server_up{{role="name server",address="{threaded_broker}"}} 1\n' in metrics.out.decode()
+
+
+def test_check_health_warns_of_some_servers_that_do_not_answer(
+    invoke: Invoke, threaded_broker: str, unused_address: str
+) -> None:
+    ended = invoke("check", "health", "-n", f"{threaded_broker};{unused_address}")
+    assert ended.code == 1
+    assert ended.out.decode().startswith(
+        f"WARNING - 1 of 2 name servers answer and 1 of 1 brokers answer; name server {unused_address}: "
+    )
+
+
+def test_check_health_is_critical_without_a_name_server(invoke: Invoke, unused_address: str) -> None:
+    ended = invoke("check", "health", "-n", unused_address)
+    assert (ended.code, ended.err) == (2, "")
+    assert ended.out.decode().startswith(
+        "CRITICAL - 0 of 0 name servers answer and 0 of 0 brokers answer; no name server answered"
+    )
+    printed = json.loads(invoke("check", "health", "-o", "json", "-n", unused_address).out)
+    assert (printed["state"], printed["servers"], len(printed["reasons"])) == ("CRITICAL", [], 1)
+    metrics = invoke("check", "health", "-o", "prometheus", "-n", unused_address)
+    assert (metrics.code, metrics.out.count(b"\n")) == (2, 2)
+    assert "no name server answered" in metrics.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -16,7 +16,8 @@ import trustme
 from rocketmq_py import Client
 from rocketmq_py.client.discovery import MAX_ANSWER_SIZE, Discovery
 from rocketmq_py.errors import ConfigurationError, NameServerError
-from rocketmq_py.remoting import TLS
+from rocketmq_py.remoting import TLS, SocksProxy
+from tests.remoting.socks_server import socks_server
 from tests.scripted import scripted_cluster, store
 
 HANG = b"an answer that does not come"
@@ -218,6 +219,34 @@ async def test_https_is_verified_and_never_downgraded(tmp_path: Path) -> None:
             match=r"it redirects to http://127\.0\.0\.1/x, which is neither http nor https, or not encrypted",
         ):
             await trusting.fetch()
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["http", "https"])
+async def test_the_url_is_requested_through_the_proxy(tmp_path: Path, encrypted: bool) -> None:
+    authority, ca_file = trustme.CA(), tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("names.invalid").configure_cert(context)
+    tls = TLS(ca_file=ca_file) if encrypted else None
+    async with (
+        web_server(page("10.0.0.1:9876"), tls=context if encrypted else None) as server,
+        socks_server(("alice", "secret"), {"names.invalid": "127.0.0.1"}) as proxy,
+    ):
+        url = server.url.replace("127.0.0.1", "names.invalid")
+        settings = SocksProxy.parse(proxy.url_with_credentials)
+        assert await Discovery(url, tls=tls, proxy=settings).fetch() == ("10.0.0.1:9876",)
+        assert proxy.targets == [("names.invalid", server.port)]
+        wrong = SocksProxy("127.0.0.1", proxy.port, "alice", "wrong")
+        with pytest.raises(NameServerError, match="Username and password authentication failure") as caught:
+            await Discovery(url, tls=tls, proxy=wrong).fetch()
+        assert "wrong" not in str(caught.value)
+
+
+async def test_a_proxy_that_does_not_answer_times_out() -> None:
+    async with socks_server(hangs=True) as proxy:
+        settings = SocksProxy.parse(proxy.url)
+        with pytest.raises(NameServerError, match=r"no answer within 0\.2 s|did not answer in time"):
+            await Discovery("http://names.invalid/", proxy=settings, timeout=0.2).fetch()
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,34 @@ class SentBackMessages:
         return sorted(message.queue_offset for message in self.messages)
 
 
+class DeadLetters:
+    """Records dead letters and their reasons, or fails."""
+
+    def __init__(self) -> None:
+        self.messages: list[ReceivedMessage] = []
+        self.reasons: list[str] = []
+        self.failures = 0
+
+    async def __call__(self, message: ReceivedMessage, reason: str) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.failures:
+            self.failures -= 1
+            raise ConnectError("127.0.0.1:1", "refused")
+        self.messages.append(message)
+        self.reasons.append(reason)
+
+    @property
+    def offsets(self) -> list[int]:
+        return [message.queue_offset for message in self.messages]
+
+
 def concurrent_dispatch(
     nursery: trio.Nursery,
     handle: Callable[[Any], Any],
     concurrency: int = 3,
     *,
     send_back: Callable[[ReceivedMessage, int], Awaitable[None]],
+    dead_letters: Callable[[ReceivedMessage, str], Awaitable[None]] | None = None,
     batch_size: int | None = None,
     timeout: float = math.inf,
     hooks: ConsumerHooks | None = None,
@@ -58,6 +80,7 @@ def concurrent_dispatch(
         batch_size=batch_size,
         timeout=timeout,
         send_back=send_back,
+        send_to_dead_letters=dead_letters or DeadLetters(),
         hooks=hooks,
     )
 

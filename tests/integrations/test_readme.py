@@ -20,15 +20,19 @@ DATA_FRAME = """\
 """
 OUTPUTS = {
     "Log records": "0\n",
+    "Prometheus": "['rocketmq_client_sent_messages_total']\n",
     "CloudEvents": "order.placed b'{\"order\": 7}'\n{'order': 7}\n",
     "Data frames": DATA_FRAME,
     "Taskiq": "32\n",
+    "Airflow": "['send', 'wait']\n",
     "Celery": "",
 }
 NEEDED = {
+    "Prometheus": ["prometheus_client"],
     "CloudEvents": ["cloudevents.core"],
     "Data frames": ["pandas", "pyarrow"],
     "Taskiq": ["taskiq"],
+    "Airflow": ["airflow"],
     "Celery": ["celery", "kombu"],
 }
 """The packages of a program, which not every environment of the tests has."""

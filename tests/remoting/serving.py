@@ -10,7 +10,7 @@ import trio
 
 from rocketmq_py.credentials import Credentials, CredentialsProvider
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.remoting import TLS, Connection, ConnectionPool, Handler, serve
+from rocketmq_py.remoting import TLS, Connection, ConnectionPool, Handler, SocksProxy, serve
 
 
 def echo(connection: Connection, request: Command) -> None:
@@ -26,12 +26,13 @@ async def pool_of(
     tls: TLS | None = None,
     *,
     handler: Handler = ignore,
+    proxy: SocksProxy | None = None,
     connect_timeout: float = 3.0,
     credentials: Credentials | CredentialsProvider | None = None,
 ) -> AsyncIterator[ConnectionPool]:
     async with trio.open_nursery() as nursery:
         connections = ConnectionPool(
-            nursery, handler, tls=tls, connect_timeout=connect_timeout, credentials=credentials
+            nursery, handler, tls=tls, proxy=proxy, connect_timeout=connect_timeout, credentials=credentials
         )
         yield connections
         await connections.aclose()

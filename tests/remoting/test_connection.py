@@ -19,6 +19,7 @@ from rocketmq_py.errors import (
 from rocketmq_py.protocol.command import Command, Serialization, encode_request
 from rocketmq_py.protocol.frames import FrameDecoder
 from rocketmq_py.remoting import Answer, Connection, Deadlines, Handler, serve
+from rocketmq_py.remoting.client_connection import ClientConnection
 from rocketmq_py.remoting.connection import MAX_SILENT_TIMEOUTS
 
 
@@ -49,7 +50,7 @@ async def connected(
         )
         host, port = address.split(":")
         deadlines = Deadlines()
-        connection = Connection(
+        connection = ClientConnection(
             await trio.open_tcp_stream(host, int(port)),
             deadlines=deadlines,
             handler=client_handler,

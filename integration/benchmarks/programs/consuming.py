@@ -1,4 +1,4 @@
-"""How this project's push consumer is measured."""
+"""Measurements of this project's push consumer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMess
 
 
 def new_consumer(options: argparse.Namespace, batch_size: int | None = None) -> PushConsumer:
-    """Return a push consumer as the options say, whose handler takes lists of so many."""
+    """Return a push consumer with these options, whose handler gets lists of ``batch_size`` messages."""
     return PushConsumer(
         options.address,
         group=options.group,
@@ -29,11 +29,11 @@ class Countdown:
     """Counts a handler's messages, and times the measured ones.
 
     Args:
-        options: how many come before them, and how many they are.
-        stop: called when all have come.
+        options: have the numbers of messages before and during the measurement.
+        stop: called after the last message.
 
     Attributes:
-        watch: the time that they took.
+        watch: the time of the measured messages.
     """
 
     def __init__(self, options: argparse.Namespace, stop: Callable[[], None]) -> None:
@@ -45,17 +45,17 @@ class Countdown:
         self._lock = threading.Lock()
 
     def one(self, _: ReceivedMessage) -> None:
-        """Count a message: a plain function as handler, in any thread."""
+        """Count a message. A plain handler, which may run in any thread."""
         with self._lock:
             self.count(1)
 
     def several(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Count a list of messages: a plain function as handler, in any thread."""
+        """Count a list of messages. A plain handler, which may run in any thread."""
         with self._lock:
             self.count(len(messages))
 
     def count(self, number: int) -> None:
-        """Count so many."""
+        """Count ``number`` messages."""
         before = self._consumed
         self._consumed = consumed = before + number
         if before < self._first <= consumed:
@@ -93,7 +93,7 @@ async def consume_plainly(options: argparse.Namespace) -> None:
 
 
 async def latency(options: argparse.Namespace) -> None:
-    """Send a message when the one before has been handled; measure from there to the handler."""
+    """Send each message after the previous one was handled. Measures the time from send to handler."""
     message = Message(options.topic, b"x" * options.size)
     latencies: list[float] = []
     started = 0.0
@@ -125,7 +125,7 @@ async def latency(options: argparse.Namespace) -> None:
 
 
 async def memory(options: argparse.Namespace) -> None:
-    """Consume from many topics until a message of each queue has come."""
+    """Consume from many topics until a message of each queue has arrived."""
     wanted = options.count
     watch = Stopwatch()
     async with new_consumer(options) as consumer:

@@ -1,14 +1,13 @@
 """The minimum cost of a send: prepared frames to one queue, and responses that are only counted.
 
-``awaited`` is a round trip as trio alone makes it, with one task and one stream. The others are a plain
-socket in a loop without any library: ``pipelined`` and ``callers`` have so many sends under way, ``batches``
-sends one batch after the other. Their rates, and the processor time of the server beside them, are those of
-the broker alone.
+``awaited`` is a round trip on trio alone, with one task and one stream. The other modes use a plain socket
+in a loop without any library: ``pipelined`` and ``callers`` keep several sends in flight, ``batches`` sends
+one batch after another. Their rates and the CPU time of the server are those of the broker alone.
 
-With ``--tasks`` all are what trio alone takes for sends that tasks make over one connection: a task for each
-caller, which waits for its answer; one task that reads, and one that writes what has come together, but for
-what goes alone. Of ``batches`` only the headers are prepared then: the messages are made anew for each, and
-their bytes, as a program and its client have to.
+With ``--tasks``, all modes send from trio tasks over one connection: a task for each caller, which waits
+for its answer, a task that reads, and a task that writes the queued frames together. A frame that is alone
+is written at once. In ``batches``, only the headers are prepared: the messages and their encoding are new
+for each batch, as in a program with a client.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Answers:
         self._held = b""
 
     def count(self, data: bytes) -> int:
-        """Return how many answers ``data`` completes. Raises ValueError for one that is no success."""
+        """Return the number of answers that ``data`` completes. Raises ValueError for an error response."""
         data = self._held + data
         position = complete = 0
         while len(data) - position >= 4:
@@ -62,7 +61,7 @@ class Answers:
 
 
 async def prepared(chosen: argparse.Namespace) -> tuple[str, bytes]:
-    """Return the address of a broker, and a frame that sends a message to it, or a batch in that mode."""
+    """Return a broker's address, and the frame of a send to it: of a batch in mode ``batches``."""
     async with Client(chosen.address) as client:
         route = await client.routes.get(chosen.topic, for_sending=True)
         queue = route.queues_to_write()[0]
@@ -95,10 +94,10 @@ def _batch(client: Client, queue: MessageQueue, chosen: argparse.Namespace) -> b
 
 
 class Tasks:
-    """A stream that tasks send over, each waiting for its own answer.
+    """A connection that tasks share, each waiting for the answer to its own request.
 
     Args:
-        stream: to a broker.
+        stream: connected to a broker.
     """
 
     def __init__(self, stream: trio.SocketStream) -> None:
@@ -109,7 +108,7 @@ class Tasks:
         self._writer = trio.lowlevel.ParkingLot()
 
     async def send(self, frame: bytes) -> None:
-        """Send one, and wait for its answer."""
+        """Send a frame, and wait for the answer."""
         rest = frame if self._unanswered else self._write(frame)
         self._unanswered.append(trio.lowlevel.current_task())
         if rest:
@@ -118,7 +117,7 @@ class Tasks:
         await trio.lowlevel.wait_task_rescheduled(_never_cancelled)
 
     def _write(self, data: bytes) -> bytes:
-        """Write what can be written without waiting, and without the stream's own steps; return the rest."""
+        """Write to the socket directly, without waiting. Return the rest of the data."""
         with suppress(BlockingIOError):
             return data[os.write(self._descriptor, data) :]
         return data
@@ -134,7 +133,7 @@ class Tasks:
                 await self._stream.send_all(rest)
 
     async def read(self) -> None:
-        """Have tasks go on as answers come."""
+        """Wake up the waiting tasks as answers arrive."""
         answers = Answers()
         while True:
             await trio.lowlevel.wait_readable(self._descriptor)
@@ -150,7 +149,7 @@ def _never_cancelled(_: object) -> trio.lowlevel.Abort:
 
 
 async def tasks(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
-    """Send as many tasks do at the same time, on trio."""
+    """Send from concurrent trio tasks."""
     number = {"callers": chosen.callers, "pipelined": chosen.in_flight}.get(chosen.mode, 1)
     is_batches = chosen.mode == "batches"
     messages = chosen.batch if is_batches else 1
@@ -196,7 +195,7 @@ def _batches(frame: bytes, chosen: argparse.Namespace) -> Callable[[], bytes]:
 
 
 async def awaited(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
-    """Send one after the other, on trio."""
+    """Send one message after another, on trio."""
     latencies: list[float] = []
     watch = Stopwatch()
     async with await trio.open_tcp_stream(*split_address(address)) as stream:
@@ -221,17 +220,17 @@ async def _received(stream: trio.SocketStream) -> bytes:
 
 
 async def pipelined(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
-    """Have so many sends under way all the time, on a blocking socket."""
+    """Keep ``in_flight`` sends in flight, on a blocking socket."""
     _measure(address, frame, chosen, in_flight=chosen.in_flight)
 
 
 async def callers(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
-    """As :func:`pipelined`, with as many as there are callers."""
+    """As :func:`pipelined`, with one send in flight per caller."""
     _measure(address, frame, chosen, in_flight=chosen.callers)
 
 
 async def batches(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
-    """Send one batch after the other."""
+    """Send one batch after another."""
     _measure(address, frame, chosen, in_flight=1, messages=chosen.batch)
 
 
@@ -280,8 +279,8 @@ async def run(chosen: argparse.Namespace) -> None:
 def main() -> None:
     """Run the program."""
     parser = options(__doc__, "namesrv", MODES)
-    parser.add_argument("--serialization", help="is ignored: the headers are JSON")
-    parser.add_argument("--tasks", action="store_true", help="what trio alone takes, in all modes")
+    parser.add_argument("--serialization", help="ignored: the headers are JSON")
+    parser.add_argument("--tasks", action="store_true", help="send from trio tasks in all modes")
     trio.run(run, parser.parse_args())
 
 

@@ -1,14 +1,14 @@
 """The minimum cost of an asyncio program whose client runs in a trio thread.
 
-It sends without a client: prepared frames to one queue, written right where they are sent, once for all that
-is sent together. Answers are only counted, by a task of trio's, and go over in a deque with an eventfd. What
-a task awaits is no future of asyncio's, but has the task go on where the loop takes answers over; pipelined
-sends are futures, with so many under way.
+It sends without a client: prepared frames to one queue. The event loop writes them itself, all frames of
+one iteration in one call. A trio task only counts the answers, and returns them to the loop in a deque with
+one eventfd wake-up. Awaited sends use a minimal awaitable instead of an asyncio future. Pipelined sends use
+futures, a limited number in flight.
 
-It consumes with this project's consumer on trio: what each pull has brought goes over as one list, and the
-loop calls the handler with its messages, one after the other. Nothing tells trio what became of them.
+It consumes with this project's consumer on trio. Each pull passes one list to the loop, which calls the
+handler for its messages one after another. No result returns to trio.
 
-No door for asyncio that has its connections in a thread can do with less.
+An asyncio API whose connections are in a thread cannot need less.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from rocketmq_py.address import split_address
 from rocketmq_py.handoff.wakeup_fd import WakeupFd
 
 
-class Bell(WakeupFd):
+class LoopWaker(WakeupFd):
     """Wakes up the event loop, once for all pending results."""
 
     _is_woken = False
 
     def wake(self) -> None:
-        """Have it take over."""
+        """Wake up the loop, unless it has been woken up already."""
         if not self._is_woken:
             self._is_woken = True
             super().wake()
 
     def drain(self) -> None:
-        """Note that it is about to."""
+        """Clear the descriptor before the loop takes the results."""
         super().drain()
         self._is_woken = False
 
@@ -66,23 +66,23 @@ class Answer:
         yield self
 
     def add_done_callback(self, resume: Callable[[Answer], object], *, context: Context) -> None:
-        """Have the task go on when it is there."""
+        """Store the callback that resumes the waiting task."""
         self._resume, self._context = resume, context
 
     def result(self) -> None:
         """Raise nothing."""
 
     def set_result(self, _: None) -> None:
-        """Have the task go on."""
+        """Resume the waiting task."""
         self._context.run(self._resume, self)
 
 
 class Connection:
-    """A stream to a broker in a thread that runs trio; used on one loop.
+    """A connection to a broker in a thread that runs trio, for one event loop.
 
     Args:
         address: the broker's.
-        frame: what each send writes.
+        frame: the frame of each send.
     """
 
     def __init__(self, address: str, frame: bytes) -> None:
@@ -92,19 +92,19 @@ class Connection:
         self._to_send: deque[Any] = deque()
         self._unanswered: deque[Any] = deque()
         self._answered: deque[Any] = deque()
-        self._to_loop = Bell()
+        self._to_loop = LoopWaker()
         self._writes_later = False
         self._descriptor = -1
         self._is_connected = threading.Event()
         self.on_answers: Callable[[int], None] = lambda _: None
-        self._loop.add_reader(self._to_loop.fileno(), self._take_over)
+        self._loop.add_reader(self._to_loop.fileno(), self._take_answers)
         threading.Thread(target=trio.run, args=(self._serve,), daemon=True).start()
         self._is_connected.wait()
 
     # On the loop
 
     def send(self, answer: Any) -> None:
-        """Send a message; ``answer`` has its result when there is one."""
+        """Send a message. The result of ``answer`` is set when the response arrives."""
         self._to_send.append(answer)
         if not self._writes_later:
             self._writes_later = True
@@ -121,7 +121,7 @@ class Connection:
             except BlockingIOError:
                 select.select([], [self._descriptor], [])
 
-    def _take_over(self) -> None:
+    def _take_answers(self) -> None:
         self._to_loop.drain()
         self._writes_later = True
         answered = self._answered
@@ -147,7 +147,7 @@ class Connection:
 
 
 async def awaited(connection: Connection, count: int) -> list[float]:
-    """Send one after the other."""
+    """Send one message after another."""
     loop, latencies = asyncio.get_running_loop(), []
     for _ in range(count):
         started = time.perf_counter()
@@ -159,20 +159,20 @@ async def awaited(connection: Connection, count: int) -> list[float]:
 
 
 async def callers(connection: Connection, count: int, number: int) -> list[float]:
-    """Send from ``number`` tasks, each one after the other."""
+    """Send from ``number`` tasks, each one message after another."""
     shares = [awaited(connection, (count + index) // number) for index in range(number)]
     return [latency for latencies in await asyncio.gather(*shares) for latency in latencies]
 
 
 async def pipelined(connection: Connection, count: int, most: int) -> list[float]:
-    """Have up to ``most`` sends under way; more are sent when a quarter of them has been answered."""
+    """Keep up to ``most`` sends in flight. At the limit, wait until a quarter of them are answered."""
     loop, latencies = asyncio.get_running_loop(), list[float]()
-    under_way, has_space = 0, loop.create_future()
+    in_flight, has_space = 0, loop.create_future()
 
     def note_answers(answers: int) -> None:
-        nonlocal under_way
-        under_way -= answers
-        if under_way <= few and not has_space.done():
+        nonlocal in_flight
+        in_flight -= answers
+        if in_flight <= few and not has_space.done():
             has_space.set_result(None)
 
     connection.on_answers = note_answers
@@ -182,12 +182,12 @@ async def pipelined(connection: Connection, count: int, most: int) -> list[float
         if number % LATENCY_EVERY == 0:
             future.add_done_callback(timed(latencies))
         connection.send(future)
-        under_way += 1
-        if under_way == most:
+        in_flight += 1
+        if in_flight == most:
             has_space = loop.create_future()
             await has_space
     few = 0
-    if under_way:
+    if in_flight:
         has_space = loop.create_future()
         await has_space
     return latencies
@@ -199,7 +199,7 @@ PULLED = 32
 
 async def consume(chosen: argparse.Namespace) -> None:
     """Consume a topic's backlog, with an async handler that only counts."""
-    loop, lists, bell = asyncio.get_running_loop(), deque[Sequence[ReceivedMessage]](), Bell()
+    loop, lists, waker = asyncio.get_running_loop(), deque[Sequence[ReceivedMessage]](), LoopWaker()
     is_over = loop.create_future()
     countdown = Countdown(chosen, lambda: is_over.set_result(None))
     takes_lists = chosen.list > 1
@@ -210,8 +210,8 @@ async def consume(chosen: argparse.Namespace) -> None:
     async def handle_list(messages: Sequence[ReceivedMessage]) -> None:
         countdown.count(len(messages))
 
-    def take_over() -> None:
-        bell.drain()
+    def take_results() -> None:
+        waker.drain()
         while lists:
             messages = lists.popleft()
             if takes_lists:
@@ -220,23 +220,23 @@ async def consume(chosen: argparse.Namespace) -> None:
                 for message in messages:
                     call(handle(message))
 
-    def call(begun: Coroutine[Any, Any, None]) -> None:
+    def call(coroutine: Coroutine[Any, Any, None]) -> None:
         with suppress(StopIteration):
-            begun.send(None)
+            coroutine.send(None)
 
-    async def hand_over(messages: list[ReceivedMessage]) -> None:
+    async def pass_to_loop(messages: list[ReceivedMessage]) -> None:
         lists.append(messages)
-        bell.wake()
+        waker.wake()
 
     async def pull() -> None:
         async with new_consumer(chosen, chosen.list if takes_lists else PULLED) as consumer:
             consumer.subscribe(chosen.topic)
-            await consumer.run(hand_over)
+            await consumer.run(pass_to_loop)
 
-    loop.add_reader(bell.fileno(), take_over)
+    loop.add_reader(waker.fileno(), take_results)
     threading.Thread(target=trio.run, args=(pull,), daemon=True).start()
     await is_over
-    loop.remove_reader(bell.fileno())
+    loop.remove_reader(waker.fileno())
     report(countdown.watch)
 
 
@@ -264,7 +264,7 @@ def main() -> None:
     chosen = parser.parse_args()
     loop_factory: Callable[[], Any] | None = None
     if chosen.loop == "uvloop":
-        import uvloop  # only where it is asked for: it is not installed everywhere
+        import uvloop  # imported on use: an optional package
 
         loop_factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=loop_factory) as runner:

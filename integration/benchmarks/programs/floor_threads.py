@@ -1,9 +1,10 @@
 """The minimum cost of a send from threads whose connection is in a trio thread, without a client.
 
-Prepared frames to one queue, and answers that are only counted. Frames cross in a deque, and an eventfd wakes
-trio's thread, once for all that goes over together. A thread that waits has a bare lock. Of several whose
-answers have come, each wakes the next when it begins to wait for another, and trio's thread waits for the
-last: woken all at once they take more. Pipelined, one thread sends, and waits while so many are under way.
+It sends prepared frames to one queue, and only counts the answers. Frames reach the trio thread in a deque,
+with one eventfd wake-up for all frames that are queued together. A waiting thread blocks on a bare lock. If
+several answers arrive together, each thread wakes the next one when it waits again, and the trio thread
+waits for the last one: waking all at once costs more. In mode ``pipelined``, one thread sends, and waits at
+the limit of sends in flight.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from rocketmq_py.address import split_address
 from rocketmq_py.handoff.wakeup_fd import WakeupFd
 
 
-def held_lock() -> threading.Lock:
-    """Return a lock that the first who wants it waits for, until it is released."""
+def locked_lock() -> threading.Lock:
+    """Return a lock that is acquired: the next acquire waits until it is released."""
     lock = threading.Lock()
     lock.acquire()
     return lock
 
 
 class Connection:
-    """A stream to a broker in a thread that runs trio; used in any other.
+    """A connection to a broker in a thread that runs trio, for other threads.
 
     Args:
         address: the broker's.
-        frame: what each send writes.
-        on_answers: called in that thread with the number of answers that have come together.
+        frame: the frame of each send.
+        on_answers: called in the trio thread with the number of answers that have arrived together.
     """
 
     def __init__(self, address: str, frame: bytes, on_answers: Callable[[int], None]) -> None:
@@ -72,7 +73,7 @@ class Connection:
                 for _ in range(count):
                     self._to_send.popleft()
                 data, written = self._frame * count, 0
-                with suppress(BlockingIOError):  # without the steps of the stream's own
+                with suppress(BlockingIOError):  # bypasses the stream
                     written = os.write(stream.socket.fileno(), data)
                 if written < len(data):
                     await stream.send_all(data[written:])
@@ -101,7 +102,7 @@ class Awaiting:
         self._connection = Connection(address, frame, self._wake)
 
     def send(self, lock: threading.Lock) -> None:
-        """Send a message, and return when there is an answer."""
+        """Send a message, and wait for the answer."""
         self._unanswered.append(lock)
         self._connection.send()
         if self._turns:
@@ -114,21 +115,21 @@ class Awaiting:
             locks[0].release()
             return
         self._connection.is_awake = True
-        all_had_one = held_lock()
+        all_had_one = locked_lock()
         self._turns.extend([*locks[1:], all_had_one])
         locks[0].release()
-        while not all_had_one.acquire(timeout=0.01):  # near the end there are threads that send no more
+        while not all_had_one.acquire(timeout=0.01):  # near the end, some threads do not wait again
             if self._turns:
                 self._turns.popleft().release()
         self._connection.wake()
 
 
 def awaited(awaiting: Awaiting, number: int, count: int) -> list[float]:
-    """Send from ``number`` threads, each one after the other."""
+    """Send from ``number`` threads, each one message after another."""
     latencies: list[float] = []
 
     def send_share(share: int) -> None:
-        lock = held_lock()
+        lock = locked_lock()
         for _ in range(share):
             started = time.perf_counter()
             awaiting.send(lock)
@@ -145,19 +146,19 @@ def awaited(awaiting: Awaiting, number: int, count: int) -> list[float]:
 
 
 class Pipelined:
-    """A thread that has up to ``most`` sends under way; more are sent when a quarter has been answered."""
+    """Keeps up to ``most`` sends in flight. At the limit, waits until a quarter of them are answered."""
 
     def __init__(self, address: str, frame: bytes, most: int) -> None:
         self._most = most
         self._free_from = most // 4
         self._sent = self._answered = 0
         self._noted: deque[Callable[[object], None] | None] = deque()
-        self._lock = held_lock()
+        self._lock = locked_lock()
         self._waiting: deque[int] = deque()
         self._connection = Connection(address, frame, self._note)
 
     def send(self, count: int) -> list[float]:
-        """Send so many, and return when all are answered."""
+        """Send ``count`` messages, and wait for all answers."""
         latencies: list[float] = []
         for number in range(count):
             if self._sent - self._answered >= self._most:
@@ -171,7 +172,7 @@ class Pipelined:
     def _wait(self, until: int) -> None:
         self._waiting.append(until)
         if self._answered >= until:
-            with suppress(IndexError):  # else the lock is just being released
+            with suppress(IndexError):  # the trio thread is releasing the lock
                 self._waiting.pop()
                 return
         self._lock.acquire()
@@ -183,7 +184,7 @@ class Pipelined:
                 done(None)
         self._answered += answers
         if self._waiting and self._answered >= self._waiting[0]:
-            with suppress(IndexError):  # it has seen so itself
+            with suppress(IndexError):  # the sending thread has noticed it
                 self._waiting.pop()
                 self._lock.release()
 
@@ -191,7 +192,7 @@ class Pipelined:
 def main() -> None:
     """Run the program."""
     parser = options(__doc__, "namesrv", ("awaited", "callers", "pipelined"))
-    parser.add_argument("--serialization", help="is ignored: the headers are JSON")
+    parser.add_argument("--serialization", help="ignored: the headers are JSON")
     chosen = parser.parse_args()
     address, frame = trio.run(prepared, chosen)
     sends: Callable[[int], list[float]]

@@ -1,6 +1,6 @@
 """Options, clock and output line shared by the measured Python programs.
 
-The standard library only: the official client runs this in an environment without ours.
+It uses the standard library only: the official client runs it in an environment without this project.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ def options(description: str | None, address: str, modes: Iterable[str]) -> argp
     """Return the parser of a program's options. ``address`` names the option of the servers' address."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(f"--{address}", dest="address", required=True)
-    parser.add_argument("--topic", required=True, help="in mode memory, what the topics' names begin with")
+    parser.add_argument("--topic", required=True, help="in mode memory, the prefix of the topics")
     parser.add_argument("--mode", required=True, choices=sorted(modes))
-    parser.add_argument("--count", type=int, required=True, help="messages that are measured")
-    parser.add_argument("--warm-up", type=int, required=True, help="messages before them")
+    parser.add_argument("--count", type=int, required=True, help="measured messages")
+    parser.add_argument("--warm-up", type=int, required=True, help="messages before the measured ones")
     parser.add_argument("--size", type=int, required=True, help="bytes of a body")
     parser.add_argument("--group", required=True)
-    parser.add_argument("--callers", type=int, required=True, help="mode callers: how many send at a time")
-    parser.add_argument("--in-flight", type=int, required=True, help="mode pipelined: sends under way")
-    parser.add_argument("--batch", type=int, required=True, help="mode batches: messages of one")
-    parser.add_argument("--list", type=int, required=True, help="mode consume: messages a handler takes")
-    parser.add_argument("--topics", type=int, required=True, help="mode memory: how many")
+    parser.add_argument("--callers", type=int, required=True, help="mode callers: concurrent senders")
+    parser.add_argument("--in-flight", type=int, required=True, help="mode pipelined: sends in flight")
+    parser.add_argument("--batch", type=int, required=True, help="mode batches: messages per batch")
+    parser.add_argument("--list", type=int, required=True, help="mode consume: messages per handler call")
+    parser.add_argument("--topics", type=int, required=True, help="mode memory: number of topics")
     return parser
 
 
 LATENCY_EVERY = 10
-"""Mode pipelined: of so many messages, the latency of one is taken, as it is of each client. To take that of
-each would cost a Python program an eighth of what it spends on a message, and one with batches a quarter."""
+"""Mode pipelined: the latency of one message in this many is measured, for all clients. Measuring each would
+add an eighth to the CPU time of a Python program per message, and a quarter with batches."""
 
 
 def timed(latencies: list[float]) -> Callable[[object], None]:
-    """Return what notes how long it is since now, in seconds: to be called with what is done."""
+    """Return a callback that appends the seconds since now to ``latencies``."""
     started = time.perf_counter()
     return lambda _: latencies.append(time.perf_counter() - started)
 
 
 OFFERED = 20_000
-"""Mode lag: messages a second."""
+"""Mode lag: messages per second."""
 BUNCH_SECONDS = 0.005
-"""How often some of them are due."""
+"""Seconds between two bunches of them."""
 TIMER_SECONDS = 0.001
-"""For how long the program's own timer sleeps, again and again."""
+"""Interval of the timer whose lateness is measured."""
 
 
 def due_bunches(count: int) -> Iterator[tuple[int, float]]:
-    """Yield how many of ``count`` messages are due next, and the seconds until then."""
+    """Divide ``count`` messages into bunches. Yields the size of each, and the seconds until it is due."""
     size, began = round(OFFERED * BUNCH_SECONDS), time.perf_counter()
     for sent in range(0, count, size):
         yield min(size, count - sent), max(began + sent / OFFERED - time.perf_counter(), 0.0)
 
 
 class Stopwatch:
-    """Wall time, and the processor time of this process, while something goes on.
+    """Measures wall time, and the CPU time of this process.
 
     Attributes:
-        seconds: how long it took.
-        cpu_seconds: what all threads of this process used meanwhile.
+        seconds: the wall time.
+        cpu_seconds: the CPU time of all threads of this process.
     """
 
     def __init__(self) -> None:
@@ -69,11 +69,11 @@ class Stopwatch:
         self.start()
 
     def start(self) -> None:
-        """Begin, or begin again."""
+        """Start, or restart."""
         self._started, self._cpu_started = time.perf_counter(), time.process_time()
 
     def stop(self) -> None:
-        """Take the times."""
+        """Stop, and set the attributes."""
         self.seconds = time.perf_counter() - self._started
         self.cpu_seconds = time.process_time() - self._cpu_started
 
@@ -92,8 +92,8 @@ def report(watch: Stopwatch, latencies: Sequence[float] | None = None) -> None:
 
 
 def _peak_bytes() -> int | None:
-    """Return the most memory that this process had at a time, or None where there is no /proc to tell it."""
-    # Not getrusage: its figure goes through exec, and so starts with that of the process before.
+    """Return the peak memory of this process, or None without /proc."""
+    # Not getrusage: its value survives exec, so it includes the peak of the program before.
     try:
         status = Path("/proc/self/status").read_text()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""How this project's producers are measured: one function for each way to send."""
+"""Measurements of this project's producers: one function per way of sending."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from integration.benchmarks.programs.measuring import (
 from rocketmq_py import BatchingProducer, Message, Producer, Serialization
 
 SEND_TIMEOUT = 30.0
-"""Seconds: a benchmark waits rather than fails, and so do its other clients."""
+"""Seconds. Long, as for the other clients: a benchmark waits instead of failing."""
 
 NewMessage: TypeAlias = Callable[[], Message]
-"""Makes a message of its own for each send, as a user's program does."""
+"""Creates a new message for each send, as a user's program does."""
 Sends: TypeAlias = Callable[[int], Awaitable[list[float]]]
-"""Sends so many messages; returns how long each took, in seconds."""
+"""Sends a number of messages, and returns the latency of each in seconds."""
 
 
 async def awaited(producer: Producer, message: NewMessage, count: int) -> list[float]:
-    """Send one after the other."""
+    """Send one message after another."""
     latencies = []
     for _ in range(count):
         started = time.perf_counter()
@@ -40,7 +40,7 @@ async def awaited(producer: Producer, message: NewMessage, count: int) -> list[f
 
 
 async def callers(producer: Producer, message: NewMessage, number: int, count: int) -> list[float]:
-    """Send from ``number`` tasks, each one after the other."""
+    """Send from ``number`` tasks, each one message after another."""
     latencies: list[float] = []
 
     async def send_share(share: int) -> None:
@@ -53,7 +53,7 @@ async def callers(producer: Producer, message: NewMessage, number: int, count: i
 
 
 async def pipelined(producer: Producer | BatchingProducer, message: NewMessage, count: int) -> list[float]:
-    """Send without waiting, but for a place in flight, or for space."""
+    """Send pipelined: wait only at the limit of messages in flight."""
     latencies: list[float] = []
     for number in range(count):
         await producer.submit(message(), on_done=None if number % LATENCY_EVERY else timed(latencies))
@@ -63,17 +63,17 @@ async def pipelined(producer: Producer | BatchingProducer, message: NewMessage, 
 
 
 async def lag(producer: Producer, message: NewMessage, count: int) -> list[float]:
-    """Send at a rate, pipelined; return how late a timer of the program's own was meanwhile, each time."""
+    """Send pipelined at a fixed rate. Returns the lateness of a timer that ticks meanwhile."""
     late: list[float] = []
 
-    async def sleep_again_and_again() -> None:
+    async def measure_lateness() -> None:
         while True:
             began = time.perf_counter()
             await trio.sleep(TIMER_SECONDS)
             late.append(time.perf_counter() - began - TIMER_SECONDS)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(sleep_again_and_again)
+        nursery.start_soon(measure_lateness)
         for size, seconds in due_bunches(count):
             await trio.sleep(seconds)
             for _ in range(size):
@@ -85,7 +85,7 @@ async def lag(producer: Producer, message: NewMessage, count: int) -> list[float
 
 
 async def batches(producer: Producer, message: NewMessage, size: int, count: int) -> list[float]:
-    """Send lists of ``size`` messages, one list after the other; the latencies are those of lists."""
+    """Send lists of ``size`` messages, one list after another. The latencies are those of lists."""
     latencies = []
     for sent in range(0, count, size):
         started = time.perf_counter()
@@ -95,7 +95,7 @@ async def batches(producer: Producer, message: NewMessage, size: int, count: int
 
 
 async def send(options: argparse.Namespace) -> None:
-    """Measure the way to send that ``--mode`` names."""
+    """Measure the way of sending that ``--mode`` names."""
     async with Producer(
         options.address,
         group=options.group,
@@ -115,7 +115,7 @@ async def send(options: argparse.Namespace) -> None:
 
 
 async def send_batching(options: argparse.Namespace) -> None:
-    """Measure the producer that makes batches by itself."""
+    """Measure the BatchingProducer."""
     async with BatchingProducer(
         options.address,
         group=options.group,

@@ -69,7 +69,7 @@ func main() {
 	}
 }
 
-// Wall time, and the processor time of this process, while something goes on.
+// Wall time, and the CPU time of this process between start and stop.
 type stopwatch struct {
 	started    time.Time
 	cpuStarted time.Duration

@@ -6,7 +6,7 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.remoting.RPCHook;
 
 /**
- * How every program here reaches its cluster. Options: --namesrv ADDRESS, and as wished --namespace NAMESPACE,
+ * How every program here reaches its cluster. Options: --namesrv ADDRESS, and optionally --namespace NAMESPACE,
  * --access-key KEY with --secret-key KEY and --security-token TOKEN.
  */
 final class Access {

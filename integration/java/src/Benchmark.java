@@ -30,7 +30,7 @@ import org.apache.rocketmq.common.message.Message;
  * Measures one kind of work and prints one line: seconds, cpu_seconds, p50_us, p99_us, peak_bytes.
  * The same work is done unmeasured first, in the same JVM, so that the compiler has seen it.
  * Options: --namesrv ADDRESS, --topic TOPIC, --mode awaited|callers|pipelined|batches|consume|latency|memory,
- * --count N, and as wished --warm-up N (20000), --size BYTES (128), --group GROUP (java-benchmark),
+ * --count N, and optionally --warm-up N (20000), --size BYTES (128), --group GROUP (java-benchmark),
  * --callers N (16), --in-flight N (256, pipelined), --batch N (100, batches; the latencies are those of whole
  * batches then), --list N (1, consume: messages that the listener takes at once; the topic must hold
  * warm-up + count messages), --topics N (memory: TOPIC-0 and so on, which must hold count messages together).
@@ -77,7 +77,7 @@ public class Benchmark {
         return Integer.parseInt(options.getOrDefault(name, Integer.toString(otherwise)));
     }
 
-    /** Wall time, and the processor time of this JVM, while something goes on. */
+    /** Wall time, and the CPU time of this JVM between start and stop. */
     private static final class Stopwatch {
         private final long started = System.nanoTime();
         private final long cpuStarted = SYSTEM.getProcessCpuTime();

@@ -16,7 +16,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * A member of a consumer group: prints {"ready": client id} when it has joined, then every message that it got.
  * It goes on until it is ended; by SIGTERM it says goodbye first.
- * Options: --namesrv ADDRESS, --group GROUP, --topic TOPIC, and as wished --tags EXPRESSION or --sql CONDITION,
+ * Options: --namesrv ADDRESS, --group GROUP, --topic TOPIC, and optionally --tags EXPRESSION or --sql CONDITION,
  * --from first|last, --orderly, --fail-first (fails the first delivery of each message), --trace TOPIC (writes trace
  * records there), and those of Access.
  */

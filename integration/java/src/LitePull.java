@@ -6,7 +6,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * A member of a consumer group that polls: prints {"ready": client id} when it has joined, then every message
  * that it got. It goes on until it is ended, or has got enough; by SIGTERM it says goodbye first.
- * Options: --namesrv ADDRESS, --group GROUP, --topic TOPIC, and as wished --count N (then it commits, says
+ * Options: --namesrv ADDRESS, --group GROUP, --topic TOPIC, and optionally --count N (then it commits, says
  * goodbye and ends), and those of Access.
  */
 public class LitePull {

@@ -6,11 +6,11 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * Loads the classes of this client, of its tools and of these programs, and by using them those of what they need:
- * for an archive of classes, which Java writes at the end. No options, and no cluster.
+ * Loads the classes of the client, the tools and these programs, and their dependencies by using a producer. Java
+ * writes them to a class data archive at exit. Needs no options and no cluster.
  */
 public class LoadAll {
-    private static final String NOBODY = "127.0.0.1:1";
+    private static final String CLOSED_PORT = "127.0.0.1:1";
 
     public static void main(String[] args) {
         Terminal.options(args);
@@ -29,12 +29,12 @@ public class LoadAll {
 
     private static void use() throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("load-all");
-        producer.setNamesrvAddr(NOBODY);
+        producer.setNamesrvAddr(CLOSED_PORT);
         producer.start();
         try {
             producer.send(new Message("LoadAll", new byte[1]));
-        } catch (MQClientException | IllegalStateException nobodyIsThere) {
-            System.err.println(nobodyIsThere.getMessage());
+        } catch (MQClientException | IllegalStateException expected) {
+            System.err.println(expected.getMessage());
         }
         producer.shutdown();
     }
@@ -53,8 +53,8 @@ public class LoadAll {
         String name = entry.getName().replace('/', '.');
         try {
             Class.forName(name.substring(0, name.length() - ".class".length()), false, LoadAll.class.getClassLoader());
-        } catch (LinkageError lacksWhatNobodyHereNeeds) {
-            System.err.println(lacksWhatNobodyHereNeeds);
+        } catch (LinkageError missingOptionalClass) {
+            System.err.println(missingOptionalClass);
         }
     }
 }

@@ -10,7 +10,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
  * Reads a topic from its first offsets, without sharing it with a group, and prints every message.
- * Options: --namesrv ADDRESS, --topic TOPIC, and as wished --count N (ends when so many have come),
+ * Options: --namesrv ADDRESS, --topic TOPIC, and optionally --count N (ends when so many have come),
  * --timeout SECONDS (ends after that, however many have come), --group GROUP, and those of Access.
  */
 public class Receive {

@@ -5,7 +5,7 @@ import org.apache.rocketmq.common.message.Message;
 
 /**
  * Sends requests one after another and prints each reply: {"reply": body, ...}.
- * Options: --namesrv ADDRESS, --topic TOPIC, --group GROUP, --body TEXT, and as wished --count N and those of Access.
+ * Options: --namesrv ADDRESS, --topic TOPIC, --group GROUP, --body TEXT, and optionally --count N and those of Access.
  * "{i}" in the body is the request's number, from 0.
  */
 public class Request {

@@ -8,7 +8,7 @@ import org.apache.rocketmq.common.message.Message;
 
 /**
  * Sends messages one after another and prints each result.
- * Options: --namesrv ADDRESS, --topic TOPIC, --body TEXT or --body-base64 BYTES, and as wished --count N,
+ * Options: --namesrv ADDRESS, --topic TOPIC, --body TEXT or --body-base64 BYTES, and optionally --count N,
  * --tags TAGS, --keys KEYS, --property.NAME VALUE (any number), --delay-level N, --group GROUP,
  * --sharding-key KEY (chooses the queue by its hash), and those of Access.
  * "{i}" in the text of body, keys and sharding key is the message's number, from 0.

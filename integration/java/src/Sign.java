@@ -5,7 +5,7 @@ import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
 /**
  * Signs one request and prints its frame: {"frame": Base64}. Nothing is sent.
- * Options: --access-key KEY, --secret-key KEY, and as wished --security-token TOKEN, --code N,
+ * Options: --access-key KEY, --secret-key KEY, and optionally --security-token TOKEN, --code N,
  * --body-base64 BYTES, --field.NAME VALUE (any number).
  */
 public class Sign {

@@ -7,7 +7,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * Finds the trace of a message as Java's console does, by the key index of the trace topic, and prints each record.
- * Options: --namesrv ADDRESS, --id MESSAGE_ID, and as wished --topic TRACE_TOPIC, --count N (waits for so many),
+ * Options: --namesrv ADDRESS, --id MESSAGE_ID, and optionally --topic TRACE_TOPIC, --count N (waits for so many),
  * --timeout SECONDS, and those of Access.
  */
 public class Trace {

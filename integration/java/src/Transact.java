@@ -10,14 +10,14 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * A producer of transactions: prints {"ready": group} when it has started, then what it sent, and then every half
- * message that a broker asks about. It goes on until it is ended.
- * Options: --namesrv ADDRESS, --group GROUP, and as wished --topic TOPIC with --body TEXT (sends this message) and
- * --outcome STATE (what its local transaction says), --check STATE (what brokers are answered), and those of Access.
+ * A transaction producer: prints {"ready": group} after its start, then the message that it sent, and then each half
+ * message that a broker checks. Runs until it is terminated.
+ * Options: --namesrv ADDRESS, --group GROUP; optional: --topic TOPIC with --body TEXT (sends this message), --outcome
+ * STATE (the result of the local transaction), --check STATE (the answer to checks), and those of Access.
  * A STATE is one of LocalTransactionState, by default UNKNOW.
  */
 public class Transact {
-    // The class with the codes has another place in each version. 5.x tries again by itself.
+    // The class with the codes is in another package in each version. 5.x retries by default.
     private static final int SYSTEM_BUSY = 2;
 
     public static void main(String[] args) {

@@ -11,10 +11,10 @@ import org.apache.rocketmq.common.message.MessageRequestMode;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
- * A member of a group that it has told the brokers to let pop: prints {"ready": client id} when it has joined, then
- * every message that it got. Those of %RETRY%GROUP come by pull, as always.
- * Options: --namesrv ADDRESS, --group GROUP, --topic TOPIC, and as wished --fail-first (fails the first delivery of
- * each message), and those of Access.
+ * A group member that pops. It sets the request mode of its group, prints {"ready": client id} after joining, and
+ * then each received message. Messages of %RETRY%GROUP are pulled, as always.
+ * Options: --namesrv ADDRESS, --group GROUP, --topic TOPIC; optional: --fail-first (fails the first delivery of each
+ * message), and those of Access.
  */
 public class ConsumeByPop {
     private static final Set<String> FAILED = ConcurrentHashMap.newKeySet();
@@ -50,7 +50,7 @@ public class ConsumeByPop {
         new CountDownLatch(1).await();
     }
 
-    /** Prints the messages; says whether this is the first delivery of one of them and should fail. */
+    /** Prints the messages. Returns whether one of them is delivered for the first time and should fail. */
     private static boolean fails(Iterable<MessageExt> messages, boolean failFirst) {
         boolean fails = false;
         for (MessageExt message : messages) {

@@ -53,6 +53,11 @@ class DeadLetter:
         properties = self.message.properties
         return properties.get(names.ORIGIN_MESSAGE_ID) or properties.get(names.DEAD_LETTER_ORIGIN_MESSAGE_ID)
 
+    @property
+    def reason(self) -> str | None:
+        """Why a consumer moved it here without retries, or None (the property ``DLQ_REASON``)."""
+        return self.message.properties.get(names.DEAD_LETTER_REASON)
+
 
 @attrs.frozen(kw_only=True)
 class DeadLetterListing(Listing[DeadLetter]):
@@ -170,6 +175,7 @@ def _new_message(letter: DeadLetter) -> Message:
         RESENT_FROM: message.topic,
         RESENT_MESSAGE_ID: message.message_id,
     }
+    properties.pop(names.DEAD_LETTER_REASON, None)
     return Message(
         topic,
         message.body,

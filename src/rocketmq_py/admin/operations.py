@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from rocketmq_py.admin.fan_out import change_each
 from rocketmq_py.arguments import check_text, check_texts, optional
 from rocketmq_py.client import Client
+from rocketmq_py.client.proxies import raise_if_proxy
 from rocketmq_py.codes import RequestCode, ResponseCode, version_name
 from rocketmq_py.errors import BrokerError, ConfigurationError, NoQueueError, UnsupportedByBrokerError
 from rocketmq_py.protocol import headers
@@ -114,6 +115,7 @@ async def call_name_server(client: Client, address: str, header: Request, body: 
         address, header.code, fields, body, timeout=client.config.request_timeout
     )
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        await raise_if_proxy(client.connections, address, header.code, timeout=client.config.request_timeout)
         raise _unsupported(address, answer.version, header)
     if answer.code != ResponseCode.SUCCESS:
         raise BrokerError.from_answer(answer.code, answer.remark, address)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Unpack
+from typing import Final, Unpack
 
 from rocketmq_py import shared_client
 from rocketmq_py.aio.admin import Admin
@@ -13,6 +13,7 @@ from rocketmq_py.aio.lite_consumer import LiteConsumer, LitePushConsumer
 from rocketmq_py.aio.producer import BatchingProducer, Producer, TransactionProducer
 from rocketmq_py.aio.reader import Reader
 from rocketmq_py.client.config import ClientOptions
+from rocketmq_py.handoff.hosted import reading
 from rocketmq_py.remoting import RpcHook
 from rocketmq_py.shared_client import FactoryMethods
 
@@ -62,6 +63,8 @@ class Client(
     @property
     def _client(self) -> shared_client.Client:
         return self._target
+
+    health: Final = reading(shared_client.Client.health)
 
     def add_rpc_hook(self, hook: RpcHook) -> Callable[[], None]:
         """Add a hook that the running loop calls around every request. Returns a function that removes it."""

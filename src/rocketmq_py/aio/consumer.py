@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Unpack
 
@@ -29,7 +30,8 @@ from rocketmq_py.consumer import (
 )
 from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES
 from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
-from rocketmq_py.consumer.push.invoker import Handler, check_handler
+from rocketmq_py.consumer.push.invoker import Handler
+from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
@@ -83,8 +85,7 @@ class HandlerConsumer(BaseConsumer[Target]):
         again. Results and exceptions of handlers, errors and cancellation are as for the trio consumer.
         """
         self._check_open()
-        check_handler(handle, in_lists=self._any_target.config.batch_size is not None)
-        on_loop = HandlerOnLoop(handle)
+        on_loop = HandlerOnLoop(prepare_handler(handle, self._any_target.config))
         try:
             await self._call(self._any_target.run, on_loop)
         except GeneratorExit:  # the loop is closed, so the tasks cannot be awaited
@@ -205,7 +206,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
         super().__init__(target, parent)
-        self._undelivered: Undelivered[ReceivedMessage] = Undelivered()
+        self._undelivered: Undelivered[ReceivedMessage] = Undelivered(self._check_open)
 
     @property
     def config(self) -> LitePullConsumerConfig:
@@ -228,8 +229,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When cancelled, no message is
         lost: the next poll returns it.
         """
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             await self._call(
                 self._undelivered.fetch,
                 partial(self._target.poll, max_messages=max_messages, timeout=timeout),
@@ -240,8 +240,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             await self._call(self._undelivered.fetch_one, self._target.__anext__)
         (message,) = self._undelivered.take(1)
         return message
@@ -292,7 +291,7 @@ class PopConsumer(PopConsumerMethods, BaseConsumer[consumer.PopConsumer]):
     ) -> None:
         shared, parent = shared_client(client)
         super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), parent)
-        self._undelivered: Undelivered[PoppedMessage] = Undelivered()
+        self._undelivered: Undelivered[PoppedMessage] = Undelivered(self._check_open)
 
     @property
     def config(self) -> PopConsumerConfig:
@@ -312,10 +311,19 @@ class PopConsumer(PopConsumerMethods, BaseConsumer[consumer.PopConsumer]):
         Arguments and errors are those of the trio PopConsumer's ``receive``. When cancelled, no message is
         lost: the next call returns it.
         """
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             receive = partial(
                 self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
             )
             await self._call(self._undelivered.fetch, receive)
         return self._undelivered.take(max_messages)
+
+    def holding(
+        self, message: PoppedMessage, *, invisible: float = 60.0
+    ) -> AbstractAsyncContextManager[None]:
+        """Keep a message invisible for as long as the ``async with`` block runs, then acknowledge it.
+
+        The trio thread renews the invisible time, also while the block does not return to the event loop.
+        The arguments and errors are those of the trio PopConsumer's ``holding``.
+        """
+        return self._entered(self._target.holding(message, invisible=invisible))

@@ -35,9 +35,9 @@ class HandlerOnLoop:
         tasks: the tasks that call it.
     """
 
-    def __init__(self, handle: Callable[[Any], Any]) -> None:
+    def __init__(self, handle: Any) -> None:
         update_wrapper(self, handle)
-        self._handle = handle
+        self._handle: Callable[[Any], Any] = handle
         self._link = current_link()
         self._context = copy_context()
         self._consuming = asyncio.current_task()

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rocketmq_py import admin, consumer, producer
 from rocketmq_py.aio.declaring import coroutine
-from rocketmq_py.handoff.hosted import plain
+from rocketmq_py.handoff.hosted import plain, reading
 
 
 class Operations:
@@ -144,6 +144,7 @@ class ProducerMethods:
     reply: Final = coroutine(producer.Producer.reply)
     recall: Final = coroutine(producer.Producer.recall)
     queues: Final = coroutine(producer.Producer.queues)
+    health: Final = reading(producer.Producer.health)
 
 
 class BatchingProducerMethods:
@@ -152,6 +153,7 @@ class BatchingProducerMethods:
     send: Final = coroutine(producer.BatchingProducer.send)
     send_oneway: Final = coroutine(producer.BatchingProducer.send_oneway)
     queues: Final = coroutine(producer.BatchingProducer.queues)
+    health: Final = reading(producer.BatchingProducer.health)
 
 
 class PushConsumerMethods:
@@ -168,6 +170,7 @@ class PushConsumerMethods:
     end_offsets: Final = coroutine(consumer.PushConsumer.end_offsets)
     lag: Final = coroutine(consumer.PushConsumer.lag)
     check_sql: Final = coroutine(consumer.PushConsumer.check_sql)
+    health: Final = reading(consumer.PushConsumer.health)
 
 
 class LitePullConsumerMethods:
@@ -187,6 +190,7 @@ class LitePullConsumerMethods:
     end_offsets: Final = coroutine(consumer.LitePullConsumer.end_offsets)
     lag: Final = coroutine(consumer.LitePullConsumer.lag)
     check_sql: Final = coroutine(consumer.LitePullConsumer.check_sql)
+    health: Final = reading(consumer.LitePullConsumer.health)
 
 
 class PopConsumerMethods:
@@ -200,6 +204,7 @@ class PopConsumerMethods:
     begin_offsets: Final = coroutine(consumer.PopConsumer.begin_offsets)
     end_offsets: Final = coroutine(consumer.PopConsumer.end_offsets)
     check_sql: Final = coroutine(consumer.PopConsumer.check_sql)
+    health: Final = reading(consumer.PopConsumer.health)
 
 
 class LiteConsumerMethods:
@@ -209,6 +214,7 @@ class LiteConsumerMethods:
     change_invisible: Final = coroutine(consumer.LiteConsumer.change_invisible)
     subscribe_lite: Final = coroutine(consumer.LiteConsumer.subscribe_lite)
     unsubscribe_lite: Final = coroutine(consumer.LiteConsumer.unsubscribe_lite)
+    health: Final = reading(consumer.LiteConsumer.health)
 
 
 class LitePushConsumerMethods:
@@ -217,6 +223,7 @@ class LitePushConsumerMethods:
     stop: Final = plain(consumer.LitePushConsumer.stop)
     subscribe_lite: Final = coroutine(consumer.LitePushConsumer.subscribe_lite)
     unsubscribe_lite: Final = coroutine(consumer.LitePushConsumer.unsubscribe_lite)
+    health: Final = reading(consumer.LitePushConsumer.health)
 
 
 class ReaderMethods:

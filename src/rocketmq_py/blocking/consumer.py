@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Unpack
 
@@ -33,6 +34,7 @@ from rocketmq_py.consumer import (
 from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES
 from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler
+from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.calls import ThreadCall
 from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered
@@ -91,6 +93,7 @@ class HandlerConsumer(BaseConsumer[Target]):
         second one does not wait for handlers. Results and exceptions of handlers, and errors, are as for the
         trio consumer. Raises ConfigurationError for an async handler, which needs an event loop.
         """
+        handle = prepare_handler(handle, self._any_target.config) if callable(handle) else handle
         if not callable(handle) or is_async(handle):
             raise ConfigurationError(
                 "handle must be a plain function that takes a message; async handlers need rocketmq_py.aio"
@@ -249,7 +252,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         target = consumer.LitePullConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
-        self._undelivered: Undelivered[ReceivedMessage] = Undelivered()
+        self._undelivered: Undelivered[ReceivedMessage] = Undelivered(self._check_open)
         super().__init__(target, parent)
 
     @property
@@ -273,8 +276,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When interrupted, no message
         is lost: the next poll returns it.
         """
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             self._call(
                 self._undelivered.fetch,
                 partial(self._target.poll, max_messages=max_messages, timeout=timeout),
@@ -285,8 +287,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         return self
 
     def __next__(self) -> ReceivedMessage:
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             self._call(self._undelivered.fetch_one, self._target.__anext__)
         (message,) = self._undelivered.take(1)
         return message
@@ -336,7 +337,7 @@ class PopConsumer(PopConsumerMethods, BaseConsumer[consumer.PopConsumer]):
         **options: Unpack[PopConsumerOptions],
     ) -> None:
         shared, parent = shared_client(client)
-        self._undelivered: Undelivered[PoppedMessage] = Undelivered()
+        self._undelivered: Undelivered[PoppedMessage] = Undelivered(self._check_open)
         super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), parent)
 
     @property
@@ -357,10 +358,17 @@ class PopConsumer(PopConsumerMethods, BaseConsumer[consumer.PopConsumer]):
         Arguments and errors are those of the trio PopConsumer's ``receive``. When interrupted, no message is
         lost: the next call returns it.
         """
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             receive = partial(
                 self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
             )
             self._call(self._undelivered.fetch, receive)
         return self._undelivered.take(max_messages)
+
+    def holding(self, message: PoppedMessage, *, invisible: float = 60.0) -> AbstractContextManager[None]:
+        """Keep a message invisible for as long as the ``with`` block runs, then acknowledge it.
+
+        The trio thread renews the invisible time, whatever the calling thread does.
+        The arguments and errors are those of the trio PopConsumer's ``holding``.
+        """
+        return self._entered(self._target.holding(message, invisible=invisible))

@@ -273,7 +273,7 @@ class FutureCompleter:
                 try:
                     future.complete()
                 except BaseException:
-                    logger.exception("completing a future failed")
+                    logger.exception("internal error: a future could not be completed")
             del batch
 
 

@@ -54,7 +54,7 @@ class LiteConsumer(LiteConsumerMethods, BaseConsumer[consumer.LiteConsumer]):
         **options: Unpack[LiteConsumerOptions],
     ) -> None:
         shared, parent = shared_client(client)
-        self._undelivered: Undelivered[PoppedMessage] = Undelivered()
+        self._undelivered: Undelivered[PoppedMessage] = Undelivered(self._check_open)
         super().__init__(consumer.LiteConsumer(shared, *configs, group=group, rng=rng, **options), parent)
 
     @property
@@ -76,8 +76,7 @@ class LiteConsumer(LiteConsumerMethods, BaseConsumer[consumer.LiteConsumer]):
         Arguments and errors are those of the trio LiteConsumer's ``receive``. When interrupted, no message is
         lost: the next call returns it.
         """
-        self._check_open()  # a forked child must not return messages of its parent
-        if not self._undelivered:
+        if self._undelivered.must_fetch():
             receive = partial(self._target.receive, max_messages=max_messages, invisible=invisible, wait=wait)
             self._call(self._undelivered.fetch, receive)
         return self._undelivered.take(max_messages)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rocketmq_py import admin, consumer, producer
 from rocketmq_py.blocking.declaring import blocking
-from rocketmq_py.handoff.hosted import plain
+from rocketmq_py.handoff.hosted import plain, reading
 
 
 class Operations:
@@ -144,6 +144,7 @@ class ProducerMethods:
     reply: Final = blocking(producer.Producer.reply)
     recall: Final = blocking(producer.Producer.recall)
     queues: Final = blocking(producer.Producer.queues)
+    health: Final = reading(producer.Producer.health)
 
 
 class BatchingProducerMethods:
@@ -152,6 +153,7 @@ class BatchingProducerMethods:
     send: Final = blocking(producer.BatchingProducer.send)
     send_oneway: Final = blocking(producer.BatchingProducer.send_oneway)
     queues: Final = blocking(producer.BatchingProducer.queues)
+    health: Final = reading(producer.BatchingProducer.health)
 
 
 class PushConsumerMethods:
@@ -168,6 +170,7 @@ class PushConsumerMethods:
     end_offsets: Final = blocking(consumer.PushConsumer.end_offsets)
     lag: Final = blocking(consumer.PushConsumer.lag)
     check_sql: Final = blocking(consumer.PushConsumer.check_sql)
+    health: Final = reading(consumer.PushConsumer.health)
 
 
 class LitePullConsumerMethods:
@@ -187,6 +190,7 @@ class LitePullConsumerMethods:
     end_offsets: Final = blocking(consumer.LitePullConsumer.end_offsets)
     lag: Final = blocking(consumer.LitePullConsumer.lag)
     check_sql: Final = blocking(consumer.LitePullConsumer.check_sql)
+    health: Final = reading(consumer.LitePullConsumer.health)
 
 
 class PopConsumerMethods:
@@ -200,6 +204,7 @@ class PopConsumerMethods:
     begin_offsets: Final = blocking(consumer.PopConsumer.begin_offsets)
     end_offsets: Final = blocking(consumer.PopConsumer.end_offsets)
     check_sql: Final = blocking(consumer.PopConsumer.check_sql)
+    health: Final = reading(consumer.PopConsumer.health)
 
 
 class LiteConsumerMethods:
@@ -209,6 +214,7 @@ class LiteConsumerMethods:
     change_invisible: Final = blocking(consumer.LiteConsumer.change_invisible)
     subscribe_lite: Final = blocking(consumer.LiteConsumer.subscribe_lite)
     unsubscribe_lite: Final = blocking(consumer.LiteConsumer.unsubscribe_lite)
+    health: Final = reading(consumer.LiteConsumer.health)
 
 
 class LitePushConsumerMethods:
@@ -217,6 +223,7 @@ class LitePushConsumerMethods:
     stop: Final = plain(consumer.LitePushConsumer.stop)
     subscribe_lite: Final = blocking(consumer.LitePushConsumer.subscribe_lite)
     unsubscribe_lite: Final = blocking(consumer.LitePushConsumer.unsubscribe_lite)
+    health: Final = reading(consumer.LitePushConsumer.health)
 
 
 class ReaderMethods:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 import click
 
-from rocketmq_py.cli.clusters import Clusters, ClustersError
+from rocketmq_py.cli.clusters import SECRETS, Clusters, ClustersError
 from rocketmq_py.cli.option_values import check_addresses, checked, not_empty, read_secret
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Access:
         cert: a PEM file of the client's certificate.
         key: a PEM file of the certificate's private key.
         insecure: whether to use TLS without verifying the server's certificate.
+        proxy: the URL of a SOCKS5 proxy. It may contain a password.
         namespace: the namespace of topics and groups.
     """
 
@@ -47,13 +48,14 @@ class Access:
     cert: str | None = None
     key: str | None = None
     insecure: bool = False
+    proxy: str | None = attrs.field(default=None, repr=False)
     namespace: str | None = None
 
     def client_options(self) -> ClientOptions:
         """Return the options of a client. Raises ConfigurationError if they are invalid."""
         from rocketmq_py.client import ClientOptions
         from rocketmq_py.credentials import Credentials
-        from rocketmq_py.remoting import TLS
+        from rocketmq_py.remoting import TLS, SocksProxy
 
         options = ClientOptions()
         if self.access_key and self.secret_key:
@@ -65,6 +67,8 @@ class Access:
                 key_file=self.key,
                 verify=not self.insecure,
             )
+        if self.proxy:
+            options["proxy"] = SocksProxy.parse(self.proxy)
         if self.namespace:
             options["namespace"] = self.namespace
         return options
@@ -110,6 +114,10 @@ _OPTIONS = (
     click.option(
         "--insecure", is_flag=True, default=None, envvar="ROCKETMQ_INSECURE", show_envvar=True,
         help="Use TLS without verifying the server's certificate.",
+    ),
+    click.option(
+        "--proxy", metavar="URL", callback=checked(read_secret), envvar="ROCKETMQ_PROXY", show_envvar=True,
+        help="SOCKS5 proxy: socks5://user:password@host:port, or @FILE. Command lines are visible to others.",
     ),
     click.option(
         "--namespace", metavar="NAME", callback=checked(not_empty), envvar="ROCKETMQ_NAMESPACE",
@@ -170,9 +178,9 @@ def _resolved(cluster_name: str | None, values: dict[str, Any]) -> Access:
         settings = {} if name is None else clusters.settings_of(name)
     except ClustersError as error:
         raise click.UsageError(str(error)) from None
-    if "secret_key" in settings:
+    for secret in settings.keys() & SECRETS:
         try:
-            settings["secret_key"] = read_secret(str(settings["secret_key"]))
+            settings[secret] = read_secret(str(settings[secret]))
         except ValueError as error:
             raise click.UsageError(f"cluster {name}: {error}") from None
     access = Access(**{**settings, **given})

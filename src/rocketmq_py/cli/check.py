@@ -5,8 +5,10 @@ from __future__ import annotations
 import enum
 import json
 import sys
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import click
 
 from rocketmq_py.cli.access import Access, access_options
@@ -18,6 +20,7 @@ from rocketmq_py.names import check_topic
 
 if TYPE_CHECKING:
     from rocketmq_py.admin import GroupDescription
+    from rocketmq_py.errors import RocketMQError
 
 
 class State(enum.IntEnum):
@@ -54,6 +57,12 @@ def check() -> None:
     """
 
 
+_output_option = click.option(
+    "-o", "output", type=click.Choice(["nagios", "prometheus", "json"]), default="nagios", show_default=True,
+    help="A line for Nagios, metrics for Prometheus, or JSON.",
+)  # fmt: skip
+
+
 @check.command()
 @group_argument
 @click.option("--warn", metavar="N", type=click.IntRange(min=0), help="WARNING if the lag is N or more.")
@@ -62,10 +71,7 @@ def check() -> None:
     "--topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics,
     help="Only this topic.  [default: all topics that the group consumes, and its retry topic]",
 )  # fmt: skip
-@click.option(
-    "-o", "output", type=click.Choice(["nagios", "prometheus", "json"]), default="nagios", show_default=True,
-    help="A line for Nagios, metrics for Prometheus, or JSON.",
-)  # fmt: skip
+@_output_option
 @access_options
 def lag(
     access: Access, group: str, warn: int | None, critical: int | None, topic: str | None, output: str
@@ -130,21 +136,117 @@ def _evaluate(
     return state, text
 
 
+@check.command()
+@_output_option
+@access_options
+def health(access: Access, output: str) -> None:
+    """Check that all name servers and brokers answer.
+
+    It is WARNING if some do not answer, and CRITICAL if no name server or no broker does.
+    """
+    from rocketmq_py.admin import Admin
+    from rocketmq_py.cli.runner import exit_for_signal, run
+    from rocketmq_py.errors import NameServerError
+
+    states: list[State] = []
+
+    async def work() -> None:
+        servers: list[_Server] = []
+        reason: str | None = None
+        async with Admin(access.name_servers, **access.client_options()) as admin:
+            try:
+                listed = await admin.brokers.list()
+                answers = await admin.name_servers.settings()
+            except NameServerError as error:
+                reason = str(error)
+            else:
+                servers += _servers("name server", answers.values, answers.failures)
+                servers += _servers("broker", [broker.address for broker in listed], listed.failures)
+        state = _state_of(servers)
+        states.append(state)
+        if output == "prometheus":
+            if reason is not None:
+                complain(reason)
+            print_out(server_metrics(servers), end="")
+            return
+        failed = [f"{one.role} {one.address}: {one.error}" for one in servers if one.error is not None]
+        reasons = [" ".join(text.split()) for text in ([reason] if reason is not None else failed)]
+        if output == "json":
+            print_out(
+                json.dumps(
+                    {"state": state.name, "servers": [one.as_dict() for one in servers], "reasons": reasons}
+                )
+            )
+        else:
+            counts = [_counted(servers, role) for role in ("name server", "broker")]
+            text = " and ".join(f"{up} of {count} {role}s answer" for role, up, count in counts)
+            figures = " ".join(f"{role.replace(' ', '_')}s={up};;;0;{count}" for role, up, count in counts)
+            print_out(f"{state.name} - {'; '.join([text, *reasons])} | {figures}")
+
+    exit_for_signal(run(work))
+    sys.exit(states[0])
+
+
+@attrs.frozen
+class _Server:
+    """A name server or a broker, with its error if it did not answer."""
+
+    role: str
+    address: str
+    error: str | None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the server for JSON."""
+        return {"role": self.role, "address": self.address, "up": self.error is None, "error": self.error}
+
+
+def _servers(role: str, answered: Iterable[str], failures: Mapping[str, RocketMQError]) -> list[_Server]:
+    up = [_Server(role, address, None) for address in answered]
+    return up + [_Server(role, address, str(error)) for address, error in failures.items()]
+
+
+def _state_of(servers: list[_Server]) -> State:
+    up = {one.role for one in servers if one.error is None}
+    if len(up) < len(("name server", "broker")):
+        return State.CRITICAL
+    return State.WARNING if any(one.error is not None for one in servers) else State.OK
+
+
+def _counted(servers: list[_Server], role: str) -> tuple[str, int, int]:
+    errors = [one.error for one in servers if one.role == role]
+    return role, errors.count(None), len(errors)
+
+
+def _quoted(name: str) -> str:
+    """Return a label's value for Prometheus."""
+    return '"' + name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") + '"'
+
+
+def server_metrics(servers: list[_Server]) -> str:
+    """Return whether each server answers as Prometheus metrics."""
+    lines = [
+        "# HELP rocketmq_server_up Whether a name server or broker answers.",
+        "# TYPE rocketmq_server_up gauge",
+        *[
+            f"rocketmq_server_up{{role={_quoted(one.role)},address={_quoted(one.address)}}} "
+            f"{int(one.error is None)}"
+            for one in servers
+        ],
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
 def metrics(group: str, lags: dict[str, int], members: int) -> str:
     """Return the lag of each topic and the number of members as Prometheus metrics."""
-
-    def quoted(name: str) -> str:
-        return '"' + name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") + '"'
-
     lines = [
         "# HELP rocketmq_group_lag Messages that a consumer group has not consumed yet.",
         "# TYPE rocketmq_group_lag gauge",
         *[
-            f"rocketmq_group_lag{{group={quoted(group)},topic={quoted(topic)}}} {lag}"
+            f"rocketmq_group_lag{{group={_quoted(group)},topic={_quoted(topic)}}} {lag}"
             for topic, lag in lags.items()
         ],
         "# HELP rocketmq_group_members Members of a consumer group that are online.",
         "# TYPE rocketmq_group_members gauge",
-        f"rocketmq_group_members{{group={quoted(group)}}} {members}",
+        f"rocketmq_group_members{{group={_quoted(group)}}} {members}",
     ]
     return "".join(f"{line}\n" for line in lines)

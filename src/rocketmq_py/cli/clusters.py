@@ -21,10 +21,18 @@ TEXTS = (
     "ca",
     "cert",
     "key",
+    "proxy",
     "namespace",
 )
 FLAGS = ("tls", "insecure")
-SECRETS = ("secret_key", "security_token")
+SECRETS = ("secret_key", "security_token", "proxy")
+"""Settings that may be ``@FILE``, the name of a file that contains the value."""
+
+
+def is_secret(name: str, value: object) -> bool:
+    """Return whether a setting's value is a secret. Names of files and proxies without a password are not."""
+    text = str(value)
+    return name in SECRETS and not text.startswith("@") and (name != "proxy" or "@" in text)
 
 
 class ClustersError(Exception):
@@ -103,9 +111,7 @@ class Clusters:
 
     def _warn_of_readers(self) -> None:
         holds_secret = any(
-            name in settings and not str(settings[name]).startswith("@")
-            for settings in self.by_name.values()
-            for name in SECRETS
+            is_secret(name, value) for settings in self.by_name.values() for name, value in settings.items()
         )
         if holds_secret and os.name == "posix" and self.path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
             complain(f"{self.path} contains a secret and is readable by other users; run chmod 600 on it")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from rocketmq_py.cli.clusters import FLAGS, SECRETS, TEXTS, Clusters, ClustersError
+from rocketmq_py.cli.clusters import FLAGS, SECRETS, TEXTS, Clusters, ClustersError, is_secret
 from rocketmq_py.cli.console import print_out
 from rocketmq_py.cli.lazy_group import TEXT
 from rocketmq_py.cli.option_values import checked, parse_property
@@ -57,7 +57,7 @@ def show(name: str | None) -> None:
         settings = clusters.settings_of(name)
     for key, value in settings.items():
         text = str(value).lower() if isinstance(value, bool) else value
-        shown = HIDDEN if key in SECRETS and not text.startswith("@") else text
+        shown = HIDDEN if is_secret(key, value) else text
         print_out(f"{key} = {shown}")
 
 
@@ -69,8 +69,8 @@ def set_settings(name: str, settings: tuple[tuple[str, str], ...]) -> None:
 
     \b
     The names: name_servers access_key secret_key security_token tls ca cert key
-               insecure namespace
-    secret_key and security_token may be @FILE, and - prompts for them.
+               insecure proxy namespace
+    secret_key, security_token and proxy may be @FILE, and - prompts for them.
     """  # fmt: skip
     for key, text in settings:
         if key not in (*TEXTS, *FLAGS):

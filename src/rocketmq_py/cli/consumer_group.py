@@ -13,10 +13,12 @@ from rocketmq_py.cli.completion import complete_groups, complete_topics
 from rocketmq_py.cli.group_tables import group_tables, group_value
 from rocketmq_py.cli.option_values import ResetTarget, checked, parse_reset_target, read_offsets
 from rocketmq_py.cli.options import (
+    attributes_option,
     broker_option,
     cluster_option,
     dry_run_option,
     group_argument,
+    remove_attributes_option,
     yes_option,
 )
 from rocketmq_py.cli.tables import (
@@ -132,19 +134,25 @@ def settings_options(function: Function) -> Function:
 @consumer_group.command()
 @group_argument
 @settings_options
+@attributes_option
 @broker_option
 @cluster_option
 @output_option
 @access_options
 def create(
-    access: Access, output: OutputFormat, group: str, brokers: tuple[str, ...], **options: Any
+    access: Access,
+    output: OutputFormat,
+    group: str,
+    attributes: tuple[tuple[str, str], ...],
+    brokers: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Create a group on all brokers, or on the selected ones."""
     settings = {name: value for name, value in options.items() if value is not None}
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         created, failures = await partial_result(
-            admin.groups.create(group, brokers=brokers or None, **settings)
+            admin.groups.create(group, attributes=dict(attributes), brokers=brokers or None, **settings)
         )
         print_change(output, "group", group, "created", tuple(created))
         return failures
@@ -155,17 +163,28 @@ def create(
 @consumer_group.command()
 @group_argument
 @settings_options
+@attributes_option
+@remove_attributes_option
 @broker_option
 @output_option
 @access_options
-def alter(access: Access, output: OutputFormat, group: str, brokers: tuple[str, ...], **options: Any) -> None:
+def alter(
+    access: Access,
+    output: OutputFormat,
+    group: str,
+    attributes: tuple[tuple[str, str], ...],
+    removed: tuple[str, ...],
+    brokers: tuple[str, ...],
+    **options: Any,
+) -> None:
     """Change the settings of a group. Options left out keep their value."""
-    if all(value is None for value in options.values()):
+    changes = {**dict(attributes), **dict.fromkeys(removed)}
+    if not changes and all(value is None for value in options.values()):
         raise click.UsageError("nothing to change: give at least one option")
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         altered, failures = await partial_result(
-            admin.groups.alter(group, brokers=brokers or None, **options)
+            admin.groups.alter(group, attributes=changes, brokers=brokers or None, **options)
         )
         print_change(output, "group", group, "altered", tuple(altered))
         return failures

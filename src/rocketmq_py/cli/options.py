@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from rocketmq_py.cli.completion import complete_groups, complete_topics
-from rocketmq_py.cli.option_values import checked, not_empty, parse_past_time
+from rocketmq_py.cli.option_values import checked, not_empty, parse_past_time, parse_property
 from rocketmq_py.names import check_group, check_topic
 
 topic_argument: Final = click.argument(
@@ -29,6 +29,14 @@ broker_option: Final = click.option(
     help="Only on this broker. Repeatable.  [default: all brokers]",
 )  # fmt: skip
 cluster_option: Final = click.option("--cluster", metavar="NAME", help="Only on the brokers of this cluster.")
+attributes_option: Final = click.option(
+    "-a", "--attribute", "attributes", metavar="NAME=VALUE", callback=checked(parse_property), multiple=True,
+    help="Further setting (5.x). Repeatable.",
+)  # fmt: skip
+remove_attributes_option: Final = click.option(
+    "--remove-attribute", "removed", metavar="NAME", multiple=True, callback=checked(not_empty),
+    help="Remove a further setting (5.x). Repeatable.",
+)  # fmt: skip
 since_option: Final = click.option(
     "--since", "begin_ms", metavar="TIME", callback=checked(parse_past_time),
     help="Only messages stored since then: 10m (ago), or @MS.",

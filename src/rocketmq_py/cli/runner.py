@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 import trio
 
 from rocketmq_py.cli.console import complain
-from rocketmq_py.errors import RocketMQError, TopicNotFoundError, leaves_of
+from rocketmq_py.errors import RocketMQError, TopicNotFoundError
+from rocketmq_py.remoting.running import leaves_of
 
 if TYPE_CHECKING:
     from rocketmq_py.client import Client

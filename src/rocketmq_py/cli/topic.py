@@ -8,8 +8,14 @@ import click
 
 from rocketmq_py.cli.access import Access, access_options
 from rocketmq_py.cli.admin_runner import confirm, failure_texts, partial_result, run_admin
-from rocketmq_py.cli.option_values import checked, parse_property
-from rocketmq_py.cli.options import broker_option, cluster_option, topic_argument, yes_option
+from rocketmq_py.cli.options import (
+    attributes_option,
+    broker_option,
+    cluster_option,
+    remove_attributes_option,
+    topic_argument,
+    yes_option,
+)
 from rocketmq_py.cli.tables import (
     Column,
     OutputFormat,
@@ -200,10 +206,7 @@ def _tables(topic: TopicDescription) -> list[Table]:
     "--type", "message_type", type=TYPES, default="NORMAL", show_default=True, help="Message type (5.x)."
 )
 @click.option("--order", is_flag=True, help="Keep the topic's queues in its route while a broker is down.")
-@click.option(
-    "-a", "--attribute", "attributes", metavar="NAME=VALUE", callback=checked(parse_property), multiple=True,
-    help="Further setting (5.x). Repeatable.",
-)  # fmt: skip
+@attributes_option
 @broker_option
 @cluster_option
 @output_option
@@ -248,14 +251,8 @@ def create(
     "--order/--no-order", default=None,
     help="Whether the topic's queues stay in its route while a broker is down.",
 )  # fmt: skip
-@click.option(
-    "-a", "--attribute", "attributes", metavar="NAME=VALUE", callback=checked(parse_property), multiple=True,
-    help="Further setting (5.x). Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--remove-attribute", "removed", metavar="NAME", multiple=True,
-    help="Remove a further setting (5.x). Repeatable.",
-)  # fmt: skip
+@attributes_option
+@remove_attributes_option
 @broker_option
 @output_option
 @access_options

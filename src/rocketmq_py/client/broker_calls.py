@@ -8,6 +8,7 @@ import attrs
 
 from rocketmq_py.address import vip_address
 from rocketmq_py.client.namespace import Namespace
+from rocketmq_py.client.proxies import raise_if_proxy
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError, NoQueueError, RocketMQError
@@ -25,8 +26,9 @@ class BrokerCalls:
     """Requests to brokers, by queue or by broker name. Java: ``MQClientAPIImpl``.
 
     Every method raises BrokerError (or a subclass) if the broker does not answer with success, NoQueueError
-    if no address of the broker is known, and ConnectError, ConnectionLostError or RequestTimeoutError if it
-    cannot be reached. A cancelled request is forgotten. Names of topics and groups are the user's.
+    if no address of the broker is known, UnsupportedByBrokerError if a proxy stands in front of the broker
+    and does not offer the request, and ConnectError, ConnectionLostError or RequestTimeoutError if it cannot
+    be reached. A cancelled request is forgotten. Names of topics and groups are the user's.
 
     Args:
         connections: the connections to brokers.
@@ -78,7 +80,9 @@ class BrokerCalls:
 
     async def first_store_time(self, queue: MessageQueue) -> int:
         """Return the store time of the message at :meth:`min_offset`, epoch ms. -1 if there is none."""
-        header = headers.GetEarliestStoreTimeRequest(topic=queue.topic, queue_id=queue.queue_id)
+        header = headers.GetEarliestStoreTimeRequest(
+            topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
         answer = await self.call(self._master(queue), header)
         return headers.GetEarliestStoreTimeAnswer.from_fields(answer.fields).timestamp
 
@@ -232,13 +236,12 @@ class BrokerCalls:
                 return
         raise error
 
-    async def recall(self, broker_name: str, group: str, topic: str, recall_handle: str) -> str:
-        """Recall a timed message. Return the message's id."""
+    async def recall(self, broker_name: str, group: str, topic: str, recall_handle: str) -> Command:
+        """Recall a timed message. Return the answer, whose fields are a RecallMessageAnswer."""
         header = headers.RecallMessageRequest(
             producer_group=group, topic=topic, recall_handle=recall_handle, broker_name=broker_name
         )
-        answer = await self.call(self._routes.broker_address(broker_name), header)
-        return headers.RecallMessageAnswer.from_fields(answer.fields).msg_id
+        return await self.call(self._routes.broker_address(broker_name), header)
 
     def pull_fields(self, header: headers.PullMessageRequest) -> dict[str, str]:
         """Return the ext fields of a pull for :meth:`pull`."""
@@ -276,10 +279,11 @@ class BrokerCalls:
         return self._routes.broker_address(queue.broker_name, any_id=True)
 
     async def _ask(self, address: str, header: Request, body: bytes = b"") -> Command:
-        fields = self._namespace.wrap(header).to_fields()
-        return await self._connections.request(
-            self.channel(address), header.code, fields, body, timeout=self._timeout
-        )
+        fields, channel = self._namespace.wrap(header).to_fields(), self.channel(address)
+        answer = await self._connections.request(channel, header.code, fields, body, timeout=self._timeout)
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            await raise_if_proxy(self._connections, channel, header.code, timeout=self._timeout)
+        return answer
 
 
 def _commit(group: str, queue: MessageQueue, offset: int) -> headers.UpdateConsumerOffsetRequest:

@@ -6,22 +6,24 @@ import ipaddress
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, TypeAlias, Unpack
 
 from rocketmq_py.arguments import check_instance, optional
 from rocketmq_py.callables import check_callable
 from rocketmq_py.client.broker_calls import BrokerCalls
-from rocketmq_py.client.config import ClientConfig, ClientOptions, name_servers, split_options
+from rocketmq_py.client.config import ClientConfig, ClientOptions, name_servers, split_options, zone_of
 from rocketmq_py.client.discovery import Discovery
+from rocketmq_py.client.health import ClientHealth, ServerHealth, find_reasons
 from rocketmq_py.client.heartbeats import Heartbeats
 from rocketmq_py.client.identity import new_client_id, outgoing_address
-from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.client.lifespan import Lifespan, start_soon
 from rocketmq_py.client.name_servers import NameServers
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.routes import Route, Routes
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
@@ -87,9 +89,9 @@ class Client(Lifespan):
         self.namespace: Namespace = Namespace(self.config.namespace)
         self._addresses = addresses = name_servers(address, self.config)
         self.rng: Final = optional(check_instance, rng, "rng", kind=random.Random) or random.Random()
-        self.host: str = outgoing_address(
-            addresses.server if isinstance(addresses, Discovery) else addresses[0]
-        )
+        server = addresses.server if isinstance(addresses, Discovery) else addresses[0]
+        proxy = self.config.proxy
+        self.host: str = outgoing_address(server if proxy is None else proxy.address)
         self.client_id: str = new_client_id(
             self.host, self.config.instance_name, self.rng, unit_name=self.config.unit_name
         )
@@ -110,6 +112,7 @@ class Client(Lifespan):
             self.nursery,
             self._answer,
             tls=config.tls,
+            proxy=config.proxy,
             serialization=config.serialization,
             credentials=config.credentials,
             hooks=self._rpc_hooks,
@@ -123,6 +126,8 @@ class Client(Lifespan):
             namespace=self.namespace,
             timeout=config.request_timeout,
             refresh_interval=config.name_server_refresh_interval,
+            resolves_names=config.proxy is None,
+            zone=zone_of(config),
             rng=self.rng,
         )
         self.routes = Routes(
@@ -158,6 +163,50 @@ class Client(Lifespan):
     def add_rpc_hook(self, hook: RpcHook) -> Callable[[], None]:
         """Add a hook that runs around every request. Returns a function that removes it."""
         return self._rpc_hooks.add(hook)
+
+    def health(self) -> ClientHealth:
+        """Return whether the name servers and brokers can be reached. For readiness probes.
+
+        This does not wait. In the background, it asks a name server unless one is connected and has answered,
+        and opens missing connections to brokers, so that the next call knows more. A client that is not open
+        is unhealthy.
+        """
+        if not self.is_open:
+            return ClientHealth(reasons=(str(self._not_open()),))
+        self._check_open()
+        brokers = tuple(self._broker_health())
+        name_servers = self.name_servers.health()
+        has_answer = self.name_servers.has_answer
+        if not has_answer or not any(one.connected for one in name_servers):
+            start_soon(self.nursery, self.name_servers.check)
+        routes = filter(None, map(self.routes.get_nowait, self.routes.topics()))
+        return ClientHealth(
+            reasons=find_reasons(
+                name_servers,
+                brokers,
+                [(route.topic, route.brokers) for route in routes],
+                has_answer=has_answer,
+            ),
+            name_servers=name_servers,
+            brokers=brokers,
+            route_age=self.routes.oldest_age(),
+        )
+
+    def _broker_health(self) -> Iterator[ServerHealth]:
+        masters = [(name, one[min(one)]) for name, one in sorted(self.routes.brokers().items()) if one]
+        for name, address in masters:
+            connected = self.connections.get_nowait(address) is not None
+            heartbeat_age, error = self.heartbeats.health(address)
+            yield ServerHealth(
+                address=address,
+                broker_name=name,
+                connected=connected,
+                heartbeat_age=heartbeat_age,
+                error=error or self.connections.failure(address),
+            )
+            if not connected:
+                with suppress(RocketMQError):  # it failed a moment ago
+                    self.connections.channel_nowait(address)
 
     def on_route(self, changed: Callable[[Route], None]) -> Callable[[], None]:
         """Call ``changed`` with each new or changed route. Returns a function that ends this."""

@@ -18,6 +18,7 @@ from rocketmq_py.credentials import Credentials, CredentialsProvider
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
 from rocketmq_py.protocol.command import Serialization
+from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.tls import TLS
 
 DEFAULT_ADDRESS = "127.0.0.1:9876"
@@ -54,6 +55,12 @@ def _unit_name(_: object, attribute: attrs.Attribute[Any], value: object) -> Non
         raise ConfigurationError(f"unit_name is {value!r}; it must not contain spaces or control characters")
 
 
+def _zone(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    zone = optional(check_text, value, attribute.name)
+    if zone is not None and not zone.isprintable():
+        raise ConfigurationError(f"zone is {value!r}; it must not contain control characters")
+
+
 def _credentials(_: object, __: attrs.Attribute[Any], value: object) -> None:
     # The error does not contain the value, which may be a secret.
     if inspect.iscoroutinefunction(value):
@@ -72,6 +79,12 @@ def _shown_credentials(value: Credentials | CredentialsProvider | None) -> str:
     return repr(value) if value is None or isinstance(value, Credentials) else "<function>"
 
 
+def _proxy(value: SocksProxy | str | None) -> SocksProxy | None:
+    if value is None or isinstance(value, SocksProxy):
+        return value
+    return SocksProxy.parse(check_text(value, "proxy"))
+
+
 @attrs.frozen(kw_only=True)
 class ClientConfig:
     """The settings of a client. Java: ``ClientConfig``, ``NettyClientConfig``, whose names are in brackets.
@@ -86,12 +99,19 @@ class ClientConfig:
         credentials: sign the requests: Credentials, or a CredentialsProvider that returns them. None if
             brokers do not check access (AclClientRPCHook).
         tls: the encryption settings. None for plain text.
+        proxy: the SOCKS5 proxy that connects to name servers and brokers, as a URL
+            ``socks5://user:password@host:port``. It resolves their host names. Needs the extra ``socks``
+            (socksProxyConfig).
+        zone: use only the brokers of this availability zone, and those without a master. Name servers of 5.x
+            select them. None uses the environment variable ROCKETMQ_ZONE if ROCKETMQ_ZONE_MODE is ``true``.
+            An empty text uses all brokers (rocketmq.zone, rocketmq.zone.mode).
         vip_channel: send requests other than pulls to a second port of the broker, two below its own. Pulls
             cannot delay them there (vipChannelEnabled).
         serialization: the format of request headers: a Serialization or its name, such as "JSON".
         connect_timeout: seconds for one dial (connectTimeoutMillis).
         request_timeout: seconds for a request other than a send or a pull (mqClientApiTimeout).
-        name_server_refresh_interval: seconds between two requests to the URL for name servers.
+        name_server_refresh_interval: seconds between two requests to the URL for name servers, and between
+            two lookups of their host names.
         route_refresh_interval: seconds between two refreshes of all routes (pollNameServerInterval).
         heartbeat_interval: seconds between two heartbeats to every broker (heartbeatBrokerInterval).
         default_topic_queues: queues of a topic that a broker creates automatically (defaultTopicQueueNums).
@@ -106,6 +126,8 @@ class ClientConfig:
         default=None, validator=_credentials, repr=_shown_credentials
     )
     tls: TLS | None = attrs.field(default=None, validator=attrs.validators.optional(instance_of(TLS)))
+    proxy: SocksProxy | None = attrs.field(default=None, converter=_proxy)
+    zone: str | None = attrs.field(default=None, validator=_zone)
     vip_channel: bool = attrs.field(default=False, validator=flag)
     serialization: Serialization = attrs.field(default=Serialization.JSON, converter=_serialization)
     connect_timeout: float = attrs.field(default=3.0, validator=positive)
@@ -131,7 +153,18 @@ def name_servers(address: str | None, config: ClientConfig) -> tuple[str, ...] |
     text = address if address is not None else os.environ.get("NAMESRV_ADDR") or DEFAULT_ADDRESS
     if not is_url(text):
         return parse_addresses(text)
-    return Discovery(text, unit_name=config.unit_name, tls=config.tls, timeout=config.request_timeout)
+    return Discovery(
+        text, unit_name=config.unit_name, tls=config.tls, proxy=config.proxy, timeout=config.request_timeout
+    )
+
+
+def zone_of(config: ClientConfig) -> str:
+    """Return the zone to whose brokers a client is restricted. Empty for no restriction."""
+    if config.zone is not None:
+        return config.zone.strip()
+    if os.environ.get("ROCKETMQ_ZONE_MODE", "").lower() != "true":
+        return ""
+    return os.environ.get("ROCKETMQ_ZONE", "").strip()
 
 
 class ClientOptions(TypedDict, total=False):
@@ -143,6 +176,8 @@ class ClientOptions(TypedDict, total=False):
     namespace: str
     credentials: Credentials | CredentialsProvider | None
     tls: TLS | None
+    proxy: SocksProxy | str | None
+    zone: str | None
     vip_channel: bool
     serialization: Serialization | str
     connect_timeout: float

@@ -12,6 +12,7 @@ import trio
 
 from rocketmq_py.address import format_address, parse_addresses
 from rocketmq_py.errors import ConfigurationError, NameServerError
+from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.tls import TLS
 
 if TYPE_CHECKING:
@@ -35,14 +36,15 @@ def is_url(text: str) -> bool:
 class Discovery:
     """Fetches the addresses of the name servers from a URL. Java: ``DefaultTopAddressing``.
 
-    The answer is one line, ``host:port;host:port``. Proxies of the environment are not used, because the URL
-    belongs to the cluster.
+    The answer is one line, ``host:port;host:port``. HTTP proxies of the environment are not used, because the
+    URL belongs to the cluster.
 
     Args:
         url: an http or https URL, such as ``http://jmenv.tbsite.net:8080/rocketmq/nsaddr``.
         unit_name: the unit whose name servers to return. Adds ``-unit`` to the path and ``nofix=1`` to the
             query.
         tls: verifies the certificate of an https URL. None for the system's certificate authorities.
+        proxy: the SOCKS5 proxy that connects to the server of the URL, or None.
         timeout: seconds for one request.
 
     Raises:
@@ -54,10 +56,17 @@ class Discovery:
     """
 
     def __init__(
-        self, url: str, *, unit_name: str = "", tls: TLS | None = None, timeout: float = 3.0
+        self,
+        url: str,
+        *,
+        unit_name: str = "",
+        tls: TLS | None = None,
+        proxy: SocksProxy | None = None,
+        timeout: float = 3.0,
     ) -> None:
         self.server: str
         parts, self.server = _checked(url)
+        self._proxy = proxy
         self._timeout = timeout
         # Sockets do not accept infinite timeouts, nor timeouts of centuries.
         self._socket_timeout = timeout if timeout < TIMEOUT_MAX else None
@@ -97,16 +106,10 @@ class Discovery:
     def _get(self) -> str:
         """Return the first line of the answer. Runs in a worker thread."""
         import urllib.error
-        import urllib.request
 
-        opener = urllib.request.OpenerDirector()
-        for handler in (
-            urllib.request.HTTPHandler(),
-            urllib.request.HTTPSHandler(context=self._context),
-            urllib.request.HTTPDefaultErrorHandler(),
-            urllib.request.HTTPErrorProcessor(),
-        ):
-            opener.add_handler(handler)
+        from rocketmq_py.client.http_opener import http_opener
+
+        opener = http_opener(self._context, self._proxy)
         deadline = time.monotonic() + self._timeout
         url = self.url
         for _ in range(1 + MAX_REDIRECTIONS):

@@ -13,6 +13,7 @@ import msgspec
 import trio
 
 from rocketmq_py.client.namespace import Namespace
+from rocketmq_py.client.proxies import is_of_proxy
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import ResponseCode
@@ -139,7 +140,7 @@ class Heartbeats:
         """Send a heartbeat over this connection, unless the broker got one with all current groups.
 
         Brokers send transaction checks and replies only to connections with a heartbeat. Its answer contains
-        the broker's version.
+        the broker's version, and shows whether the peer is a proxy.
 
         Raises:
             BrokerError, ClosedError, and the errors of :meth:`Connection.request`.
@@ -166,6 +167,7 @@ class Heartbeats:
             answer = await connection.request(header.code, header.to_fields(), self._body(), timeout=timeout)
             if answer.code != ResponseCode.SUCCESS:
                 raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
+            connection.peer_is_proxy = is_of_proxy(answer)
             self._versions[connection] = version
             self._last_heartbeats[connection.address] = trio.current_time()
         except RocketMQError as error:
@@ -176,6 +178,18 @@ class Heartbeats:
         finally:
             del self._in_flight[connection][heartbeat]
             heartbeat.answered.set()
+
+    def health(self, address: str) -> tuple[float | None, str | None]:
+        """Return the seconds since a broker answered a heartbeat, and the error of the last heartbeat.
+
+        Both are None without a heartbeat.
+        """
+        answered_at = self._last_heartbeats.get(address)
+        error = self._retry_logs.error(address)
+        return (
+            None if answered_at is None else trio.current_time() - answered_at,
+            None if error is None else str(error),
+        )
 
     def submit(self) -> None:
         """Make the background task send a round now, because a group, subscription or broker is new."""

@@ -11,11 +11,15 @@ from typing import Final
 import trio
 
 from rocketmq_py.client.discovery import Discovery
+from rocketmq_py.client.health import ServerHealth
+from rocketmq_py.client.host_lookup import has_host_name, resolve_hosts
 from rocketmq_py.client.namespace import Namespace
+from rocketmq_py.client.proxies import raise_if_proxy
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError, NameServerError, RocketMQError, TopicNotFoundError
 from rocketmq_py.formatting import one_line
+from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ClusterInfo, TopicList, TopicRoute
 from rocketmq_py.protocol.command import Command
@@ -25,17 +29,24 @@ logger: Final = logging.getLogger("rocketmq_py.client")
 
 DISCOVERY_BACK_OFF = 0.1
 """Seconds after a failed discovery in which no other is made: many tasks may need their first route."""
+LOOKUP_INTERVAL = 1.0
+"""Minimum seconds between two lookups of host names because no name server answers."""
 
 
 class NameServers:
     """Sends requests to one name server, and to the next if that fails.
+
+    A host name with several addresses stands for several name servers. It is looked up before the first
+    request, every ``refresh_interval`` seconds, and if no name server answers.
 
     Args:
         connections: the connections to name servers.
         addresses: the addresses, or the Discovery that fetches them.
         namespace: converts the names of topics.
         timeout: seconds for one request.
-        refresh_interval: seconds between two discoveries.
+        refresh_interval: seconds between two discoveries or lookups of host names.
+        resolves_names: whether to look up host names here. If False, a proxy does.
+        zone: the zone whose brokers routes contain. Empty for all brokers.
         rng: chooses the first name server.
     """
 
@@ -47,6 +58,8 @@ class NameServers:
         namespace: Namespace,
         timeout: float,
         refresh_interval: float,
+        resolves_names: bool = True,
+        zone: str = "",
         rng: random.Random,
     ) -> None:
         self._connections = connections
@@ -55,30 +68,44 @@ class NameServers:
         self._refresh_interval = refresh_interval
         self._rng = rng
         self._discovery = addresses if isinstance(addresses, Discovery) else None
+        self._resolves_names = resolves_names
+        self._zone = zone
+        self._unresolved: Sequence[str] = () if isinstance(addresses, Discovery) else addresses
         url = None if self._discovery is None else self._discovery.url
         self._discovery_log = RetryLog(logger, "name server discovery", url=url)
         self._request_logs = RetryLogs(logger, "name server request", "name_server")
         self._discovery_lock = trio.Lock()
         self._discovery_errors: Mapping[str, str] = {}
         self._no_discovery_until = -math.inf
+        self._no_lookup_until = -math.inf
         self._addresses: list[str] = []
-        if not isinstance(addresses, Discovery):
-            self._set_addresses(addresses)
+        # The error of the last request to each address. None after an answer.
+        self._errors: dict[str, str | None] = {}
+        self._is_checking = False
+        if self._discovery is None and not self._has_names:
+            self._set_addresses(self._unresolved)
 
     @property
     def addresses(self) -> str:
         """All addresses as ``host:port;host:port``. Before the first discovery, its URL."""
         if not self._addresses and self._discovery is not None:
             return self._discovery.url
-        return ";".join(sorted(self._addresses))
+        return ";".join(sorted(self._addresses or self._unresolved))
+
+    @property
+    def _has_names(self) -> bool:
+        return self._resolves_names and any(map(has_host_name, self._unresolved))
 
     async def run(self) -> None:
-        """Repeat the discovery every ``refresh_interval`` seconds. Return at once if there is none."""
-        while self._discovery is not None:
+        """Repeat the discovery, or the lookup of host names, every ``refresh_interval`` seconds.
+
+        Return at once if all addresses are fixed.
+        """
+        while self._discovery is not None or self._has_names:
             await trio.sleep(self._refresh_interval)
             try:
                 async with self._discovery_lock:
-                    self._set_addresses(await self._discovery.fetch())
+                    await self._fetch()
             except NameServerError as error:
                 # The known addresses remain in use.
                 self._discovery_log.failed(error, retry_in=self._refresh_interval)
@@ -94,12 +121,33 @@ class NameServers:
         """Send a request to the name servers one after the other, and return the first answer.
 
         The answer may have any code but REQUEST_CODE_NOT_SUPPORTED. A peer that answers with that is not a
-        name server. Raises NameServerError, with a reason for each name server, if none answers within its
-        timeout.
+        name server.
+
+        Raises:
+            NameServerError: none answered within its timeout. The error has a reason for each name server.
+            UnsupportedByBrokerError: the address is a proxy's, which does not offer this request.
         """
         await self._discover()
         reasons: dict[str, str] = {}
-        for address in list(self._addresses):
+        answer = await self._request_from(self._addresses, code, fields, body, reasons)
+        if answer is None and self._has_names:
+            await self._look_up_again()
+            new = [address for address in self._addresses if address not in reasons]
+            answer = await self._request_from(new, code, fields, body, reasons)
+        if answer is None:
+            raise NameServerError(reasons)
+        return answer
+
+    async def _request_from(
+        self,
+        addresses: Sequence[str],
+        code: int,
+        fields: Mapping[str, str],
+        body: bytes,
+        reasons: dict[str, str],
+    ) -> Command | None:
+        """Return the first answer of some name servers. If none answers, add their reasons to ``reasons``."""
+        for address in list(addresses):
             try:
                 answer = await self._connections.request(address, code, fields, body, timeout=self._timeout)
             except RocketMQError as error:
@@ -107,14 +155,56 @@ class NameServers:
             else:
                 if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     self._request_logs.succeeded(address)
+                    self._errors[address] = None
                     return answer
+                await raise_if_proxy(self._connections, address, code, timeout=self._timeout)
                 reasons[address] = (
                     f"{address} is not a name server, but perhaps a broker: {one_line(answer.remark)}"
                 )
+            self._errors[address] = reasons[address]
             if len(self._addresses) > 1:
                 self._request_logs.failed(address, reasons[address])
                 self._move_to_end(address)
-        raise NameServerError(reasons)
+        return None
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether a name server has answered the last request to it."""
+        return any(self._errors.get(address, "") is None for address in self._addresses)
+
+    def health(self) -> tuple[ServerHealth, ...]:
+        """Return the state of each name server, sorted by address.
+
+        Before the first discovery or lookup: the state of its URL, or of the host names.
+        """
+        if not self._addresses:
+            return tuple(
+                ServerHealth(address=name, connected=False, error=self._discovery_errors.get(name))
+                for name in self.addresses.split(";")
+            )
+        return tuple(
+            ServerHealth(
+                address=address,
+                connected=self._connections.get_nowait(address) is not None,
+                error=self._errors.get(address),
+            )
+            for address in sorted(self._addresses)
+        )
+
+    async def check(self) -> None:
+        """Ask for the route of the default topic, so that :meth:`health` is up to date.
+
+        Returns at once if another check is running. Errors are ignored.
+        """
+        if self._is_checking:
+            return
+        self._is_checking = True
+        try:
+            await self.route(DEFAULT_TOPIC)
+        except RocketMQError:
+            pass  # health() reports it
+        finally:
+            self._is_checking = False
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the route of a topic.
@@ -125,7 +215,10 @@ class NameServers:
             BrokerError: a name server answered with an error.
         """
         header = headers.GetRouteInfoRequest(
-            topic=self._namespace.wrap_topic(topic), accept_standard_json_only=True
+            topic=self._namespace.wrap_topic(topic),
+            accept_standard_json_only=True,
+            zone_name=self._zone or None,
+            zone_mode=True if self._zone else None,
         )
         answer = await self.request(header.code, header.to_fields())
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -148,8 +241,8 @@ class NameServers:
         return answer
 
     async def _discover(self) -> None:
-        """Make the first discovery. Concurrent tasks share one request."""
-        if self._discovery is None or self._addresses:
+        """Make the first discovery or lookup. Concurrent tasks share it."""
+        if self._addresses:
             return
         async with self._discovery_lock:
             if self._addresses:  # another task has found them while this one waited
@@ -157,11 +250,32 @@ class NameServers:
             if trio.current_time() < self._no_discovery_until:
                 raise NameServerError(self._discovery_errors)
             try:
-                self._set_addresses(await self._discovery.fetch())
+                await self._fetch()
             except NameServerError as error:
                 self._discovery_errors = error.reasons
                 self._no_discovery_until = trio.current_time() + DISCOVERY_BACK_OFF
                 raise
+
+    async def _look_up_again(self) -> None:
+        """Look up the host names, at most every LOOKUP_INTERVAL seconds."""
+        async with self._discovery_lock:
+            if trio.current_time() >= self._no_lookup_until:
+                self._no_lookup_until = trio.current_time() + LOOKUP_INTERVAL
+                await self._resolve()
+
+    async def _fetch(self) -> None:
+        """Make a discovery, if there is a URL, and look up the host names."""
+        if self._discovery is not None:
+            self._unresolved = await self._discovery.fetch()
+        await self._resolve()
+
+    async def _resolve(self) -> None:
+        if not self._has_names:
+            self._set_addresses(self._unresolved)
+            return
+        hosts = await resolve_hosts(self._unresolved, timeout=self._timeout)
+        self._connections.host_names = hosts
+        self._set_addresses(list(hosts))
 
     def _set_addresses(self, addresses: Sequence[str]) -> None:
         """Replace the addresses. Those in use keep their places, new ones come last in random order."""
@@ -173,6 +287,7 @@ class NameServers:
             logger.info("name servers changed: now=%s before=%s", ";".join(sorted(addresses)), self.addresses)
         self._addresses = [address for address in self._addresses if address not in removed] + new
         for address in removed:
+            self._errors.pop(address, None)
             self._connections.close(address, "it is not a name server of the cluster any more")
 
     def _move_to_end(self, address: str) -> None:

@@ -24,6 +24,9 @@ class RetryLog:
         logger: the logger of the module.
         event: the operation, in words to search for: "route lookup", "heartbeat".
         **where: the group, topic, broker, … of the loop, logged as ``key=value``.
+
+    Attributes:
+        error: the error of the last failure, if no success has followed. Otherwise None.
     """
 
     def __init__(self, logger: logging.Logger, event: str, **where: object) -> None:
@@ -34,6 +37,7 @@ class RetryLog:
         self._failures = 0
         self._began_at = 0.0
         self._is_logged = False
+        self.error: object | None = None
 
     @property
     def is_quiet(self) -> bool:
@@ -46,6 +50,7 @@ class RetryLog:
             self._began_at = trio.current_time()
             self._pace.begin_again()
         self._failures += 1
+        self.error = error
         if self._pace.is_due():
             lasts = self._lasts() if self._failures > 1 else {}
             pairs = _pairs({**self._where, **where, **lasts, "error": error})
@@ -67,6 +72,7 @@ class RetryLog:
             self._logger.info("%s succeeded again: %s", self._event, pairs)
         self._failures = 0
         self._is_logged = False
+        self.error = None
 
     def _lasts(self) -> dict[str, object]:
         return {"failures": self._failures, "seconds": round(trio.current_time() - self._began_at)}
@@ -96,6 +102,11 @@ class RetryLogs:
         if log is None:
             log = self._logs[key] = RetryLog(self._logger, self._event, **self._where, **{self._label: key})
         return log
+
+    def error(self, key: object) -> object | None:
+        """Return the error of the last failure for a key, if no success has followed. Otherwise None."""
+        log = self._logs.get(key)
+        return None if log is None else log.error
 
     def failed(self, key: object, error: object, **where: object) -> None:
         """Note a failure for a key."""

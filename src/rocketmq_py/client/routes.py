@@ -114,6 +114,7 @@ class Routes:
         self._refresh_interval = refresh_interval
         self._on_change = on_change
         self._routes: dict[str, Route] = {}
+        self._refreshed_at: dict[str, float] = {}
         self._outdated: set[str] = set()
         self._name_server_log = RetryLog(logger, "route refresh")
         self._topic_logs = RetryLogs(logger, "route refresh", "topic")
@@ -166,6 +167,7 @@ class Routes:
             if not for_sending:
                 raise
             route = await self._default_route(topic, error)
+        self._refreshed_at[topic] = trio.current_time()
         if route != self._routes.get(topic):
             self._routes[topic] = route
             self._brokers.update(route.brokers)
@@ -218,6 +220,11 @@ class Routes:
     def topics(self) -> Sequence[str]:
         """Return the topics in use."""
         return list(self._routes)
+
+    def oldest_age(self) -> float | None:
+        """Return the seconds since the refresh of the oldest route. None without routes."""
+        oldest = min(self._refreshed_at.values(), default=None)
+        return None if oldest is None else trio.current_time() - oldest
 
     async def run(self) -> None:
         """Refresh all routes every ``refresh_interval`` seconds, and outdated routes at once."""

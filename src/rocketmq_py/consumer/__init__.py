@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         RollbackOffset,
         Suspend,
     )
+    from rocketmq_py.consumer.group.health import ConsumerHealth
     from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeOperation, ConsumerHook
     from rocketmq_py.consumer.group.statistics import (
         ConsumerStatistics,
@@ -78,6 +79,7 @@ else:
                 "PushConsumerOptions",
             ),
             "group.assignment_listener": ("AssignmentListener",),
+            "group.health": ("ConsumerHealth",),
             "group.hooks": (
                 "ConsumeContext",
                 "ConsumeOperation",
@@ -141,6 +143,7 @@ __all__ = [
     "ConsumeLater",
     "ConsumeOperation",
     "ConsumeResult",
+    "ConsumerHealth",
     "ConsumerHook",
     "ConsumerStatistics",
     "LiteConsumer",

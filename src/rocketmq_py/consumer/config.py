@@ -108,6 +108,9 @@ class PushConsumerConfig:
             names, such as the colons of IPv6 addresses, are escaped. Each member on a machine needs its own
             ``instance_name``, which must stay the same across restarts. None for ``~/.rocketmq_offsets``
             (rocketmq.client.localOffsetStoreDir).
+        discard_damaged_offsets: when broadcasting, whether to start without offsets if the offset file and
+            its backup are damaged. They are renamed to end in ``.damaged``. If False, LocalOffsetsError is
+            raised. Files that cannot be read for another reason always raise it.
         concurrency: maximum number of handler calls at a time (consumeThreadMax).
         batch_size: if set, the handler receives a list of at most this many messages of one queue. If None,
             it receives a single message (consumeMessageBatchMaxSize).
@@ -172,6 +175,7 @@ class PushConsumerConfig:
     local_offsets: str | PathLike[str] | None = attrs.field(
         default=None, validator=attrs.validators.optional(path)
     )
+    discard_damaged_offsets: bool = attrs.field(default=False, validator=flag)
     concurrency: int = attrs.field(default=20, validator=positive)
     batch_size: int | None = attrs.field(default=None, validator=attrs.validators.optional(_batch_size))
     orderly: bool = attrs.field(default=False, validator=flag)
@@ -243,6 +247,7 @@ class PushConsumerOptions(ClientOptions, total=False):
 
     broadcasting: bool
     local_offsets: str | PathLike[str] | None
+    discard_damaged_offsets: bool
     concurrency: int
     batch_size: int | None
     orderly: bool

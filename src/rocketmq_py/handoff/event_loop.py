@@ -119,13 +119,14 @@ class LoopLink:
             wakeup_fd.drain()
             self._take_outbox()
         except BaseException:  # a signal handler has raised
+            # Often _take_outbox has scheduled another call already. A second one finds nothing to do.
             self._take_again()
             raise
 
     def _take_outbox(self) -> None:
         """Call the functions of the outbox.
 
-        One leaves the outbox after its call: if a signal handler raises meanwhile, it is called again.
+        A function leaves the outbox after its call. If a signal handler raises meanwhile, it is called again.
         """
         outbox = self._outbox
         try:
@@ -135,7 +136,7 @@ class LoopLink:
                 try:
                     function(*arguments)
                 except Exception:
-                    logger.exception("a function of an event loop's outbox failed")
+                    logger.exception("internal error: a result could not be delivered to the event loop")
                 outbox.popleft()
         except BaseException:
             self._take_again()
@@ -213,6 +214,8 @@ class _LoopClosedDetector:
     A program whose objects all wait for the closed loop would otherwise never find out.
     """
 
+    _link: LoopLink | None = None  # of the class, as __init__ may be interrupted before __del__
+
     def __init__(self, link: LoopLink) -> None:
         self._link = link
 
@@ -220,9 +223,10 @@ class _LoopClosedDetector:
         """Do nothing."""
 
     def __del__(self) -> None:
-        if self._link.loop.is_closed():
+        link = self._link
+        if link is not None and link.loop.is_closed():
             with suppress(ClosedError):  # the thread has ended: nothing is open
-                self._link.thread.post(self._link.close_all_soon)
+                link.thread.post(link.close_all_soon)
 
 
 class LoopCall(Call[Result]):

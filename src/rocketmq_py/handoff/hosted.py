@@ -124,7 +124,7 @@ class Hosted(Generic[Target]):
             if not has_started or other is None:
                 raise
             # User code that raises SystemExit, say, must not end the thread of all other objects.
-            logger.error("a %s has failed and is closed", type(self).__name__, exc_info=other)
+            logger.error("a %s failed and was closed. Open a new one", type(self).__name__, exc_info=other)
             if cancelled is not None:
                 raise cancelled from None
         finally:
@@ -199,16 +199,39 @@ def plain(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any,
     return call
 
 
+def reading(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Declare a plain method that may also be called before the object is open and after it was closed."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._thread.check_usable()
+        result: R = self._thread.call_plain(partial(getattr(self._target, name), *args, **kwargs))
+        return result
+
+    return call
+
+
 def without_iterator(argument: Any) -> Any:
     """Return a tuple for an iterator: iterating runs user code, which must not run in the trio thread."""
     return tuple(argument) if isinstance(argument, Iterator) else argument
 
 
 class Undelivered(Generic[Item]):
-    """Messages that were fetched for a call that was interrupted. The next call returns them."""
+    """Messages that were fetched for a call that was interrupted. The next call returns them.
 
-    def __init__(self) -> None:
+    Args:
+        check_open: raises ClosedError if the consumer is closed, or in a forked child.
+    """
+
+    def __init__(self, check_open: Callable[[], None]) -> None:
+        self._check_open = check_open
         self._items: list[Item] = []
+
+    def must_fetch(self) -> bool:
+        """Return whether there are none. Raises ClosedError: a forked child must not return its parent's."""
+        self._check_open()
+        return not self._items
 
     def __bool__(self) -> bool:
         return bool(self._items)

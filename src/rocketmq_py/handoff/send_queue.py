@@ -95,7 +95,7 @@ class SendQueue(Generic[Sent]):
         self._nursery: trio.Nursery
         self._scope: trio.CancelScope | None = None
         self._lost = _LostMessages()
-        self._takes = 0  # how often the trio thread has begun to take messages
+        self._takes = 0  # how often the trio thread has started to take messages
         self._posted_after = -1  # a call of _take was posted after this one
 
     # In any thread

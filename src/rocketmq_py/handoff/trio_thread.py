@@ -205,7 +205,7 @@ class TrioThread(trio.abc.Instrument):
             try:
                 wake()
             except BaseException:  # trio would remove the instrument
-                logger.exception("waking up a caller failed")
+                logger.exception("internal error: a waiting thread or event loop could not be woken up")
 
     async def start_task(self, function: Callable[..., Awaitable[object]]) -> None:
         """Start a task, and wait until it reports that it has started."""
@@ -222,7 +222,7 @@ class TrioThread(trio.abc.Instrument):
             trio.run(self._main, instruments=[self])
         except BaseException as error:
             self._failure = error
-            logger.exception("the background thread has failed")
+            logger.exception("internal error: the background thread has ended, and all clients with it")
         finally:
             self.is_usable = False
             self._is_running.set()
@@ -253,7 +253,7 @@ class TrioThread(trio.abc.Instrument):
                     try:
                         inbox.popleft()()
                     except BaseException:
-                        logger.exception("a function of the inbox failed")
+                        logger.exception("internal error: a call into the trio thread failed")
 
     # The end of the process, and forks
 

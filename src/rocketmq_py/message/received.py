@@ -5,13 +5,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import attrs
 
 from rocketmq_py import properties as names
 from rocketmq_py.address import unpack_address
+from rocketmq_py.errors import BodyDecodeError
 from rocketmq_py.properties import FrozenProperties
 from rocketmq_py.queues import MessageQueue
+
+if TYPE_CHECKING:
+    from rocketmq_py.codecs import BodyDecoder, Codec
+
+Value = TypeVar("Value")
 
 _SHOWN_BODY_SIZE = 40
 """Bytes of the body in the ``repr`` of a received message."""
@@ -117,6 +124,37 @@ class ReceivedMessage:
         """The sender's id (UNIQ_KEY), else the broker's. Java: ``MessageClientExt.getMsgId``."""
         return self.properties.get(names.UNIQUE_KEY) or self.offset_message_id
 
+    @property
+    def content_type(self) -> str:
+        """The format of the body (the property ``contentType``), or an empty text."""
+        return self.properties.get(names.CONTENT_TYPE, "")
+
+    @overload
+    def decode(self, kind: type[Value], codec: Codec | None = None) -> Value: ...
+
+    @overload
+    def decode(self, kind: Any, codec: Codec | None = None) -> Any: ...
+
+    def decode(self, kind: Any, codec: Codec | None = None) -> Any:
+        """Decode the body as an instance of a type: ``message.decode(Order)``.
+
+        The content type chooses the format. JSON is the default.
+
+        Args:
+            kind: a dataclass, an attrs, msgspec.Struct or pydantic class, a container like ``list[Order]``, a
+                union, or a plain type. ``bytes`` stands for the body itself, and ``str`` for its text unless
+                the content type is JSON or MessagePack.
+            codec: decodes bodies with its content type, and those without a content type. See
+                ``rocketmq_py.codecs``.
+
+        Raises:
+            BodyDecodeError: the body is not an instance of the type, or is corrupt.
+            ConfigurationError: no codec supports the type.
+        """
+        from rocketmq_py.codecs import body_decoder  # msgspec and codecs are loaded on first use
+
+        return decode_body(self, body_decoder(kind, codec))
+
     @cached_property
     def offset_message_id(self) -> str:
         """The broker's id: its address and the position in its commit log, in upper-case hex."""
@@ -136,6 +174,16 @@ class ReceivedMessage:
     def store_host(self) -> str:
         """The broker's address, ``host:port`` (``[host]:port`` for IPv6)."""
         return unpack_address(self.store_address)
+
+
+def decode_body(message: ReceivedMessage, decoder: BodyDecoder) -> Any:
+    """Decode the body of a message. Raises BodyDecodeError."""
+    if message.corruption is not None:
+        raise BodyDecodeError(message.topic, message.message_id, decoder.name, message.corruption)
+    try:
+        return decoder.decode(message.body, message.content_type)
+    except ValueError as error:
+        raise BodyDecodeError(message.topic, message.message_id, decoder.name, str(error)) from error
 
 
 HEAD = struct.Struct(">iiiiiqqiq8sq8siqi")

@@ -7,7 +7,7 @@ import operator
 import re
 from collections.abc import Iterable, Mapping
 from numbers import Real
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self, TypedDict, Unpack
 
 import attrs
 
@@ -15,6 +15,9 @@ from rocketmq_py import properties as names
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError, InvalidPropertyError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_lite_topic, check_topic
 from rocketmq_py.properties import NO_PROPERTIES, FrozenProperties
+
+if TYPE_CHECKING:
+    from rocketmq_py.codecs import Codec
 
 DELAY_LEVEL_NAMES = (
     "1s", "5s", "10s", "30s", "1m", "2m", "3m", "4m", "5m", "6m", "7m", "8m", "9m", "10m", "20m", "30m",
@@ -92,6 +95,19 @@ def _check_topic(topic: object) -> None:
     if len(_valid_topics) >= _MAX_VALID_TOPICS:
         _valid_topics.clear()
     _valid_topics.add(topic)
+
+
+class MessageOptions(TypedDict, total=False):
+    """The keyword arguments of :class:`Message`."""
+
+    flag: int
+    delay_level: int | str
+    delay: float
+    deliver_at_ms: int
+    wait_store_ok: bool
+    sharding_key: str
+    priority: int | None
+    lite_topic: str
 
 
 @attrs.frozen(slots=False, init=False)
@@ -230,6 +246,54 @@ class Message:
             self._check_lite_topic()
         if properties is not NO_PROPERTIES:
             fields["properties"] = _checked_properties(properties)
+
+    @classmethod
+    def of(
+        cls,
+        topic: str,
+        value: object,
+        tags: str = "",
+        keys: str | Iterable[str] = "",
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        *,
+        codec: Codec | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> Self:
+        """Return a message whose body is a value, encoded by a codec: ``Message.of("Orders", order)``.
+
+        The property ``contentType`` names the format, as in rocketmq-spring. Consumers decode the body with
+        an annotated handler (``def handle(order: Order)``), or with ``ReceivedMessage.decode``.
+
+        Args:
+            topic: the target topic.
+            value: a dataclass, attrs, msgspec.Struct or pydantic object, a container of these, or a plain
+                value such as a dict.
+            tags: as in Message.
+            keys: as in Message.
+            properties: as in Message, without ``contentType``.
+            codec: ``rocketmq_py.codecs.MESSAGEPACK``, or an object with the methods of
+                ``rocketmq_py.codecs.Codec``. None for JSON.
+            **options: the keyword arguments of Message.
+
+        Raises:
+            InvalidMessageError: the codec cannot encode the value, or another argument is not allowed.
+            ConfigurationError: ``codec`` is not a codec.
+        """
+        from rocketmq_py.codecs import JSON, encode_body  # msgspec and codecs are loaded on first use
+
+        codec = JSON if codec is None else codec
+        try:
+            body = encode_body(value, codec)
+        except ConfigurationError:
+            raise
+        except ValueError as error:
+            raise InvalidMessageError(str(error)) from error.__cause__
+        content_type = {names.CONTENT_TYPE: codec.content_type}
+        if names.CONTENT_TYPE in properties:
+            raise InvalidPropertyError(
+                f"the codec sets the property {names.CONTENT_TYPE!r}; remove it from properties"
+            )
+        return cls(topic, body, tags, keys, {**properties, **content_type}, **options)
 
     is_bare: ClassVar[bool] = True  # __init__ sets it to False on messages with more
     """Whether the message has only a topic and a body. Not part of the public API."""

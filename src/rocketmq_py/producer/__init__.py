@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ProducerConfig,
         ProducerOptions,
     )
+    from rocketmq_py.producer.health import ProducerHealth
     from rocketmq_py.producer.hooks import EndTransactionContext, ProducerHook, SendContext, SendMode
     from rocketmq_py.producer.latency_faults import BrokerHealth, LatencyFaultPolicy
     from rocketmq_py.producer.pending import PendingReply, PendingSend
@@ -53,6 +54,7 @@ else:
                 "ProducerConfig",
                 "ProducerOptions",
             ),
+            "health": ("ProducerHealth",),
             "hooks": (
                 "EndTransactionContext",
                 "ProducerHook",
@@ -111,6 +113,7 @@ __all__ = [
     "PendingSend",
     "Producer",
     "ProducerConfig",
+    "ProducerHealth",
     "ProducerHook",
     "ProducerOptions",
     "ProducerStatistics",

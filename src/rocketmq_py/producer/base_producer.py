@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Unpack
 
+import trio
+
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
@@ -15,7 +17,9 @@ from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.batch_sender import BatchSender
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.delay_relay import delay_relay
+from rocketmq_py.producer.health import ProducerHealth
 from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
+from rocketmq_py.producer.meter import SendMeter
 from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.request_builder import RequestBuilder, check_message
 from rocketmq_py.producer.request_reply import PendingReplies
@@ -48,6 +52,7 @@ class BaseProducer(Member):
         self._tracing = trace_sends(self.config, self.client, self._hooks)
         self._replies = PendingReplies(self.client, self._sender, self._pipeline)
         self.close_timeout: float = self.config.close_timeout
+        self._announce()
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
         """Return the queues of a topic that messages can be sent to, sorted.
@@ -80,6 +85,27 @@ class BaseProducer(Member):
             in_flight_bytes=self._pipeline.admission.bytes,
             latency=counters.latency(),
             brokers={} if faults is None else faults.states(),
+        )
+
+    def _metered(self) -> SendMeter:
+        """Return the meter, which records from the first call of this method on."""
+        if self._sender.meter is None:
+            self._sender.meter = SendMeter()
+        return self._sender.meter
+
+    def health(self) -> ProducerHealth:
+        """Return whether it can send. For readiness probes. Does not wait, see :meth:`Client.health`.
+
+        A producer that is not open is unhealthy.
+        """
+        client = self.client.health()
+        error, failed_at = self._sender.counters.last_error or (None, 0.0)
+        return ProducerHealth(
+            reasons=client.reasons if self.is_open else (str(self._not_open()),),
+            client=client,
+            in_flight=len(self._pipeline),
+            last_error=error,
+            last_error_age=None if error is None or not self.is_open else trio.current_time() - failed_at,
         )
 
     async def _open(self) -> None:

@@ -32,6 +32,7 @@ from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.batch import MAX_MESSAGE_OVERHEAD, max_batched_size, may_be_batched
 from rocketmq_py.producer.config import BatchingConfig, BatchingOptions, ProducerConfig
 from rocketmq_py.producer.first_attempt import BatchAttempt
+from rocketmq_py.producer.health import ProducerHealth
 from rocketmq_py.producer.hooks import ProducerHook
 from rocketmq_py.producer.outcome import FailureLog, Stored
 from rocketmq_py.producer.pending import BatchedSend, PendingSend
@@ -259,6 +260,10 @@ class BatchingProducer(Lifespan):
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Add a hook that runs around every batch send. Returns a function that removes it."""
         return self.producer.add_hook(hook)
+
+    def health(self) -> ProducerHealth:
+        """Return whether it can send, as ``Producer.health``. ``in_flight`` is 0: see ``pending``."""
+        return self.producer.health()
 
     @property
     def statistics(self) -> ProducerStatistics:

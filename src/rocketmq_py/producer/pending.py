@@ -28,8 +28,9 @@ class _Failure:
         self.log = log
 
     def __del__(self) -> None:
-        if self.log is not None:
-            self.log.add(self.error)
+        log = getattr(self, "log", None)  # __init__ may have been interrupted
+        if log is not None:
+            log.add(self.error)
 
 
 def _stored_form(outcome: object, log: FailureLog | None) -> Any:

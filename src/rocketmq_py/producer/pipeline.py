@@ -67,7 +67,7 @@ class Pipeline:
             )
             error.delivery = Delivery.UNKNOWN if may_have_arrived else Delivery.NOT_SENT
             self.leave(request)
-            self._sender.counters.failed += 1
+            self._sender.counters.send_failed(error)
             request.pending.resolve(error, self.failures)
         self.failures.report()
 
@@ -143,7 +143,7 @@ class Pipeline:
             return  # abandoned when the producer was closed
         counters = self._sender.counters
         if isinstance(outcome, RocketMQError):
-            counters.failed += 1
+            counters.send_failed(outcome)
             request.pending.resolve(outcome, self.failures)
         else:
             counters.sent += 1

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from rocketmq_py.arguments import check_instance, check_text, check_timeout
 from rocketmq_py.callables import check_callback
-from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
+from rocketmq_py.client.proxies import raise_if_proxy
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import BrokerError, InvalidMessageError, MessageTooLargeError
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.names import check_topic
 from rocketmq_py.producer.base_producer import BaseProducer
@@ -21,7 +23,13 @@ from rocketmq_py.producer.outcome import Outstanding
 from rocketmq_py.producer.pending import PendingReply, PendingSend
 from rocketmq_py.producer.request_reply import reply_to
 from rocketmq_py.producer.send_request import Destination
+from rocketmq_py.producer.tracing import recall_record
+from rocketmq_py.properties import MESSAGE_REGION
 from rocketmq_py.protocol.handles import RecallHandle
+from rocketmq_py.protocol.headers import RecallMessageAnswer
+
+if TYPE_CHECKING:
+    from rocketmq_py.codecs import Codec
 
 
 class Producer(BaseProducer):
@@ -247,6 +255,7 @@ class Producer(BaseProducer):
 
         Raises:
             ReplyTimeoutError: no reply came in time.
+            UnsupportedByBrokerError: the brokers are behind a proxy. Nothing was sent.
             RocketMQError: as :meth:`send`, if the request could not be sent.
 
         If cancelled, a reply that still arrives is dropped.
@@ -297,29 +306,43 @@ class Producer(BaseProducer):
         return pending
 
     async def reply(
-        self, request: ReceivedMessage, body: bytes, *, timeout: float | None = None
+        self,
+        request: ReceivedMessage,
+        body: object,
+        *,
+        codec: Codec | None = None,
+        timeout: float | None = None,
     ) -> SendResult:
         """Reply to a request that a consumer received.
 
         Args:
             request: the request.
-            body: the body of the reply.
+            body: the body of the reply, bytes-like. With a codec, the value to encode.
+            codec: encodes the value, for example ``rocketmq_py.codecs.JSON``. The requester decodes it with
+                ``reply.decode(Quote)``.
             timeout: seconds for all attempts together. None for the setting ``send_timeout``.
 
         Raises:
-            InvalidMessageError: the message is not a request.
+            InvalidMessageError: the message is not a request, or the codec cannot encode the value.
             BrokerError: the requesting client is gone.
+            UnsupportedByBrokerError: the brokers are behind a proxy. Nothing was sent.
             RocketMQError: as :meth:`send`.
 
         If cancelled, no attempt is left running. A reply that was written may still arrive.
         """
         self._check_open()
-        message, properties, queue = reply_to(check_instance(request, "request", ReceivedMessage), body)
+        check_instance(request, "request", ReceivedMessage)
+        message, properties, queue = reply_to(request, body, codec)
         self.client.namespace.add_system_topic(message.topic)
         retries, code = self.config.retries, self._builder.reply_code
-        return await self._sender.deliver(
-            self._builder.build(message, queue, timeout, retries, code=code, system_properties=properties)
-        )
+        reply = self._builder.build(message, queue, timeout, retries, code=code, system_properties=properties)
+        try:
+            return await self._sender.deliver(reply)
+        except BrokerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                timeout = self.client.config.request_timeout
+                await raise_if_proxy(self.client.connections, error.address, code, timeout=timeout)
+            raise
 
     async def recall(self, topic: str, recall_handle: str) -> str:
         """Recall a timed message before it is delivered. Brokers 5.x only. Java: ``recallMessage``.
@@ -340,9 +363,25 @@ class Producer(BaseProducer):
         """
         self._check_open()
         check_topic(topic)
-        broker_name = RecallHandle.decode(check_text(recall_handle, "recall_handle")).broker_name
+        handle = RecallHandle.decode(check_text(recall_handle, "recall_handle"))
         await self.client.routes.get(topic, for_sending=True)
-        return await self.client.brokers.recall(broker_name, self.config.group, topic, recall_handle)
+        try:
+            answer = await self.client.brokers.recall(
+                handle.broker_name, self.config.group, topic, recall_handle
+            )
+        except BrokerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                self._trace_recall(handle, success=False)
+            raise
+        self._trace_recall(handle, success=True, region=answer.fields.get(MESSAGE_REGION))
+        return RecallMessageAnswer.from_fields(answer.fields).msg_id
+
+    def _trace_recall(self, handle: RecallHandle, *, success: bool, region: str | None = None) -> None:
+        if self._tracing is not None:
+            now_ms = self.client.now_ms()
+            self._tracing.append(
+                recall_record(handle, self.config, region=region, success=success, now_ms=now_ms)
+            )
 
     # For the BatchingProducer and the other APIs, which have no task per send
 

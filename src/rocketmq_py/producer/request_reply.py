@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import trio
 
 from rocketmq_py import properties as names
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import start_soon
+from rocketmq_py.client.proxies import unsupported_by_proxy
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import Delivery, InvalidMessageError, ReplyTimeoutError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
@@ -24,6 +26,9 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PushReplyMessageRequest
 from rocketmq_py.protocol.reply import reply_message
 from rocketmq_py.remoting import Connection, Deadlines
+
+if TYPE_CHECKING:
+    from rocketmq_py.codecs import Codec
 
 _MAX_TTL = (2**31 - 1) / 1000
 """Seconds. The TTL of a request is a number of milliseconds in 32 bits."""
@@ -147,6 +152,7 @@ class PendingReplies:
         request.in_background = True
         try:
             await self._introduce(request)
+            self._refuse_proxies()
             waiting_for = self._sender.submit(request)
             if waiting_for is not None:
                 await waiting_for
@@ -168,6 +174,13 @@ class PendingReplies:
                         await self._client.heartbeats.send()
                     finally:
                         self._known_to = addresses
+
+    def _refuse_proxies(self) -> None:
+        """Raise UnsupportedByBrokerError if the brokers are behind a proxy, which forwards no replies."""
+        for connection in self._client.connections.open_connections():
+            if connection.peer_is_proxy:
+                self._known_to = frozenset()  # later requests are checked too
+                raise unsupported_by_proxy(connection.address, RequestCode.SEND_REPLY_MESSAGE_V2)
 
     def _sent(
         self,
@@ -211,7 +224,9 @@ class PendingReplies:
         return True
 
 
-def reply_to(request: ReceivedMessage, body: bytes) -> tuple[Message, dict[str, str], MessageQueue]:
+def reply_to(
+    request: ReceivedMessage, body: object, codec: Codec | None
+) -> tuple[Message, dict[str, str], MessageQueue]:
     """Return the reply to a request, its system properties, and its queue.
 
     The reply goes to the broker of the request, because that broker knows the requesting client. Raises
@@ -228,4 +243,5 @@ def reply_to(request: ReceivedMessage, body: bytes) -> tuple[Message, dict[str, 
     topic = reply_topic(properties[names.CLUSTER])
     system_properties = {name: properties[name] for name in wanted[1:]}
     system_properties[names.MESSAGE_TYPE] = names.REPLY_MESSAGE_TYPE
-    return Message(topic, body), system_properties, MessageQueue(topic, request.broker_name, 0)
+    message = Message(topic, cast("bytes", body)) if codec is None else Message.of(topic, body, codec=codec)
+    return message, system_properties, MessageQueue(topic, request.broker_name, 0)

@@ -6,7 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 
 import attrs
+import trio
 
+from rocketmq_py.errors import RocketMQError
 from rocketmq_py.producer.latency_faults import BrokerHealth
 
 _STEPS = 4  # buckets per doubling, so that quantiles are accurate to about a fifth
@@ -79,6 +81,7 @@ class Counters:
         "_pending",
         "_total",
         "failed",
+        "last_error",
         "oneway",
         "retried",
         "sent",
@@ -94,6 +97,12 @@ class Counters:
         self._longest = 0.0
         self._buckets = [0] * _BUCKETS
         self._pending: list[float] = []  # latencies that are in no bucket yet
+        self.last_error: tuple[str, float] | None = None  # and its time on trio's clock
+
+    def send_failed(self, error: RocketMQError, count: int = 1) -> None:
+        """Count messages whose send failed after all attempts."""
+        self.failed += count
+        self.last_error = str(error), trio.current_time()
 
     def answered(self, seconds: float) -> None:
         """Count a successful attempt with its latency."""

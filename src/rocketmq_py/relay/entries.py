@@ -120,7 +120,9 @@ def parse_entry(message: ReceivedMessage) -> BufferEntry:
     properties = message.properties
     try:
         if message.corruption is not None:
-            raise ProtocolError(str(message.corruption))
+            raise ProtocolError(
+                f"message {message.message_id} of buffer topic {message.topic!r}: {message.corruption}"
+            )
         if CANCEL in properties:
             return Cancellation(properties[CANCEL])
         if PROGRESS in properties:

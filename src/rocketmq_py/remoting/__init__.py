@@ -1,7 +1,8 @@
 """Connections that carry many requests at once, over trio.
 
 A :class:`Connection` multiplexes the requests of a client or of a server. :class:`ConnectionPool` opens the
-connections of a client, and :func:`serve` accepts those of a server. Start reading in ``connection``.
+connections of a client (``ClientConnection``), and :func:`serve` accepts those of a server. Start reading
+in ``connection``.
 """
 
 from rocketmq_py.remoting.connection import Connection, Handler, SendHandler
@@ -10,6 +11,7 @@ from rocketmq_py.remoting.pending_requests import Answer
 from rocketmq_py.remoting.pool import ConnectionPool
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHook, RpcHooks
 from rocketmq_py.remoting.server import serve
+from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.tls import TLS
 
 __all__ = [
@@ -23,5 +25,6 @@ __all__ = [
     "RpcHook",
     "RpcHooks",
     "SendHandler",
+    "SocksProxy",
     "serve",
 ]

@@ -139,6 +139,20 @@ class Channel(ABC):
             await self.hooks.after(context, error=error)
             raise
 
+    async def oneway(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        """Send a oneway request. It waits only while the buffer is full.
+
+        Raises as :meth:`submit`. When cancelled, it is not sent.
+        """
+        await self.wait_for_space()
+        if not self.hooks.all:
+            self.oneway_nowait(code, fields, body)
+            return
+        context = RpcContext(address=self.address, code=code, fields=dict(fields), body=body, oneway=True)
+        await self.hooks.before(context)
+        self.oneway_nowait(code, context.fields, body)
+        await self.hooks.after(context)
+
     @property
     @abstractmethod
     def has_space(self) -> bool:

@@ -1,4 +1,7 @@
-"""One connection that carries many requests at once, in both directions."""
+"""One connection that carries many requests at once, in both directions.
+
+Server connections are used as they are. Those of clients are of the subclass in ``client_connection``.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,6 @@ from rocketmq_py.errors import (
     ProtocolError,
     RequestTimeoutError,
     RocketMQError,
-    denies_access,
 )
 from rocketmq_py.protocol.command import (
     RESPONSE_FLAG,
@@ -29,10 +31,9 @@ from rocketmq_py.protocol.command import (
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
 from rocketmq_py.protocol.typed_sends import SendAnswer, SendCommand
 from rocketmq_py.remoting.channel import Channel
-from rocketmq_py.remoting.credential_source import CredentialSource, CredentialsUnavailableError
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_requests import PendingRequest, PendingRequests
-from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
+from rocketmq_py.remoting.rpc_hooks import RpcHooks
 from rocketmq_py.remoting.running import open_nursery
 from rocketmq_py.remoting.wire import WIRE_ERRORS, Wire, reason_of
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED, Writer
@@ -72,10 +73,7 @@ class Connection(Channel):
         address: the attribute ``address``, instead of the peer's own.
         serialization: the encoding of the headers of requests. An answer has that of its request.
         credentials: signs every request, or None. Answers are not signed.
-        credential_source: renews the credentials when the peer denies access, or None.
         hooks: called around requests.
-        successor: returns another connection to the address when the peer goes away (GO_AWAY). Without it,
-            GO_AWAY is an ordinary answer.
         max_buffered: bytes that are buffered before senders wait.
         max_frame_size: a larger frame breaks the connection.
         read_waits_for_space: read no more requests while the buffer of answers is full. Only for servers: if
@@ -84,11 +82,12 @@ class Connection(Channel):
     Attributes:
         address: the address that was connected to, or the peer's.
         hooks: called around requests.
-        draining: whether the peer has announced that it goes away (GO_AWAY).
+        draining: whether the peer has announced that it goes away (GO_AWAY). Only for clients.
         is_usable: whether it takes new requests: it is neither closed nor draining.
         has_received: whether the peer has sent anything.
         peer_version: the peer's version in its answers, an ordinal of Java's ``MQVersion``, or 0 before the
             first answer.
+        peer_is_proxy: whether the peer has answered a heartbeat as a proxy. False before that.
         writer: writes the frames.
     """
 
@@ -102,9 +101,7 @@ class Connection(Channel):
         address: str | None = None,
         serialization: Serialization = Serialization.JSON,
         credentials: Credentials | None = None,
-        credential_source: CredentialSource | None = None,
         hooks: RpcHooks | None = None,
-        successor: Callable[[], Channel] | None = None,
         max_buffered: int = DEFAULT_MAX_BUFFERED,
         max_frame_size: int = MAX_FRAME_SIZE,
         read_waits_for_space: bool = False,
@@ -115,9 +112,6 @@ class Connection(Channel):
         self._send_handler = send_handler
         self._serialization = serialization
         self._credentials = credentials
-        self._credential_source = credential_source
-        self._signed_before_renewal: set[int] = set()
-        self._successor = successor
         self._read_waits_for_space = read_waits_for_space
         self._decoder = FrameDecoder(max_frame_size, decodes_sends=send_handler is not None)
         self.writer: Writer = Writer(wire, max_buffered)
@@ -125,9 +119,9 @@ class Connection(Channel):
         self.local_address: str = wire.local_address
         self.draining: bool = False
         self.is_usable: bool = True
-        self._onward: Callable[[], Channel] | None = None
         self.has_received: bool = False
         self.peer_version: int = 0
+        self.peer_is_proxy: bool = False
         self._requests = PendingRequests(deadlines, self.time_out)
         self._pending = self._requests.by_opaque
         self._opaque = 0
@@ -169,11 +163,8 @@ class Connection(Channel):
 
     def carry(self, pending: PendingRequest) -> None:
         """Send a request, which may have been on another channel before. Raises as :meth:`submit`."""
-        if not self.is_usable:
-            if self._onward is not None:
-                self._onward().carry(pending)
-                return
-            self._check_open()
+        if not self.is_usable and self._carry_elsewhere(pending):
+            return
         if not pending.deadline >= self._requests.watched:
             self._requests.watch(pending.deadline)
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
@@ -189,25 +180,13 @@ class Connection(Channel):
             pending.place = writer.put(frame)
         self._pending[opaque] = pending
 
-    async def oneway(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """Send a oneway request. It waits only while the buffer is full.
-
-        Raises as :meth:`submit`. When cancelled, it is not sent.
-        """
-        await self.wait_for_space()
-        if not self.hooks.all:
-            self.oneway_nowait(code, fields, body)
-            return
-        context = RpcContext(address=self.address, code=code, fields=dict(fields), body=body, oneway=True)
-        await self.hooks.before(context)
-        self.oneway_nowait(code, context.fields, body)
-        await self.hooks.after(context)
+    def _carry_elsewhere(self, pending: PendingRequest) -> bool:
+        """Send a request over another connection, or return False. Raises ConnectionLostError if closed."""
+        self._check_open()
+        return False
 
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Send a oneway request, even with a full buffer. Hooks are not called. Raises as :meth:`submit`."""
-        if self._onward is not None:
-            self._onward().oneway_nowait(code, fields, body)
-            return
         self._check_open()
         wire = fields if self._credentials is None else signed(fields, body, self._credentials)
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
@@ -244,7 +223,7 @@ class Connection(Channel):
         self._check_open()
 
     def _check_open(self) -> None:
-        if self._closed_because is not None and self._onward is None:
+        if self._closed_because is not None:
             raise ConnectionLostError(self.address, self._closed_because, Delivery.NOT_SENT)
 
     # Answers
@@ -273,15 +252,8 @@ class Connection(Channel):
 
     def _answered(self, answer: Command, pending: PendingRequest | None) -> None:
         self.peer_version = answer.version
-        if answer.code == ResponseCode.GO_AWAY:
-            self._go_away(answer, pending)
-        elif pending is not None:
-            if self._credential_source is not None and denies_access(answer.code, answer.remark):
-                self._access_denied(answer, pending, self._credential_source)
-            else:
-                pending.answered(answer)
-        if self.draining and not self._pending:
-            self._close_when_written("the peer is going away")
+        if pending is not None:
+            pending.answered(answer)
 
     def _asked(self, request: Command) -> None:
         # A failing request must not break the connection of the others.
@@ -308,82 +280,6 @@ class Connection(Channel):
             self._asked(send.as_command())
         elif self._closed_because is None:
             self.writer.put(frame)
-
-    # A peer that denies access
-
-    def _access_denied(self, answer: Command, pending: PendingRequest, source: CredentialSource) -> None:
-        """Send a denied request again if its credentials are not the newest ones, else renew them first."""
-        if pending.opaque in self._signed_before_renewal:
-            self._signed_before_renewal.remove(pending.opaque)
-            self._carry_or_fail(pending)
-            return
-        assert self._nursery is not None
-        assert self._credentials is not None
-        # It stays in the table, where it times out and a cancellation finds it.
-        self._pending[pending.opaque] = pending
-        self._nursery.start_soon(self._renew_credentials, answer, pending, source, self._credentials)
-
-    async def _renew_credentials(
-        self, answer: Command, pending: PendingRequest, source: CredentialSource, denied: Credentials
-    ) -> None:
-        """Renew the credentials and send a denied request again. Without new ones, deliver the denial."""
-        opaque = pending.opaque
-        try:
-            credentials = await source.renew(denied)
-        except CredentialsUnavailableError as error:
-            logger.warning("cannot renew credentials address=%s: %s", self.address, error)
-            credentials = None
-        is_waiting = self._pending.get(opaque) is pending
-        if is_waiting:
-            del self._pending[opaque]
-        if credentials is not None and self._credentials is denied:
-            self._credentials = credentials
-            self._signed_before_renewal = set(self._pending)
-        if is_waiting and credentials is not None:
-            self._carry_or_fail(pending)
-        elif is_waiting:
-            pending.answered(answer)
-
-    # A peer that goes away
-
-    def _go_away(self, answer: Command, pending: PendingRequest | None) -> None:
-        """Move the request, and all that are not written yet, to another connection.
-
-        A peer that answers GO_AWAY did not process the request. A request is moved only once. Java:
-        ``NettyRemotingClient.invokeImpl``.
-        """
-        is_first = not self.draining
-        self.draining = True
-        self.is_usable = False
-        self._onward = self._successor
-        if pending is not None:
-            if self._onward is None or pending.was_sent_away:
-                pending.answered(answer)
-            else:
-                pending.was_sent_away = True
-                self._carry_or_fail(pending)
-        if is_first and self._onward is not None:
-            # Requests that are not written need no refusal first, and oneway requests would be lost.
-            for unwritten in [one for one in self._pending.values() if not self.has_written(one)]:
-                del self._pending[unwritten.opaque]
-                self.writer.take_back(unwritten.turn, unwritten.place)
-                self._carry_or_fail(unwritten)
-            for code, fields, body in self.writer.take_back_oneways():
-                try:
-                    self.oneway_nowait(code, fields, body)
-                except RocketMQError as error:
-                    logger.info(
-                        "oneway request lost: the peer is going away, peer=%s code=%d: %s",
-                        self.address,
-                        code,
-                        error,
-                    )
-
-    def _carry_or_fail(self, pending: PendingRequest) -> None:
-        try:
-            self.carry(pending)
-        except RocketMQError as error:
-            pending.answered(error)
 
     # Lifecycle
 
@@ -425,12 +321,6 @@ class Connection(Channel):
         finally:
             self.close(reason)
 
-    def _close_when_written(self, reason: str) -> None:
-        if self.writer.is_flushed or self._nursery is None:
-            self.close(reason)
-        else:
-            self._nursery.start_soon(self.aclose, reason)
-
     async def _write(self) -> None:
         try:
             await self.writer.run()
@@ -457,7 +347,7 @@ class Connection(Channel):
                 for command in commands:
                     if type(command) is SendAnswer:
                         pending = self._pending.pop(command.opaque, None)
-                        if pending is not None and pending.takes_send_answers and not self.draining:
+                        if pending is not None and pending.takes_send_answers and self.is_usable:
                             pending.answered(command)
                         else:
                             self._answered(command.as_command(), pending)

@@ -12,15 +12,17 @@ import trio
 
 from rocketmq_py.address import split_address
 from rocketmq_py.credentials import Credentials, CredentialsProvider
-from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError, leaves_of
+from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError
 from rocketmq_py.protocol.command import Command, Serialization
+from rocketmq_py.remoting.client_connection import ClientConnection
 from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.credential_source import CredentialSource, CredentialsUnavailableError
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_connection import PendingConnection
 from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.running import leaves_of, open_nursery
+from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.tls import TLS, handshake_reason
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED
 
@@ -49,12 +51,17 @@ class ConnectionPool:
         nursery: runs readers, writers and connection attempts.
         handler: answers the requests of brokers.
         tls: TLS settings, or None for plain text.
+        proxy: the proxy that connects to all addresses, or None.
         serialization: the encoding of headers.
         credentials: signs every request: Credentials, or a function that returns them. None signs nothing.
         hooks: called around requests.
         max_buffered: bytes that one connection buffers before senders wait.
         connect_timeout: seconds per connection attempt, including the TLS handshake and the function's call.
         on_open: called with each new connection. It must neither block nor raise.
+
+    Attributes:
+        host_names: the hosts that certificates must be for, of addresses that were found by the name of a
+            host. All others must be for the host of the address.
     """
 
     def __init__(
@@ -63,6 +70,7 @@ class ConnectionPool:
         handler: Handler,
         *,
         tls: TLS | None = None,
+        proxy: SocksProxy | None = None,
         serialization: Serialization = Serialization.JSON,
         credentials: Credentials | CredentialsProvider | None = None,
         hooks: RpcHooks | None = None,
@@ -74,6 +82,7 @@ class ConnectionPool:
         self._handler = handler
         self._tls = tls
         self._context = tls.context() if tls is not None else None
+        self._proxy = proxy
         self._serialization = serialization
         self._credentials: Credentials | None = None
         self._credential_source: CredentialSource | None = None
@@ -91,6 +100,7 @@ class ConnectionPool:
         self._dials: dict[str, PendingConnection] = {}
         self._failures: dict[str, _Failures] = {}
         self._closed = False
+        self.host_names: Mapping[str, str] = {}
         nursery.start_soon(self._deadlines.run)
 
     def get_nowait(self, address: str) -> Connection | None:
@@ -98,9 +108,14 @@ class ConnectionPool:
         connection = self._connections.get(address)
         return connection if connection is not None and connection.is_usable else None
 
+    def failure(self, address: str) -> str | None:
+        """Return why the last attempt to connect to an address failed. None after a success, or untried."""
+        failures = self._failures.get(address)
+        return None if failures is None or self.get_nowait(address) is not None else failures.reason
+
     def open_connections(self) -> list[Connection]:
-        """Return the open and usable connections."""
-        return [connection for connection in self._connections.values() if connection.is_usable]
+        """Return the open and usable connections. Any thread may call this."""
+        return [connection for connection in list(self._connections.values()) if connection.is_usable]
 
     async def get(self, address: str) -> Connection:
         """Return an open connection to an address. Opens one if there is none.
@@ -220,7 +235,7 @@ class ConnectionPool:
                     credentials = await self._credential_source.fetch()
                 stream = await self._open_stream(address)
             # Created here and not in the task that runs it: waiting senders use it at once.
-            connection = Connection(
+            connection = ClientConnection(
                 stream,
                 deadlines=self._deadlines,
                 handler=self._handler,
@@ -258,12 +273,15 @@ class ConnectionPool:
 
     async def _open_stream(self, address: str) -> trio.abc.Stream:
         host, port = split_address(address)
-        stream: trio.SocketStream = await trio.open_tcp_stream(host, port)
+        stream: trio.SocketStream = (
+            await trio.open_tcp_stream(host, port)
+            if self._proxy is None
+            else await self._proxy.open_stream(host, port)
+        )
         if self._tls is None or self._context is None:
             return stream
-        secure = trio.SSLStream(
-            stream, self._context, server_hostname=self._tls.server_name or host, https_compatible=True
-        )
+        name = self._tls.server_name or self.host_names.get(address, host)
+        secure = trio.SSLStream(stream, self._context, server_hostname=name, https_compatible=True)
         try:
             await secure.do_handshake()
         except BaseException as error:

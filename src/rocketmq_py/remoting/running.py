@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from rocketmq_py.errors import OutsideTrioError, leaves_of
+from rocketmq_py.errors import OutsideTrioError
 
 
 def check_inside_trio(name: str) -> None:
@@ -35,6 +35,13 @@ async def open_nursery() -> AsyncIterator[trio.Nursery]:
         failures = group
     if failures is not None:  # outside of `except`, whose group would become the error's context
         raise _chosen(failures)
+
+
+def leaves_of(error: BaseException) -> list[BaseException]:
+    """Return the errors in an exception group and its nested groups. Any other error is returned itself."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in leaves_of(inner)]
+    return [error]
 
 
 def _chosen(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -34,7 +34,7 @@ from rocketmq_py.consumer.push.orderly import OrderlyDispatch
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.trace import ConsumeReturnType
 from tests.consumer.conftest import Fill
-from tests.consumer.dispatching import SentBackMessages, filled_queue
+from tests.consumer.dispatching import DeadLetters, SentBackMessages, filled_queue
 from tests.consumer.lite_pull.test_consumer import consumer_of as lite_pull_consumer_of
 from tests.consumer.lite_pull.test_consumer import numbers
 from tests.consumer.pop.test_consumer import consumer_of as pop_consumer_of
@@ -91,11 +91,11 @@ async def create_dispatch(request: pytest.FixtureRequest, nursery: trio.Nursery)
         if request.param == "concurrent":
             return ConcurrentDispatch(
                 nursery, invoker, concurrency=3, batch_size=batch_size, timeout=math.inf,
-                send_back=SentBackMessages(), hooks=hooks,
+                send_back=SentBackMessages(), send_to_dead_letters=DeadLetters(), hooks=hooks,
             )  # fmt: skip
         return OrderlyDispatch(
             nursery, invoker, concurrency=3, batch_size=batch_size, auto_commit=True, suspend=math.inf,
-            send_to_dead_letters=functools.partial(SentBackMessages(), delay_level=0), hooks=hooks,
+            send_to_dead_letters=DeadLetters(), hooks=hooks,
         )  # fmt: skip
 
     return create
@@ -270,7 +270,7 @@ async def test_hooks_see_a_timed_out_call(
     backs = SentBackMessages()
     dispatch = ConcurrentDispatch(
         nursery, invoker, concurrency=1, batch_size=None, timeout=10, send_back=backs,
-        hooks=hooks_of(first, hook, timeout=10),
+        send_to_dead_letters=DeadLetters(), hooks=hooks_of(first, hook, timeout=10),
     )  # fmt: skip
     dispatch.offer(filled_queue(1))
     await trio.sleep(15)

@@ -113,13 +113,49 @@ def test_the_error_names_both_damaged_files(path: Path) -> None:
     text = str(caught.value)
     assert str(path) in text
     assert "offsets.json.bak" in text
-    assert "repair or remove these files" in text
+    assert "repair or remove these files, or set discard_damaged_offsets=True" in text
 
 
 def test_an_unreadable_file_does_not_count_as_missing(path: Path) -> None:
     path.mkdir(parents=True)  # root could read a file whatever its mode, but not a folder
     with pytest.raises(LocalOffsetsError, match="Is a directory"):
         OffsetFile(path).read()
+
+
+@pytest.mark.parametrize("has_backup", [True, False])
+def test_damaged_files_are_set_aside_if_they_may_be_discarded(
+    path: Path, has_backup: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(path, b"{")
+    backup = path.with_name("offsets.json.bak")
+    if has_backup:
+        write(backup, b"}")
+    file = OffsetFile(path, discard_damaged=True)
+    assert file.read() == {}
+    assert "discarded damaged local offsets" in caplog.text
+    assert str(path) in caplog.text
+    assert path.with_name("offsets.json.damaged").read_bytes() == b"{"
+    assert backup.with_name("offsets.json.bak.damaged").exists() == has_backup
+    file.write(OLD, 1)
+    file.write(NEW, 2)
+    assert OffsetFile(path).read() == NEW
+    path.unlink()
+    assert OffsetFile(path).read() == OLD, "the backup is written again"
+
+
+def test_a_good_backup_is_not_discarded(path: Path) -> None:
+    write(path, b"{")
+    OffsetFile(path.with_name("good")).write(OLD, 1)
+    path.with_name("good").rename(path.with_name("offsets.json.bak"))
+    assert OffsetFile(path, discard_damaged=True).read() == OLD
+    assert path.read_bytes() == b"{"
+
+
+def test_files_that_cannot_be_read_are_never_discarded(path: Path) -> None:
+    path.mkdir(parents=True)
+    with pytest.raises(LocalOffsetsError, match="Is a directory"):
+        OffsetFile(path, discard_damaged=True).read()
+    assert path.is_dir()
 
 
 def no_space(*_: object, **__: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 
@@ -80,5 +81,5 @@ async def lite_brokers(count: int = 1) -> AsyncIterator[tuple[ScriptedCluster, l
 
 
 def lite_message(offset: int, lite_topic: str = "s1", **properties: str) -> bytes:
-    place = {"__LITE_TOPIC": lite_topic, "INNER_MULTI_QUEUE_OFFSET": str(offset)}
+    place: dict[str, Any] = {"__LITE_TOPIC": lite_topic, "INNER_MULTI_QUEUE_OFFSET": str(offset)}
     return stored(offset, body=b"%d" % offset, **{**place, **properties})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -28,7 +29,6 @@ from rocketmq_py.errors import (
     RetriableBrokerError,
 )
 from tests.consumer.lite.lite_broker import LiteBroker, lite_brokers, lite_message
-from tests.consumer.received import stored
 from tests.scripted import ScriptedCluster
 
 pytestmark = pytest.mark.usefixtures("jumping_clock")
@@ -46,8 +46,8 @@ async def lite_consumer() -> AsyncIterator[tuple[LiteConsumer, LiteBroker]]:
         yield consumer, broker
 
 
-def push_consumer(cluster: ScriptedCluster, **options: float) -> LitePushConsumer:
-    return LitePushConsumer(cluster.address, group="g", parent="T", suspend_current_queue=0.5, **options)  # type: ignore[misc]  # the options are those of the class
+def push_consumer(cluster: ScriptedCluster, **options: Any) -> LitePushConsumer:
+    return LitePushConsumer(cluster.address, group="g", parent="T", suspend_current_queue=0.5, **options)
 
 
 # LiteConsumer
@@ -70,7 +70,7 @@ async def test_fields_of_the_requests() -> None:
         receipt = "0 1700000000000 60000 999 0 broker-a 0 7"
         assert ack == {
             "consumerGroup": "g", "topic": "T", "queueId": "0", "extraInfo": receipt, "offset": "7",
-            "liteTopic": "s1",
+            "liteTopic": "s1", "bname": "broker-a",
         }  # fmt: skip
         assert change == {**ack, "invisibleTime": "2500", "suspend": "true"}
 
@@ -91,10 +91,10 @@ async def test_the_counts_of_redeliveries_are_read(counts: str | None, expected:
     [{"INNER_MULTI_QUEUE_OFFSET": "1,2"}, {"INNER_MULTI_QUEUE_OFFSET": ""}, {"__LITE_TOPIC": ""}],
 )
 async def test_a_message_without_its_place_in_a_lite_topic_is_a_protocol_error(
-    properties: dict[str, str],
+    properties: dict[str, Any],
 ) -> None:
     async with lite_consumer() as (consumer, broker):
-        broker.put(stored(1, **{"__LITE_TOPIC": "s1", "INNER_MULTI_QUEUE_OFFSET": "1", **properties}))
+        broker.put(lite_message(1, **properties))
         with pytest.raises(ProtocolError, match="The broker needs enableLmq and enableMultiDispatch"):
             await consumer.receive()
 
@@ -233,7 +233,8 @@ async def test_an_unsupported_result_is_a_failure(caplog: pytest.LogCaptureFixtu
 
 
 async def test_a_redelivered_lite_topic_waits_for_the_running_call() -> None:
-    running, ended = 0, []
+    running = 0
+    ended: list[int] = []
     async with lite_brokers() as (cluster, [broker]), push_consumer(cluster) as consumer:
 
         async def handle(message: ReceivedMessage) -> Suspend | None:
@@ -334,6 +335,6 @@ async def test_a_consumer_that_is_closed_ends_its_run() -> None:
         ({"batch_size": 0}, "batch_size is 0"),
     ],
 )
-async def test_settings_out_of_range_are_refused(options: dict[str, float], words: str) -> None:
+async def test_settings_out_of_range_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        LitePushConsumer("127.0.0.1:1", group="g", parent="T", **options)  # type: ignore[misc]  # the test
+        LitePushConsumer("127.0.0.1:1", group="g", parent="T", **options)

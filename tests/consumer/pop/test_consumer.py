@@ -60,6 +60,7 @@ async def test_fields_of_a_pop_request() -> None:
     assert {name: fields[name] for name in fields if name != "pollTime"} == {
         "consumerGroup": "g", "topic": "T", "queueId": "-1", "maxMsgNums": "5", "invisibleTime": "1500",
         "bornTime": "0", "initMode": "0", "expType": "TAG", "exp": "A || B", "order": "false",
+        "bname": "broker-a",
     }  # fmt: skip
 
 

@@ -228,6 +228,21 @@ async def test_damaged_offset_file_is_an_error(
             await consumer.run(never)
 
 
+async def test_damaged_offsets_are_discarded_if_a_setting_allows_it(
+    address: str, fill: Fill, folder: Path, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 10)
+    path = folder / "127.0.0.1@DEFAULT" / "g" / "offsets.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"{")
+    handler = RecordingHandler()
+    async with broadcasting(address, folder, discard_damaged_offsets=True) as consumer:
+        nursery.start_soon(consumer.run, handler)
+        await handler.until(10)
+    assert offsets_in(folder) == {QUEUE: 10}
+    assert path.with_name("offsets.json.damaged").read_bytes() == b"{"
+
+
 async def test_second_member_with_the_same_instance_name_is_rejected(
     address: str, fill: Fill, folder: Path, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:

@@ -13,8 +13,9 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.callables import is_async
-from rocketmq_py.consumer import PushConsumer
-from rocketmq_py.consumer.push.invoker import SuspendedCall, check_handler
+from rocketmq_py.consumer import PushConsumer, PushConsumerConfig
+from rocketmq_py.consumer.push.invoker import SuspendedCall
+from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from tests.consumer.conftest import Fill
@@ -65,7 +66,7 @@ class Handles:
 def test_callables_that_accept_a_message_are_handlers(
     handler: Callable[..., Any], runs_as_task: bool
 ) -> None:
-    check_handler(handler, in_lists=False)
+    assert prepare_handler(handler, PushConsumerConfig(group="G")) is handler
     assert is_async(handler) is runs_as_task
 
 
@@ -174,8 +175,8 @@ async def test_suspended_call_forwards_values_and_errors() -> None:
         await trio.lowlevel.checkpoint()
         return "done"
 
-    begun = quick()
-    assert await SuspendedCall(begun, begun.send(None)) == "done"
+    coroutine = quick()
+    assert await SuspendedCall(coroutine, coroutine.send(None)) == "done"
     with trio.CancelScope() as scope:
         endless = call()
         rest = SuspendedCall(endless, endless.send(None))

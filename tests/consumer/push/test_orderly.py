@@ -23,28 +23,9 @@ from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.consumer.push.orderly import OrderlyDispatch
-from rocketmq_py.errors import ConnectError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from tests.consumer.dispatching import DeadLetters
 from tests.consumer.received import QUEUE, received, several
-
-
-class DeadLetters:
-    """Accepts dead letters, or fails."""
-
-    def __init__(self) -> None:
-        self.messages: list[ReceivedMessage] = []
-        self.failures = 0
-
-    async def __call__(self, message: ReceivedMessage) -> None:
-        await trio.lowlevel.checkpoint()
-        if self.failures:
-            self.failures -= 1
-            raise ConnectError("127.0.0.1:1", "refused")
-        self.messages.append(message)
-
-    @property
-    def offsets(self) -> list[int]:
-        return [message.queue_offset for message in self.messages]
 
 
 def orderly_dispatch(
@@ -55,7 +36,7 @@ def orderly_dispatch(
     batch_size: int | None = None,
     auto_commit: bool = True,
     max_reconsume_times: float = math.inf,
-    send_to_dead_letters: Callable[[ReceivedMessage], Awaitable[None]] | None = None,
+    send_to_dead_letters: Callable[[ReceivedMessage, str], Awaitable[None]] | None = None,
 ) -> OrderlyDispatch:
     return OrderlyDispatch(
         nursery,

@@ -110,7 +110,6 @@ class Broker5:
         self.creates = creates
         self.is_known = False
         self.codes: list[int] = []
-        self.under_way = 0
 
     def __call__(self, connection: Connection, request: Command) -> None:
         self.codes.append(request.code)

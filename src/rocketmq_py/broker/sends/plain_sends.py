@@ -1,6 +1,6 @@
 """Fast path: sends of plain messages to existing topics, without intermediate objects.
 
-Nearly all sends are plain, and this handles them in half the processor time of ``SendProcessor``. It stores
+Nearly all sends are plain, and this handles them in half the CPU time of ``SendProcessor``. It stores
 and answers exactly the same, and leaves every other send to ``SendProcessor``.
 """
 

@@ -95,13 +95,13 @@ class BrokerAssignments:
         )
         try:
             answer = await self._client.brokers.call(address, QueryAssignmentRequest(), query.encode())
-        except BrokerError as error:
-            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        except (BrokerError, UnsupportedByBrokerError) as error:
+            if isinstance(error, BrokerError) and error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
             self._warn_once(
                 address,
-                "broker does not assign queues, which needs 5.x; the members allocate them themselves: "
-                "group=%s broker=%s",
+                "broker does not assign queues, which needs 5.x without a proxy; the members allocate them "
+                "themselves: group=%s broker=%s",
             )
             raise UnsupportedByBrokerError(f"broker {address} does not assign queues") from None
         assigned = QueueAssignments.decode(answer.body).message_queue_assignments

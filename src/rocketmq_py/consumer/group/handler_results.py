@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, TypeVar
 
 import attrs
 
 from rocketmq_py.arguments import not_negative
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MAX_DELAY_LEVEL
+
+Value = TypeVar("Value")
 
 FIRST_DELAY_LEVEL = 3
 """The default delay level after the first failure of a message. Each further failure adds 1."""
@@ -95,6 +98,26 @@ class RollbackOffset(ConsumeResult):
     """
 
     seconds: float | None = attrs.field(default=None, validator=_seconds)
+
+
+@attrs.frozen
+class SplitResult(ConsumeResult):
+    """The result of a call that gave the handler only some of the messages. Not for handlers.
+
+    Args:
+        dead_letters: the reasons of messages that become dead letters, by their index in the call.
+        done: the indexes of messages to acknowledge.
+        result: the handler's result for the other messages.
+    """
+
+    dead_letters: Mapping[int, str] = attrs.field(factory=dict)
+    done: Set[int] = frozenset()
+    result: object = None
+
+    def remaining(self, messages: Sequence[Value]) -> list[Value]:
+        """Return the messages that :attr:`result` stands for."""
+        settled = self.dead_letters.keys() | self.done
+        return [message for index, message in enumerate(messages) if index not in settled]
 
 
 def check_result(result: object) -> None:

@@ -73,10 +73,16 @@ class OffsetFile:
     A write is atomic. It syncs the offsets to a temporary file and then renames that file, so that a crash
     leaves either the previous or the new offsets. The previous file becomes the backup. The methods block,
     and are thread-safe.
+
+    Args:
+        path: the file.
+        discard_damaged: whether to rename damaged files and start without offsets, if the backup is damaged
+            as well.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, discard_damaged: bool = False) -> None:
         self.path = path
+        self._discard_damaged = discard_damaged
         self._backup = path.with_name(f"{path.name}.bak")
         self._temporary = path.with_name(f"{path.name}.tmp")
         self._ownership = _ownerships.setdefault(path, _Ownership())
@@ -93,24 +99,39 @@ class OffsetFile:
         """Return the offsets in the file, or in its backup. Empty if there is no file.
 
         Raises:
-            LocalOffsetsError: neither the file nor its backup can be read.
+            LocalOffsetsError: neither the file nor its backup can be read. If their content is damaged, this
+                is raised only without ``discard_damaged``.
         """
-        reasons = []
+        reasons: dict[Path, OSError | ProtocolError] = {}
         for path in (self.path, self._backup):
             try:
                 offsets = ResetOffsets.decode(path.read_bytes()).offset_table
             except FileNotFoundError:
                 continue
             except (OSError, ProtocolError) as error:
-                reasons.append(f"{path}: {error}")
+                reasons[path] = error
                 self._is_readable = False
             else:
                 if reasons:
-                    logger.warning("could not read local offsets (%s); using the backup %s", reasons[0], path)
+                    logger.warning(
+                        "could not read local offsets (%s); using the backup %s", _text(reasons), path
+                    )
                 return dict(offsets)
         if reasons:
-            raise LocalOffsetsError("; ".join(reasons))
+            self._discard(reasons)
         return {}
+
+    def _discard(self, reasons: Mapping[Path, OSError | ProtocolError]) -> None:
+        """Rename the damaged files, or raise LocalOffsetsError. Files that cannot be read may be intact."""
+        if not self._discard_damaged or not all(isinstance(one, ProtocolError) for one in reasons.values()):
+            raise LocalOffsetsError(_text(reasons))
+        for path in reasons:
+            os.replace(path, path.with_name(f"{path.name}.damaged"))
+        self._is_readable = True
+        logger.warning(
+            "discarded damaged local offsets (%s); the files now end in .damaged, and the consumer starts at "
+            "its consume_from", _text(reasons),
+        )  # fmt: skip
 
     def write(self, offsets: Mapping[MessageQueue, int], number: int) -> None:
         """Replace the offsets in the file.
@@ -141,6 +162,10 @@ class OffsetFile:
             self._last_write = number
 
 
+def _text(reasons: Mapping[Path, OSError | ProtocolError]) -> str:
+    return "; ".join(f"{path}: {error}" for path, error in reasons.items())
+
+
 def _sync_folder(folder: Path) -> None:
     """Sync a folder to the disk so that renames in it survive a crash. Not supported on Windows."""
     if hasattr(os, "O_DIRECTORY"):
@@ -165,13 +190,16 @@ class LocalOffsetStore:
         group: the consumer group.
         path: the offset file.
         interval: seconds between two commits, for log lines.
+        discard_damaged: whether to start without offsets if the file and its backup are damaged.
     """
 
-    def __init__(self, client: Client, group: str, path: Path, *, interval: float) -> None:
+    def __init__(
+        self, client: Client, group: str, path: Path, *, interval: float, discard_damaged: bool = False
+    ) -> None:
         self._interval = interval
         self._namespace = client.namespace
         self._group = group
-        self._file = OffsetFile(path)
+        self._file = OffsetFile(path, discard_damaged=discard_damaged)
         self._offsets: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, int] = {}
         self._commits = 0

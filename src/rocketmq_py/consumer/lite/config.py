@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -76,6 +76,8 @@ class LitePushConsumerConfig(LiteConsumerConfig):
         pull_hold: seconds for which a broker may hold a pop while there are no messages.
     """
 
+    orderly: ClassVar[bool] = True  # the messages of a lite topic are handled in order
+    auto_commit: ClassVar[bool] = True
     concurrency: int = attrs.field(default=20, validator=positive)
     batch_size: int | None = attrs.field(default=None, validator=_optional_positive)
     suspend_current_queue: float = attrs.field(default=1.0, validator=positive)

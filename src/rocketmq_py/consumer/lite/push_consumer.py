@@ -10,8 +10,9 @@ from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.lite.base import BaseLiteConsumer
 from rocketmq_py.consumer.lite.config import LitePushConsumerConfig, LitePushConsumerOptions
 from rocketmq_py.consumer.lite.session import LiteSession
-from rocketmq_py.consumer.push.invoker import Handler, check_handler
+from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.running import RunsHandler
+from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 
 
 class LitePushConsumer(RunsHandler[LiteSession], BaseLiteConsumer):
@@ -67,7 +68,9 @@ class LitePushConsumer(RunsHandler[LiteSession], BaseLiteConsumer):
 
         Args:
             handle: called with a ReceivedMessage, or with a list of messages of one lite topic if
-                ``batch_size`` is set. An async function runs as a task, any other callable in a worker
+                ``batch_size`` is set. If its parameter is annotated with another type, it is called with the
+                decoded body, or a list of bodies, as by PushConsumer. The reason why a body cannot be decoded
+                is in the log only. An async function runs as a task, any other callable in a worker
                 thread. Returning None acknowledges the messages. Raising an Exception is logged, and the
                 messages are handled again after ``suspend_current_queue``. After ``max_reconsume_times``
                 failures they become dead letters. Returning ``Suspend(seconds)`` has the broker redeliver all
@@ -88,10 +91,13 @@ class LitePushConsumer(RunsHandler[LiteSession], BaseLiteConsumer):
         """
         self._check_open()
         self._check_not_running()
-        check_handler(handle, in_lists=self.config.batch_size is not None)
+        handle = prepare_handler(handle, self.config)
         await self._run_session(
             lambda: LiteSession(
                 self.client, self.config, self._membership, self._requests, self._parent_subscription, handle,
                 hooks=self._hooks, statistics=self._statistics,
             )
         )  # fmt: skip
+
+    def _reasons_not_to_consume(self) -> list[str]:
+        return self._reasons_not_running()

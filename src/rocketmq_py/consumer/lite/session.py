@@ -245,7 +245,8 @@ class LiteSession:
             await self._requests.change_invisible(messages[0], seconds, suspend=True)
             self._counts.sent_back += len(messages)
 
-    async def _send_to_dead_letters(self, message: ReceivedMessage) -> None:
+    async def _send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
+        """Make a message a dead letter. Brokers make the copy themselves, so only the log has the reason."""
         assert isinstance(message, PoppedMessage)
         broker_name = message.receipt.broker_name
         try:
@@ -258,6 +259,11 @@ class LiteSession:
             self._dead_letter_logs.failed(broker_name, error, message=message.message_id)
             raise
         self._dead_letter_logs.succeeded(broker_name)
+        if reason:
+            logger.warning(
+                "message sent to the dead-letter queue: group=%s topic=%s lite_topic=%s message=%s: %s",
+                self._config.group, message.topic, message.lite_topic, message.message_id, reason,
+            )  # fmt: skip
 
 
 def _properties(config: LitePushConsumerConfig) -> dict[str, str]:

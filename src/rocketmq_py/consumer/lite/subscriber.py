@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import trio
 
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.proxies import unsupported_by_proxy
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.codes import V5_5_0, RequestCode, ResponseCode
 from rocketmq_py.consumer.lite.start import LiteStart
@@ -281,6 +282,8 @@ async def _on_each(broker_names: Iterable[str], change: Callable[[str], Awaitabl
 
 def check_version(connection: Connection) -> None:
     """Raise UnsupportedByBrokerError if the broker has no lite topics."""
+    if connection.peer_is_proxy:
+        raise unsupported_by_proxy(connection.address, RequestCode.POP_LITE_MESSAGE)
     if connection.peer_version < V5_5_0:
         raise UnsupportedByBrokerError(
             f"broker {connection.address} is older than 5.5.0 and has no lite topics"

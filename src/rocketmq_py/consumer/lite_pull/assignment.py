@@ -11,6 +11,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.broker_queries import query_lag
+from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, starting_offset
 from rocketmq_py.consumer.group.statistics import ConsumerCounters
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, filter_of
@@ -20,7 +21,7 @@ from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.running_info import RunningInfo
 from rocketmq_py.errors import ConfigurationError, NotAssignedError
-from rocketmq_py.message import MessageQueue, queue_name
+from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 NO_SPACE = -1
@@ -69,6 +70,7 @@ class Assignment:
         config: the settings of the consumer.
         subscriptions: the consumer's subscriptions.
         timestamp_ms: the time for ConsumeFrom.TIMESTAMP, epoch milliseconds.
+        hooks: called around polled messages.
         listener: called when queues are assigned or revoked.
         statistics: counts pulled and acknowledged messages.
 
@@ -88,6 +90,7 @@ class Assignment:
         subscriptions: Subscriptions,
         *,
         timestamp_ms: int,
+        hooks: ConsumerHooks,
         listener: AssignmentListener | None,
         statistics: ConsumerCounters,
     ) -> None:
@@ -97,7 +100,7 @@ class Assignment:
         self._pull_config = config.pull_config()
         self._timestamp_ms = timestamp_ms
         self._offsets = LitePullOffsetStore(client, config.group, auto_commit=config.auto_commit)
-        self.buffer: PollBuffer = PollBuffer()
+        self.buffer: PollBuffer = PollBuffer(hooks)
         self._queues = AssignedQueues(
             client,
             self._pull_config,
@@ -111,10 +114,12 @@ class Assignment:
         )
         self._is_over_total = False
         self._is_replacing = False
+        self._is_polling = False
         self.topics: Callable[[], KeysView[str]] = self._queues.topics
         self.restart_pull: Final = self._queues.restart_pull
         self.track_progress: Final = self._queues.track_progress
         self.statistics: Final = self._queues.statistics
+        self.cached: Final = self._queues.cached
         self.infos: RunningInfo = RunningInfo(client, self._queues)
 
     def open(self, nursery: trio.Nursery) -> None:
@@ -181,11 +186,54 @@ class Assignment:
         self._loop_of(queue).reset(offset)
         self._resume_if_below_total()
 
+    async def seek_within_range(self, queue: MessageQueue, offset: int) -> None:
+        """Ask the broker for the queue's offsets, then :meth:`seek`.
+
+        Raises ConfigurationError if the queue does not contain the offset.
+        """
+        brokers = self._client.brokers
+        first, end = await brokers.min_offset(queue), await brokers.max_offset(queue)
+        if not first <= offset <= end:
+            raise ConfigurationError(
+                f"cannot seek to offset {offset} of {queue_name(queue)}: its offsets are {first} to {end}"
+            )
+        self.seek(queue, offset)
+
     async def position(self, queue: MessageQueue) -> int:
         """Return the offset of the next message to poll from a queue. Raises NotAssignedError."""
         await trio.lowlevel.checkpoint()
         position = self._loop_of(queue).position
         return await self._starting_offset(queue) if position is None else position
+
+    async def poll(
+        self, max_messages: int, timeout: float, check: Callable[[], None], *, yields: bool = True
+    ) -> list[ReceivedMessage]:
+        """Acknowledge the messages of the previous poll, and return the next ones, or none after a timeout.
+
+        Args:
+            max_messages: maximum number of messages.
+            timeout: seconds to wait for the first message.
+            check: called after each wait. It raises an error if no messages can come.
+            yields: whether other tasks run first.
+
+        Raises ConfigurationError if another task is polling. When cancelled, no message is lost.
+        """
+        if self._is_polling:
+            raise ConfigurationError(
+                "another task is polling this consumer. Poll it from one task at a time, since each poll "
+                "acknowledges the messages of the previous one"
+            )
+        self._is_polling = True
+        try:
+            self.acknowledge()
+            if yields:
+                await trio.lowlevel.checkpoint()
+                check()  # a change during the checkpoint woke no poll
+            else:
+                await trio.lowlevel.checkpoint_if_cancelled()
+            return await self.buffer.poll(max_messages, timeout, check)
+        finally:
+            self._is_polling = False
 
     def acknowledge(self) -> None:
         """Acknowledge all polled messages."""

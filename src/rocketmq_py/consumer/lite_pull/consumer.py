@@ -9,13 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Self, Unpack
 
-import trio
-
 from rocketmq_py.arguments import check_instance, check_instances, check_integer, check_timeout, optional
 from rocketmq_py.callables import check_methods
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.consumer.config import DEFAULT_TIMESTAMP_AGE_MS
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
@@ -90,25 +87,20 @@ class LitePullConsumer(GroupConsumer):
             rng=rng,
             now_ms=now_ms,
         )
-        timestamp_ms = self.config.consume_timestamp_ms
-        if timestamp_ms is None:
-            timestamp_ms = now_ms() - DEFAULT_TIMESTAMP_AGE_MS
         if assignment_listener is not None:
             check_methods(assignment_listener, "assignment_listener", AssignmentListener)
-        self._queues = Assignment(
+        self._session = LitePullSession(
             self.client,
             self.config,
             self._subscriptions,
-            timestamp_ms=timestamp_ms,
+            opened_at_ms=now_ms(),
+            hooks=self._hooks,
             listener=assignment_listener,
             statistics=self._statistics,
         )
-        self._session = LitePullSession(
-            self.client, self.config, self._subscriptions, self._queues, self._statistics
-        )
+        self._queues = self._session.queues
         self._is_manually_assigned = False
         self._closes_with_error = False
-        self._is_polling = False
         self._until_yield = YIELD_EVERY
 
     # Subscriptions and assignment
@@ -209,7 +201,7 @@ class LitePullConsumer(GroupConsumer):
         if timeout is None:
             timeout = self.config.poll_timeout
         self._check_polling()
-        return await self._poll(max_messages, timeout, yields=True)
+        return await self._queues.poll(max_messages, timeout, self._check_usable)
 
     def __aiter__(self) -> Self:
         return self
@@ -222,34 +214,9 @@ class LitePullConsumer(GroupConsumer):
         self._check_polling()
         # Fast path: a checkpoint only every YIELD_EVERY messages, saves 35 % of the CPU of an ``async for``.
         self._until_yield = self._until_yield - 1 or YIELD_EVERY
-        (message,) = await self._poll(1, math.inf, yields=self._until_yield == YIELD_EVERY)
+        yields = self._until_yield == YIELD_EVERY
+        (message,) = await self._queues.poll(1, math.inf, self._check_usable, yields=yields)
         return message
-
-    async def _poll(self, count: int, timeout: float, *, yields: bool) -> list[ReceivedMessage]:
-        if self._is_polling:
-            raise ConfigurationError(
-                "another task is polling this consumer. Poll it from one task at a time, since each poll "
-                "acknowledges the messages of the previous one"
-            )
-        self._is_polling = True
-        try:
-            self._queues.acknowledge()
-            if yields:
-                await trio.lowlevel.checkpoint()
-                self._check_polling()  # a change during the checkpoint woke no poll
-            else:
-                await trio.lowlevel.checkpoint_if_cancelled()
-            buffer, started = self._queues.buffer, trio.current_time()
-            batches = buffer.take(count)
-            with trio.move_on_after(timeout):
-                while not batches:
-                    await buffer.wait()
-                    self._check_open()
-                    self._subscriptions.raise_refusal()
-                    batches = buffer.take(count)
-            return await buffer.deliver(batches, self._hooks, trio.current_time() - started)
-        finally:
-            self._is_polling = False
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Stop pulling and returning messages of these queues (None for all) until :meth:`resume`.
@@ -283,14 +250,7 @@ class LitePullConsumer(GroupConsumer):
         When cancelled, the position is unchanged.
         """
         self._check_assigned(queue)
-        offset = check_integer(offset, "offset")
-        brokers = self.client.brokers
-        first, end = await brokers.min_offset(queue), await brokers.max_offset(queue)
-        if not first <= offset <= end:
-            raise ConfigurationError(
-                f"cannot seek to offset {offset} of {queue_name(queue)}: its offsets are {first} to {end}"
-            )
-        self._queues.seek(queue, offset)
+        await self._queues.seek_within_range(queue, check_integer(offset, "offset"))
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Continue a queue at its oldest message. Raises the errors of :meth:`seek`."""
@@ -423,9 +383,12 @@ class LitePullConsumer(GroupConsumer):
         super()._abandon()
 
     def _check_polling(self) -> None:
-        self._check_open()
+        self._check_usable()
         if not self._subscriptions.topics:
             raise ConfigurationError("there is nothing to poll: subscribe to a topic or assign queues first")
+
+    def _check_usable(self) -> None:
+        self._check_open()
         self._subscriptions.raise_refusal()
 
     def _check_assigned(self, queue: MessageQueue) -> None:

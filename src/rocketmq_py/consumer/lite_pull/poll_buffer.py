@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import trio
@@ -21,11 +21,15 @@ class PollBuffer:
 
     Polled messages stay in their ProcessQueue, whose offset they hold back, until they are acknowledged.
 
+    Args:
+        hooks: called around polled messages.
+
     Attributes:
         total: unacknowledged messages of all queues that are not paused.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hooks: ConsumerHooks) -> None:
+        self._hooks = hooks
         self.total: int = 0
         self._counted: dict[ProcessQueue, int] = {}
         self._ready: deque[ProcessQueue] = deque()
@@ -52,9 +56,19 @@ class PollBuffer:
         """Wake up waiting polls."""
         self._changed.unpark_all()
 
-    async def wait(self) -> None:
-        """Wait until there may be messages to take."""
-        await self._changed.park()
+    async def poll(self, count: int, timeout: float, check: Callable[[], None]) -> list[ReceivedMessage]:
+        """Return at most ``count`` messages, or none after ``timeout`` seconds. When cancelled, none is lost.
+
+        ``check`` is called after each wait, and may raise the reason why no messages will come.
+        """
+        started = trio.current_time()
+        batches = self.take(count)
+        with trio.move_on_after(timeout):
+            while not batches:
+                await self._changed.park()
+                check()
+                batches = self.take(count)
+        return await self._deliver(batches, trio.current_time() - started)
 
     def take(self, count: int) -> list[Batch]:
         """Take at most ``count`` messages. Those of each queue are in order.
@@ -68,7 +82,10 @@ class PollBuffer:
             process_queue.is_ready = False
             if process_queue.paused or process_queue.dropped:
                 continue
+            wait = None if process_queue.arrivals is None else process_queue.wait_of_next()
             messages = process_queue.take_batch(count)
+            if process_queue.counts.meter is not None:
+                process_queue.counts.meter.waited(wait, len(messages))
             if messages:
                 batches.append((process_queue, messages))
                 count -= len(messages)
@@ -77,23 +94,20 @@ class PollBuffer:
                 ready.append(process_queue)
         return batches
 
-    async def deliver(
-        self, batches: Sequence[Batch], hooks: ConsumerHooks, seconds: float
-    ) -> list[ReceivedMessage]:
+    async def _deliver(self, batches: Sequence[Batch], seconds: float) -> list[ReceivedMessage]:
         """Call the hooks for messages that were just taken, and return the messages for the user.
 
         When cancelled, the messages are put back in front of those that follow them.
 
         Args:
             batches: the messages. They can be acknowledged once this has returned.
-            hooks: the hooks to call.
             seconds: how long the poll has waited.
         """
         messages = [message for _, batch in batches for message in batch]
-        if messages and hooks.all:
+        if messages and self._hooks.all:
             queues = [process_queue.queue for process_queue, batch in batches for _ in batch]
             try:
-                messages = await hooks.call_for_received(messages, queues, seconds)
+                messages = await self._hooks.call_for_received(messages, queues, seconds)
             except BaseException:
                 for process_queue, batch in batches:
                     process_queue.requeue_first(batch)

@@ -7,7 +7,10 @@ from typing import Final
 import trio
 
 from rocketmq_py.client.client import Client
+from rocketmq_py.consumer.config import DEFAULT_TIMESTAMP_AGE_MS
+from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
+from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.membership import COMMIT_SHARE, DRAIN_SHARE, Membership
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.consumer.group.statistics import ConsumerCounters
@@ -26,10 +29,13 @@ class LitePullSession:
         client: sends the requests.
         config: the consumer's settings.
         subscriptions: the current subscriptions by topic.
-        queues: the assigned queues.
+        opened_at_ms: the time, epoch milliseconds. ConsumeFrom.TIMESTAMP begins at an earlier one by default.
+        hooks: called around polled messages.
+        listener: called when queues are assigned or revoked.
         statistics: the consumer's counters.
 
     Attributes:
+        queues: the assigned queues.
         join: joins the group. See Membership.
     """
 
@@ -38,13 +44,27 @@ class LitePullSession:
         client: Client,
         config: LitePullConsumerConfig,
         subscriptions: Subscriptions,
-        queues: Assignment,
+        *,
+        opened_at_ms: int,
+        hooks: ConsumerHooks,
+        listener: AssignmentListener | None,
         statistics: ConsumerCounters,
     ) -> None:
         self._client = client
         self._config = config
         self._subscriptions = subscriptions
-        self._queues = queues
+        timestamp_ms = config.consume_timestamp_ms
+        if timestamp_ms is None:
+            timestamp_ms = opened_at_ms - DEFAULT_TIMESTAMP_AGE_MS
+        self.queues: Assignment = Assignment(
+            client,
+            config,
+            subscriptions,
+            timestamp_ms=timestamp_ms,
+            hooks=hooks,
+            listener=listener,
+            statistics=statistics,
+        )
         self._statistics = statistics
         self._rebalancer = Rebalancer(
             client,
@@ -52,8 +72,8 @@ class LitePullSession:
             allocate=config.allocate,
             interval=config.rebalance_interval,
             topics=subscriptions.keys,
-            assigned=queues.topics,
-            assign=queues.assign,
+            assigned=self.queues.topics,
+            assign=self.queues.assign,
         )
         self._membership = Membership(
             client,
@@ -77,12 +97,12 @@ class LitePullSession:
         forget_routes = self._client.on_route(self._rebalancer.route_changed)
         try:
             async with open_nursery() as nursery:
-                self._queues.open(nursery)
+                self.queues.open(nursery)
                 nursery.start_soon(self._rebalance)
                 nursery.start_soon(self._membership.keep_comparing_subscriptions)
                 nursery.start_soon(self._check_sql_filters)
-                nursery.start_soon(self._queues.commit_periodically)
-                nursery.start_soon(self._queues.track_progress)
+                nursery.start_soon(self.queues.commit_periodically)
+                nursery.start_soon(self.queues.track_progress)
                 broker_requests = BrokerRequests(
                     self._client,
                     self._config.group,
@@ -95,8 +115,8 @@ class LitePullSession:
                     },
                     statistics=self._statistics,
                     nursery=nursery,
-                    queues=self._queues.infos.infos,
-                    offsets=self._queues.infos.offsets,
+                    queues=self.queues.infos.infos,
+                    offsets=self.queues.infos.offsets,
                 )
                 with broker_requests.serve():
                     task_status.started()
@@ -106,13 +126,13 @@ class LitePullSession:
             forget_routes()
             # There are no handlers to drain, so the commits get the drain share of the time too.
             await self._membership.leave(
-                self._config.close_timeout, self._queues.leave, finish_share=DRAIN_SHARE + COMMIT_SHARE
+                self._config.close_timeout, self.queues.leave, finish_share=DRAIN_SHARE + COMMIT_SHARE
             )
             ended.set()
 
     def subscription_changed(self, topic: str) -> None:
         """Apply a changed subscription: restart its pull requests, send a heartbeat and rebalance."""
-        self._queues.restart_pull(topic)
+        self.queues.restart_pull(topic)
         self._rebalancer.announce()
 
     async def leave(self) -> None:
@@ -130,4 +150,4 @@ class LitePullSession:
             try:
                 await self._subscriptions.keep_checking_filters()
             except SqlFilterRefusedError:
-                self._queues.buffer.wake()  # a waiting poll raises the error
+                self.queues.buffer.wake()  # a waiting poll raises the error

@@ -141,6 +141,7 @@ class PopLoop(Generic[Buffer]):
                 self.queue.broker_name, spec, hold=self._hold, queue_id=self.queue.queue_id
             )
         except RocketMQError as error:
+            self.process_queue.counts.note_error(error)
             return WAIT_SECONDS[self._retry.failed(error)]
         self._retry.succeeded()
         if popped:

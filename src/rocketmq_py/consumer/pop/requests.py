@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import attrs
 import trio
 
 from rocketmq_py.client.client import Client
-from rocketmq_py.codes import V5_0_0_SNAPSHOT, ResponseCode
+from rocketmq_py.client.proxies import unsupported_by_proxy
+from rocketmq_py.codes import V5_0_0_SNAPSHOT, RequestCode, ResponseCode
 from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.consumer.pop.messages import (
     PoppedMessage,
@@ -19,7 +21,7 @@ from rocketmq_py.consumer.pop.messages import (
     read_popped,
     with_new_receipt,
 )
-from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
+from rocketmq_py.errors import BrokerError, Delivery, RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.protocol.bodies import ALL_QUEUES, BatchAck, BatchAcks, SubscriptionData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
@@ -66,11 +68,21 @@ class PopSpec:
     orderly: bool = False
 
 
+class _PopKey(NamedTuple):
+    """The queues that an ordered pop locks."""
+
+    broker_name: str
+    topic: str
+    queue_id: int
+
+
 class PopRequests:
     """Sends the pop requests of a group. Java: ``PullAPIWrapper.popAsync`` and related methods.
 
-    Every method raises BrokerError for an error answer, NoQueueError if the broker has no known address, and
-    ConnectError, ConnectionLostError, RequestTimeoutError if it cannot be reached.
+    Every method raises BrokerError for an error answer, NoQueueError if the broker has no known address,
+    UnsupportedByBrokerError if the broker is behind a proxy, and ConnectError, ConnectionLostError,
+    RequestTimeoutError if it cannot be reached. Proxies (5.5.0) misread pops, and do not answer the other
+    requests at all.
 
     Args:
         client: the client that sends the requests.
@@ -80,11 +92,15 @@ class PopRequests:
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self._group = group
+        self._lost_attempts: defaultdict[_PopKey, list[str]] = defaultdict(list)
 
     async def pop(
         self, broker_name: str, spec: PopSpec, *, hold: float, queue_id: int = ALL_QUEUES
     ) -> list[PoppedMessage]:
         """Pop messages from a queue, or all queues, of a broker and from the group's retry topic there.
+
+        If the answer to an ordered pop is lost, the next pop returns the same messages at once. Without that,
+        their queue would be blocked until their invisible time is over.
 
         Args:
             broker_name: the broker.
@@ -93,7 +109,7 @@ class PopRequests:
             queue_id: the queue. ALL_QUEUES pops from all queues.
 
         Raises:
-            UnsupportedByBrokerError: the broker is older than 5.0. No pop was sent.
+            UnsupportedByBrokerError: the broker is older than 5.0, or behind a proxy. No pop was sent.
             ProtocolError: the answer is malformed.
 
         When cancelled, the broker may have popped messages. It redelivers them when their invisible time is
@@ -101,6 +117,8 @@ class PopRequests:
         """
         timeout = self._client.config.request_timeout
         connection = await self._connect(broker_name, timeout)
+        key = _PopKey(broker_name, spec.subscription.topic, queue_id)
+        attempt_id = self._attempt_id(key) if spec.orderly else None
         header = self._client.namespace.wrap(
             PopMessageRequest(
                 consumer_group=self._group,
@@ -114,27 +132,43 @@ class PopRequests:
                 exp_type=spec.subscription.expression_type,
                 exp=spec.subscription.sub_string,
                 order=spec.orderly,
+                attempt_id=attempt_id,
+                broker_name=broker_name,
             )
         )
-        answer = await connection.request(header.code, header.to_fields(), timeout=hold + timeout)
+        try:
+            answer = await connection.request(header.code, header.to_fields(), timeout=hold + timeout)
+        except RocketMQError as error:
+            if attempt_id is not None and error.delivery is Delivery.UNKNOWN:
+                self._lost_attempts[key].append(attempt_id)
+            raise
         if not await self._has_messages(answer, connection, hold):
             return []
         return read_popped(answer, broker_name, self._client.namespace)
 
+    def _attempt_id(self, key: _PopKey) -> str:
+        """Return the id of a pop whose answer was lost, or a new one.
+
+        A broker repeats an ordered pop for the same id. Concurrent pops therefore have different ids.
+        """
+        lost = self._lost_attempts[key]
+        return lost.pop() if lost else self._client.unique_ids.next()
+
     async def acknowledge(self, broker_name: str, messages: Sequence[PoppedMessage]) -> None:
         """Acknowledge messages of one broker. A repeated or late acknowledgement has no effect."""
-        address = self._client.routes.broker_address(broker_name)
         if len(messages) == 1:
             [message] = messages
+            address = self._address(broker_name, RequestCode.ACK_MESSAGE)
             await self._client.brokers.call(address, AckMessageRequest(**self._delivery_fields(message)))
             return
+        address = self._address(broker_name, RequestCode.BATCH_ACK_MESSAGE)
         namespace = self._client.namespace
         acks: list[BatchAck] = []
         for topic in dict.fromkeys([message.topic for message in messages]):
             of_topic = [message for message in messages if message.topic == topic]
             acks += batch_acks(of_topic, namespace.wrap_topic(topic), namespace.wrap_group(self._group))
         body = BatchAcks(broker_name=broker_name, acks=tuple(acks)).encode()
-        await self._client.brokers.call(address, BatchAckMessageRequest(), body)
+        await self._client.brokers.call(address, BatchAckMessageRequest(broker_name=broker_name), body)
 
     async def change_invisible(
         self, message: PoppedMessage, seconds: float, *, suspend: bool = False
@@ -144,7 +178,7 @@ class PopRequests:
         With ``suspend``, which only lite topics support, the redelivery does not count as a failure.
         """
         await trio.sleep(BETWEEN_DELIVERIES_SECONDS)
-        address = self._client.routes.broker_address(message.receipt.broker_name)
+        address = self._address(message.receipt.broker_name, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
         header = ChangeInvisibleTimeRequest(
             **self._delivery_fields(message), invisible_time=round(seconds * 1000), suspend=suspend
         )
@@ -191,6 +225,16 @@ class PopRequests:
             raise UnsupportedByBrokerError(
                 f"cannot pop from {connection.address}: the broker is older than 5.0. Use a PushConsumer"
             )
+        if connection.peer_is_proxy:
+            raise unsupported_by_proxy(connection.address, RequestCode.POP_MESSAGE)
+
+    def _address(self, broker_name: str, code: int) -> str:
+        """Return the address of a broker, for a request with this code."""
+        address = self._client.routes.broker_address(broker_name)
+        connection = self._client.connections.get_nowait(address)
+        if connection is not None and connection.peer_is_proxy:
+            raise unsupported_by_proxy(address, code)
+        return address
 
     def _delivery_fields(self, message: PoppedMessage) -> dict[str, Any]:
         """Return the header fields that identify a message's delivery."""
@@ -202,4 +246,5 @@ class PopRequests:
             "queue_id": receipt.queue_id,
             "extra_info": str(receipt),
             "offset": offset_of(message),
+            "broker_name": receipt.broker_name,
         }

@@ -81,8 +81,7 @@ class PullRetry:
 
         The offset decreases if the queue ends before ``requested``, because the broker has lost messages or
         an operator has reset the queue. It does not go below the queue's first offset. It decreases once
-        without a pause: otherwise a broker that keeps correcting the offset would have the same messages
-            delivered
+        without a pause: otherwise a broker that keeps correcting the offset would deliver the same messages
         endlessly.
 
         Args:

@@ -11,8 +11,9 @@ from typing import Any, Final, Protocol
 import trio
 
 from rocketmq_py.client.user_calls import raise_without_failures
-from rocketmq_py.consumer.group.handler_results import ConsumeLater, check_result
+from rocketmq_py.consumer.group.handler_results import ConsumeLater, SplitResult, check_result
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
+from rocketmq_py.consumer.group.meter import outcome_name
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
 from rocketmq_py.consumer.push.handler_failures import Redelivery, corruption_error, describe
@@ -89,6 +90,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         batch_size: the maximum number of messages in a call. None calls the handler with single messages.
         timeout: seconds after which a call counts as failed.
         send_back: sends a message back to the broker with a delay level.
+        send_to_dead_letters: sends a message to the group's dead-letter queue with the reason.
         hooks: called around each handler call. None calls none.
     """
 
@@ -101,12 +103,13 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         batch_size: int | None,
         timeout: float,
         send_back: Callable[[ReceivedMessage, int], Awaitable[None]],
+        send_to_dead_letters: Callable[[ReceivedMessage, str], Awaitable[None]],
         hooks: ConsumerHooks | None = None,
     ) -> None:
         super().__init__(nursery, invoker, concurrency=concurrency, hooks=hooks)
         self._batch_size = batch_size
         self._timeout = timeout
-        self._redelivery = Redelivery(send_back, self.offer)
+        self._redelivery = Redelivery(send_back, send_to_dead_letters, self.offer)
         self._workers: list[_Worker] = []
         nursery.start_soon(self._redelivery.run)
         nursery.start_soon(self._check_timeouts)
@@ -132,19 +135,26 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
             worker.buffer = buffer = ready[0]
             self._in_flight += 1
             result: Any = None
+            failure: BaseException | None = None
+            suspended_at: float | None = None
+            wait = None if buffer.arrivals is None else buffer.wait_of_next()
             started = trio.current_time()
             try:
                 result = self._start_calls(worker, buffer)
                 if result is not _COMPLETED:
                     self._wake_another()
                     if type(result) is SuspendedCall:
+                        suspended_at = trio.current_time()
                         result = await result
                         worker.until_yield = YIELD_EVERY
-            except Exception:
+            except Exception as error:
+                failure = error
                 self._wake_another()
+                buffer.counts.note_error(error)
                 logger.exception("handler failed: %s", describe_call(buffer, worker.called_with))
-                await self._redeliver(worker, worker.called_with)
+                await self._redeliver(worker, _messages(worker.called_with))
             except BaseExceptionGroup as group:
+                failure = group
                 called_with = describe_call(buffer, worker.called_with)
                 raise_without_failures(group, logger, "handler failed: %s", called_with)
             else:
@@ -156,8 +166,15 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
                 self._in_flight -= 1
                 if self._closed:
                     self._check_drained()
-            buffer.counts.calls += worker.calls
-            buffer.counts.call_seconds += trio.current_time() - started
+            ended = trio.current_time()
+            counts = buffer.counts
+            counts.calls += worker.calls
+            counts.call_seconds += ended - started
+            if counts.meter is not None:
+                counts.meter.waited(wait, worker.calls)
+                outcome = "" if result is _COMPLETED else outcome_name(failure, result)
+                counts.meter.called_in_turn(worker.calls, started, suspended_at, ended, outcome)
+            failure = None
             if result is not _COMPLETED:
                 if worker.item is None:
                     return
@@ -263,6 +280,14 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
 
     async def _process_result(self, call: RunningCall, item: Any, result: object) -> None:
         """Process a handler result other than None."""
+        messages = _messages(item)
+        if isinstance(result, SplitResult):
+            messages, result = await self._process_split(call, messages, result)
+            if not messages:
+                return
+        if result is None:
+            call.buffer.remove_all(messages)
+            return
         check_result(result)
         if not isinstance(result, ConsumeLater):
             logger.error(
@@ -270,18 +295,27 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
                 "are redelivered. Return ConsumeLater(...) to choose the delay",
                 describe_call(call.buffer, item), result,
             )  # fmt: skip
-            await self._redeliver(call, item)
+            await self._redeliver(call, messages)
             return
-        messages = _messages(item)
         call.buffer.remove_all(messages[: result.done])
         if call.item is not None:
             call.item = None
             await self._redelivery.redeliver(call.buffer, messages[result.done :], result.delay_level)
 
-    async def _redeliver(self, call: RunningCall, item: Any) -> None:
+    async def _process_split(
+        self, call: RunningCall, messages: Sequence[ReceivedMessage], result: SplitResult
+    ) -> tuple[list[ReceivedMessage], object]:
+        """Settle the messages that the handler did not get. Return the others, and the handler's result."""
+        call.buffer.remove_all([messages[index] for index in result.done])
+        if result.dead_letters and call.item is not None:  # (already timed out and sent back)
+            reasons = {messages[index]: reason for index, reason in result.dead_letters.items()}
+            await self._redelivery.give_up(call.buffer, reasons)
+        return result.remaining(messages), result.result
+
+    async def _redeliver(self, call: RunningCall, messages: Sequence[ReceivedMessage]) -> None:
         if call.item is not None:  # (already timed out and sent back)
             call.item = None
-            await self._redelivery.redeliver(call.buffer, _messages(item), 0)
+            await self._redelivery.redeliver(call.buffer, messages, 0)
 
     # Timeouts
 
@@ -302,6 +336,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         """Time out a running call: send its messages back, and cancel the handler if it is cancellable."""
         buffer = call.buffer
         call.item = None
+        buffer.counts.note_error(TimeoutError(f"a handler call took more than {self._timeout:g} s"))
         logger.error(
             "handler timed out after %g s: %s. The messages are sent back for redelivery",
             self._timeout, describe_call(buffer, item),

@@ -14,9 +14,10 @@ from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import DEFAULT_TIMESTAMP_AGE_MS, PushConsumerConfig, PushConsumerOptions
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.consumer import GroupConsumer
-from rocketmq_py.consumer.push.invoker import Handler, check_handler
+from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.running import RunsHandler
 from rocketmq_py.consumer.push.session import Session
+from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic, retry_topic
@@ -99,7 +100,10 @@ class PushConsumer(RunsHandler[Session], GroupConsumer):
         overlap. Failures of brokers and name servers are logged and retried.
 
         Args:
-            handle: called with a ReceivedMessage, or with a list of them if ``batch_size`` is set. An async
+            handle: called with a ReceivedMessage, or with a list of them if ``batch_size`` is set. If its
+                parameter is annotated with another type (``def handle(order: Order)``, or ``list[Order]``),
+                it is called with the decoded body, and a second parameter receives the message. A body that
+                cannot be decoded becomes a dead letter with the reason. See ``rocketmq_py.codecs``. An async
                 function runs as a task, any other callable in a worker thread. Returning None acknowledges
                 the messages. Returning a ConsumeLater or, with ``orderly``, a Suspend or RollbackOffset has
                 them delivered again. Raising an Exception is logged, and the messages are sent back to the
@@ -110,9 +114,10 @@ class PushConsumer(RunsHandler[Session], GroupConsumer):
 
         Raises:
             ClosedError: the consumer is not open.
-            ConfigurationError: ``handle`` has the wrong parameters, or returned neither None nor a
-                ConsumeResult; the consumer is running already; another consumer of this client is in the
-                group, or uses the same file for the offsets of a broadcasting group.
+            ConfigurationError: ``handle`` has the wrong parameters, no codec supports the annotated type, or
+                ``handle`` returned neither None nor a ConsumeResult; the consumer is running already; another
+                consumer of this client is in the group, or uses the same file for the offsets of a
+                broadcasting group.
             LocalOffsetsError: that file cannot be read.
             SqlFilterRefusedError: a broker does not accept a subscribed SQL filter. Raised before the group
                 is joined or, for a later subscription, while this runs.
@@ -124,8 +129,8 @@ class PushConsumer(RunsHandler[Session], GroupConsumer):
         """
         self._check_open()
         self._check_not_running()
-        check_handler(handle, in_lists=self.config.batch_size is not None)
-        if self._subscriptions.topics in ([], [retry_topic(self.config.group)]):
+        handle = prepare_handler(handle, self.config)
+        if self._subscribes_nothing:
             logger.warning(
                 "no subscription: group=%s: the consumer receives no messages until subscribe() is called",
                 self.config.group,
@@ -160,6 +165,15 @@ class PushConsumer(RunsHandler[Session], GroupConsumer):
         """
         check_instance(queue, "queue", MessageQueue)
         return await self._running().committed(queue)
+
+    def _reasons_not_to_consume(self) -> list[str]:
+        if self._session is not None and self._subscribes_nothing:
+            return ["no topic is subscribed"]
+        return self._reasons_not_running()
+
+    @property
+    def _subscribes_nothing(self) -> bool:
+        return self._subscriptions.topics in ([], [retry_topic(self._group)])
 
     def _consumer_queues(self) -> Session | None:
         return self._session

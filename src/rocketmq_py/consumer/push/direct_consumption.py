@@ -14,6 +14,7 @@ from rocketmq_py.consumer.group.handler_results import (
     ConsumeLater,
     ConsumeResult,
     RollbackOffset,
+    SplitResult,
     Suspend,
     check_result,
 )
@@ -35,10 +36,14 @@ async def consume_directly(
     invoker: Invoker, config: PushConsumerConfig, message: ReceivedMessage
 ) -> ConsumeMessageDirectlyResult:
     """Call the handler and return the outcome. The message is neither acknowledged nor redelivered."""
-    started, remark = trio.current_time(), None
+    started = trio.current_time()
+    remark: str | None = None
     try:
         item: Any = message if config.batch_size is None else (message,)
         result = await invoker.call(item)
+        if isinstance(result, SplitResult):
+            remark = next(iter(result.dead_letters.values()), None)
+            result = result.result
         check_result(result)
     except Exception as error:
         logger.exception(
@@ -46,7 +51,7 @@ async def consume_directly(
         )
         code, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
     else:
-        code = _CODE_OF_RESULT.get(type(result), "CR_SUCCESS")
+        code = _CODE_OF_RESULT.get(type(result), "CR_SUCCESS") if remark is None else "CR_THROW_EXCEPTION"
     return ConsumeMessageDirectlyResult(
         consume_result=code,
         order=config.orderly,

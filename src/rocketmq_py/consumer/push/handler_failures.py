@@ -16,7 +16,8 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
@@ -42,15 +43,18 @@ class Redelivery:
 
     Args:
         send_back: sends a message back to the broker with a delay level.
+        send_to_dead_letters: sends a message to the group's dead-letter queue with the reason.
         offer: dispatches the waiting messages of a queue.
     """
 
     def __init__(
         self,
         send_back: Callable[[ReceivedMessage, int], Awaitable[None]],
+        send_to_dead_letters: Callable[[ReceivedMessage, str], Awaitable[None]],
         offer: Callable[[MessageBuffer], None],
     ) -> None:
         self._send_back = send_back
+        self._send_to_dead_letters = send_to_dead_letters
         self._offer = offer
         # Messages to retry here, with the time on trio's clock.
         self._local_retries: deque[tuple[float, MessageBuffer, ReceivedMessage]] = deque()
@@ -73,15 +77,26 @@ class Redelivery:
         buffer.counts.failed += len(messages)
         async with open_nursery() as nursery:
             for message in messages:
-                nursery.start_soon(self._redeliver_one, buffer, message, delay_level)
+                send = partial(self._send_back, message, delay_level)
+                nursery.start_soon(self._send_or_retry, buffer, message, send)
 
-    async def _redeliver_one(self, buffer: MessageBuffer, message: ReceivedMessage, delay_level: int) -> None:
+    async def give_up(self, buffer: MessageBuffer, reasons: Mapping[ReceivedMessage, str]) -> None:
+        """Send messages to the dead-letter queue, with the reasons. Those that fail are retried here."""
+        buffer.counts.failed += len(reasons)
+        async with open_nursery() as nursery:
+            for message, reason in reasons.items():
+                send = partial(self._send_to_dead_letters, message, reason)
+                nursery.start_soon(self._send_or_retry, buffer, message, send)
+
+    async def _send_or_retry(
+        self, buffer: MessageBuffer, message: ReceivedMessage, send: Callable[[], Awaitable[None]]
+    ) -> None:
         # The new owner of a revoked queue gets the message anyway. A call that timed out may have succeeded
         # in the meantime.
         if buffer.dropped or message not in buffer:
             return
         try:
-            await self._send_back(message, delay_level)
+            await send()
         except RocketMQError:  # logged by SendBack
             again = attrs.evolve(message, reconsume_times=message.reconsume_times + 1)
             self._local_retries.append((trio.current_time() + LOCAL_RETRY_SECONDS, buffer, again))
@@ -99,7 +114,7 @@ class RetryInPlace:
         suspend: the default pause of the queue, in seconds.
         max_reconsume_times: retries after which a message becomes a dead letter. A message with a corrupt
             body has at most DEFAULT_RECONSUME_TIMES, because it would block its queue forever.
-        send_to_dead_letters: sends a message to the group's dead-letter queue.
+        send_to_dead_letters: sends a message to the group's dead-letter queue. The reason may be empty.
     """
 
     def __init__(
@@ -107,7 +122,7 @@ class RetryInPlace:
         *,
         suspend: float,
         max_reconsume_times: float,
-        send_to_dead_letters: Callable[[ReceivedMessage], Awaitable[None]],
+        send_to_dead_letters: Callable[[ReceivedMessage, str], Awaitable[None]],
     ) -> None:
         self._suspend = suspend
         self._max_reconsume_times = max_reconsume_times
@@ -140,14 +155,36 @@ class RetryInPlace:
         process_queue.requeue_first(again)
         return self._suspend if seconds is None else seconds
 
+    async def give_up(
+        self, process_queue: ProcessQueue, reasons: Mapping[ReceivedMessage, str]
+    ) -> float | None:
+        """Send messages to the dead-letter queue, with the reasons. Requeue those that fail.
+
+        Returns:
+            Seconds to wait before the queue is dispatched again, or None for no pause.
+        """
+        if process_queue.dropped:
+            return None
+        process_queue.counts.failed += len(reasons)
+        again = []
+        for message, reason in reasons.items():
+            if await self._is_dead_letter(message, reason):
+                process_queue.remove_sent_back(message)
+            else:
+                again.append(message)
+        if not again:
+            return None
+        process_queue.requeue_first(again)
+        return self._suspend
+
     def _is_exhausted(self, message: ReceivedMessage) -> bool:
         limit = math.inf if message.corruption is None else DEFAULT_RECONSUME_TIMES
         return message.reconsume_times >= min(limit, self._max_reconsume_times)
 
-    async def _is_dead_letter(self, message: ReceivedMessage) -> bool:
+    async def _is_dead_letter(self, message: ReceivedMessage, reason: str = "") -> bool:
         """Send a message to the dead-letter queue. Return False if that failed."""
         try:
-            await self._send_to_dead_letters(message)
+            await self._send_to_dead_letters(message, reason)
         except RocketMQError:  # logged by SendBack
             return False
         return True

@@ -8,21 +8,18 @@ from typing import Any, TypeAlias
 
 import trio
 
-from rocketmq_py.callables import check_callable, is_async
+from rocketmq_py.callables import is_async
 from rocketmq_py.consumer.push.handler_executor import HandlerExecutor, HandlerWithExecutor
 from rocketmq_py.consumer.push.handler_threads import HandlerThreads
 from rocketmq_py.message import ReceivedMessage
 
-Handler: TypeAlias = Callable[[ReceivedMessage], Any] | Callable[[list[ReceivedMessage]], Any]
+Handler: TypeAlias = Callable[[Any], Any] | Callable[[Any, Any], Any]
 """A message handler: an async function, or a synchronous one, which runs in a worker thread.
 
-Its argument is one message, or a list of messages if ``batch_size`` is set. Returning None acknowledges the
-messages. Returning a ConsumeResult chooses another outcome. Raising an Exception has them redelivered."""
-
-
-def check_handler(handle: object, *, in_lists: bool) -> None:
-    """Raise ConfigurationError unless a handler can be called with a message, or with a list of them."""
-    check_callable(handle, "handle", "messages" if in_lists else "message")
+Its argument is one message, or a list of messages if ``batch_size`` is set. If the parameter is annotated
+with another type than ReceivedMessage, the argument is the decoded body, or a list of bodies, and a second
+parameter receives the message, or the messages. Returning None acknowledges the messages. Returning a
+ConsumeResult chooses another outcome. Raising an Exception has them redelivered."""
 
 
 class Invoker:
@@ -46,7 +43,7 @@ class Invoker:
     """
 
     def __init__(self, handle: Handler, concurrency: int, nursery: trio.Nursery, *, in_lists: bool) -> None:
-        function: Callable[[Any], Any] = handle
+        function: Any = handle
         own_executor = handle if isinstance(handle, HandlerWithExecutor) else None
         self.is_async: bool = own_executor is None and is_async(handle)
         self.executor: HandlerExecutor = (

@@ -10,8 +10,15 @@ from typing import Any, Final
 import trio
 
 from rocketmq_py.client.user_calls import raise_without_failures
-from rocketmq_py.consumer.group.handler_results import CommitOffset, RollbackOffset, Suspend, check_result
+from rocketmq_py.consumer.group.handler_results import (
+    CommitOffset,
+    RollbackOffset,
+    SplitResult,
+    Suspend,
+    check_result,
+)
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
+from rocketmq_py.consumer.group.meter import outcome_name
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
 from rocketmq_py.consumer.push.handler_failures import RetryInPlace, corruption_error, describe
@@ -36,7 +43,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             CommitOffset does.
         suspend: seconds that a queue pauses after a failure, unless the handler returns another time.
         max_reconsume_times: retries after which a message becomes a dead letter.
-        send_to_dead_letters: sends a message to the group's dead-letter queue.
+        send_to_dead_letters: sends a message to the group's dead-letter queue. The reason may be empty.
         hooks: called around each handler call. None calls none.
     """
 
@@ -50,7 +57,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         auto_commit: bool,
         suspend: float,
         max_reconsume_times: float = math.inf,
-        send_to_dead_letters: Callable[[ReceivedMessage], Awaitable[None]],
+        send_to_dead_letters: Callable[[ReceivedMessage, str], Awaitable[None]],
         hooks: ConsumerHooks | None = None,
     ) -> None:
         super().__init__(nursery, invoker, concurrency=concurrency, hooks=hooks)
@@ -83,25 +90,34 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             lock = process_queue.lock
             assert lock is not None
             # The worker that uses the lock, or the renewal that gets it back, offers the queue again.
+            wait = None if process_queue.arrivals is None else process_queue.wait_of_next()
             messages = [] if lock.busy or not lock.is_held else process_queue.take_batch(batch_size)
             if not messages:
                 process_queue.is_ready = False
                 continue
             lock.busy = True
             self._in_flight += 1
-            if is_timed:
+            meter = process_queue.counts.meter
+            if is_timed or meter is not None:
                 started = trio.current_time()
+                if meter is not None:
+                    meter.waited(wait, len(messages))
             pause: float | None = None
+            failure: BaseException | None = None
+            result: Any = None
             try:
                 for message in messages:
                     if message.corruption is not None:
                         raise corruption_error(message)
                 item: Any = messages[0] if one_by_one else messages
                 result = await (self._call_hooked(process_queue, item) if hooked else call(item))
-            except Exception:
+            except Exception as error:
+                failure = error
+                process_queue.counts.note_error(error)
                 logger.exception("handler failed: %s", describe(process_queue, *messages))
                 pause = await self._failures.retry(process_queue, messages)
             except BaseExceptionGroup as group:
+                failure = group
                 raise_without_failures(
                     group, logger, "handler failed: %s", describe(process_queue, *messages)
                 )
@@ -118,10 +134,14 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
                     self._check_drained()
                 if not self._invoker.abandoned:  # an abandoned thread may still work under the lock
                     lock.mark_idle()
-            if is_timed:
+            if is_timed or meter is not None:
                 is_timed = False
+                seconds = trio.current_time() - started
                 process_queue.counts.calls += 1
-                process_queue.counts.call_seconds += trio.current_time() - started
+                process_queue.counts.call_seconds += seconds
+                if meter is not None:
+                    meter.called(seconds, 1, outcome_name(failure, result))
+            failure = None
             self._continue(process_queue, pause)
             until_yield -= 1
             if not until_yield:
@@ -150,7 +170,12 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
     async def _process_result(
         self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], result: object
     ) -> float | None:
-        """Process a handler result other than None. Return the seconds to pause, or None."""
+        """Process a handler result. Return the seconds to pause, or None."""
+        if isinstance(result, SplitResult):
+            return await self._process_split(process_queue, messages, result)
+        if result is None:
+            self._acknowledge(process_queue, messages)
+            return None
         check_result(result)
         match result:
             case Suspend():
@@ -175,3 +200,22 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             describe(process_queue, *messages), result, mode,
         )  # fmt: skip
         return await self._failures.retry(process_queue, messages)
+
+    async def _process_split(
+        self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], result: SplitResult
+    ) -> float | None:
+        """Settle the messages that the handler did not get, then process its result for the others."""
+        pauses: list[float | None] = [None]
+        self._acknowledge(process_queue, [messages[index] for index in result.done])
+        if result.dead_letters:
+            reasons = {messages[index]: reason for index, reason in result.dead_letters.items()}
+            pauses.append(await self._failures.give_up(process_queue, reasons))
+        if others := result.remaining(messages):
+            pauses.append(await self._process_result(process_queue, others, result.result))
+        return max([pause for pause in pauses if pause is not None], default=None)
+
+    def _acknowledge(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+        if self._auto_commit:
+            process_queue.remove_all(messages)
+        else:
+            process_queue.uncommitted += messages

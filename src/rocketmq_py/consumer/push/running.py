@@ -60,6 +60,12 @@ class RunsHandler(Lifespan, Generic[_Session]):
         if self._session is not None:
             raise ConfigurationError(f"this {type(self).__name__} is running already")
 
+    def _reasons_not_running(self) -> list[str]:
+        """Return why no handler is called, for the consumer's health. Empty while it runs."""
+        if self._session is None:
+            return [f"this {type(self).__name__} is not running: run() has not been called, or has returned"]
+        return []
+
     async def _run_session(self, make_session: Callable[[], _Session]) -> None:
         """Run a new session, unless :meth:`stop` was called before."""
         if self._is_stopped:

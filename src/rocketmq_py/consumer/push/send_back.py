@@ -31,6 +31,9 @@ MAX_FAILURES = 2**31 - 1
 COMPRESS_OVER = 4096
 """Bodies of this many bytes or more are compressed, since the original may have fit only when compressed."""
 
+MAX_REASON = 1000
+"""Characters of the reason in a dead letter. Brokers limit the size of all properties together."""
+
 _NOT_COPIED = frozenset({names.UNIQUE_KEY, names.WAIT_STORE, names.DELAY_LEVEL, names.TRANSACTION_PREPARED})
 """Properties that are not copied, because the copy must not have them or gets its own."""
 
@@ -85,14 +88,34 @@ class SendBack:
             self._group, message.topic, message.message_id,
         )  # fmt: skip
 
-    async def send_copy(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def send_to_dead_letters(self, message: ReceivedMessage, reason: str = "") -> None:
+        """Make a message a dead letter at once. Its property ``DLQ_REASON`` has the reason, if there is one.
+
+        Errors are those of :meth:`send_back`.
+        """
+        await self.send_copy(message, DEAD_LETTER, reason)
+        if reason:
+            logger.warning(
+                "message sent to the dead-letter queue: group=%s topic=%s message=%s: %s",
+                self._group, message.topic, message.message_id, reason,
+            )  # fmt: skip
+
+    async def drop_with_reason(self, message: ReceivedMessage, reason: str) -> None:
+        """Drop a message of a broadcasting group, which has no dead letters."""
+        logger.warning(
+            "message dropped: group=%s topic=%s message=%s: broadcasting groups have no dead letters: %s",
+            self._group, message.topic, message.message_id, reason,
+        )  # fmt: skip
+
+    async def send_copy(self, message: ReceivedMessage, delay_level: int, reason: str = "") -> None:
         """Send a copy to the group's retry topic. Brokers turn it into a dead letter after too many failures.
 
-        Tries one broker after the other, the message's own broker last. Arguments and errors are those of
+        Tries one broker after the other, the message's own broker last. The copy has the property
+        ``DLQ_REASON`` if ``reason`` is not empty. The other arguments and the errors are those of
         :meth:`send_back`.
         """
         try:
-            await self._send_copy(message, delay_level)
+            await self._send_copy(message, delay_level, reason)
         except RocketMQError as error:
             self._retry_logs.failed(
                 message.broker_name, error, topic=message.topic, message=message.message_id
@@ -100,18 +123,18 @@ class SendBack:
             raise
         self._retry_logs.succeeded(message.broker_name)
 
-    async def _send_copy(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def _send_copy(self, message: ReceivedMessage, delay_level: int, reason: str) -> None:
         route = await self._client.routes.get(retry_topic(self._group))
         queues = list(route.queues_to_write())
         self._client.rng.shuffle(queues)
         queue_by_broker = {queue.broker_name: queue for queue in queues}
         own = queue_by_broker.pop(message.broker_name, None)
         candidates = [*queue_by_broker.values(), *([own] if own is not None else [])]
-        fields, body = self._copy(message, route.topic, delay_level)
+        fields, body = self._copy(message, route.topic, delay_level, reason)
         await self._client.brokers.send_to_first(candidates, fields, body)
 
     def _copy(
-        self, message: ReceivedMessage, topic: str, delay_level: int
+        self, message: ReceivedMessage, topic: str, delay_level: int, reason: str
     ) -> tuple[Callable[[MessageQueue], dict[str, str]], bytes]:
         """Return a function that makes the ext fields of a copy for a queue, and the body of the copy."""
         body, system_flag = message.body, message.system_flag & (COMPRESSED_FLAG | COMPRESSION_TYPE_MASK)
@@ -126,6 +149,8 @@ class SendBack:
             delay_level = min(FIRST_DELAY_LEVEL + message.reconsume_times, MAX_DELAY_LEVEL)
         properties = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
         properties.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
+        if reason:
+            properties[names.DEAD_LETTER_REASON] = _printable(reason)[:MAX_REASON]
         properties[names.RETRY_TOPIC] = self._client.namespace.wrap_topic(message.topic)
         fields = partial(
             send_fields,
@@ -139,3 +164,8 @@ class SendBack:
             system_properties=properties,
         )
         return fields, body
+
+
+def _printable(text: str) -> str:
+    """Return a text without line breaks, and without the characters that separate properties."""
+    return " ".join("".join([letter if letter.isprintable() else " " for letter in text]).split())

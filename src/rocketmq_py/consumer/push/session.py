@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,12 @@ from rocketmq_py.consumer.config import PushConsumerConfig
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.broker_queries import query_lag
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
-from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.local_offset_commits import LocalOffsetStore, default_folder, offsets_path
 from rocketmq_py.consumer.group.membership import DRAIN_SHARE, Membership
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, starting_offset
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
-from rocketmq_py.consumer.group.statistics import ConsumerCounters, QueueStatistics
+from rocketmq_py.consumer.group.statistics import CachedMessages, ConsumerCounters, QueueStatistics
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, pop_retry_topic_of
 from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
 from rocketmq_py.consumer.pop.messages import PoppedMessage
@@ -180,6 +179,11 @@ class Session:
         """Return the statistics of each assigned queue."""
         return {**self._queues.statistics(), **self._popped.statistics()}
 
+    def cached(self) -> Iterator[CachedMessages]:
+        """Yield the unacknowledged messages in memory of each queue."""
+        yield from self._queues.cached()
+        yield from self._popped.cached()
+
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Ask the brokers for the group's lag in each assigned queue."""
         queues = {*self._pulled(), *await self._popped.read_queues()}
@@ -236,6 +240,7 @@ class Session:
     def _open_dispatch(self, nursery: trio.Nursery, invoker: Invoker) -> Dispatch[Any]:
         config = self._config
         send_back = SendBack(self._client, config.group, max_reconsume_times=config.reconsume_limit)
+        give_up = send_back.drop_with_reason if config.broadcasting else partial(self._give_up, send_back)
         if config.orderly:
             return OrderlyDispatch(
                 nursery,
@@ -245,7 +250,7 @@ class Session:
                 auto_commit=config.auto_commit,
                 suspend=config.suspend_current_queue,
                 max_reconsume_times=config.reconsume_limit,
-                send_to_dead_letters=partial(send_back.send_copy, delay_level=DEAD_LETTER),
+                send_to_dead_letters=give_up,
                 hooks=self._hooks,
             )
         dispatch = ConcurrentDispatch if invoker.is_async else ExecutorDispatch
@@ -256,6 +261,7 @@ class Session:
             batch_size=config.batch_size,
             timeout=config.consume_timeout,
             send_back=send_back.drop if config.broadcasting else partial(self._send_back, send_back),
+            send_to_dead_letters=give_up,
             hooks=self._hooks,
         )
 
@@ -264,6 +270,12 @@ class Session:
             await self._popped.acknowledger.deliver_later(message, delay_level)
         else:
             await send_back.send_back(message, delay_level)
+
+    async def _give_up(self, send_back: SendBack, message: ReceivedMessage, reason: str) -> None:
+        """Make a message a dead letter, with the reason unless that is empty."""
+        await send_back.send_to_dead_letters(message, reason)
+        if isinstance(message, PoppedMessage):
+            self._popped.acknowledger.acknowledge(message)
 
     def _assign_popped(self, topic: str, queues: Collection[MessageQueue]) -> None:
         """Pop from these queues. If there are none, pull the topic's pop retry topic."""
@@ -316,4 +328,10 @@ def _offset_store(client: Client, config: PushConsumerConfig) -> RemoteOffsetSto
         return RemoteOffsetStore(client, config.group)
     folder = default_folder() if config.local_offsets is None else Path(config.local_offsets)
     path = offsets_path(folder, client, config.group)
-    return LocalOffsetStore(client, config.group, path, interval=config.commit_interval)
+    return LocalOffsetStore(
+        client,
+        config.group,
+        path,
+        interval=config.commit_interval,
+        discard_damaged=config.discard_damaged_offsets,
+    )

@@ -14,7 +14,7 @@ from rocketmq_py.consumer.group.broker_queries import map_over_brokers
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller
 from rocketmq_py.consumer.read.range import Bounds, QueueRange, first_at
 from rocketmq_py.consumer.read.stream import READER_GROUP, TIMEOUT_SECONDS
-from rocketmq_py.errors import BrokerError
+from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.subscription import make_subscription
 
@@ -39,12 +39,20 @@ async def offsets_of(
 
     async def ask(queue: MessageQueue) -> tuple[int, int]:
         first, end = await client.brokers.min_offset(queue), await client.brokers.max_offset(queue)
-        if present and first < end and await client.brokers.first_store_time(queue) < 0:
+        if present and first < end and await _may_be_gone(client, queue):
             first = await _first_present(client, queue, end)
         return first, end
 
     bounds = await map_over_brokers([queue for route in routes.values() for queue in route.read_queues], ask)
     return {topic: {queue: bounds[queue] for queue in route.read_queues} for topic, route in routes.items()}
+
+
+async def _may_be_gone(client: Client, queue: MessageQueue) -> bool:
+    """Return whether the broker may no longer have the message at its minimum offset."""
+    try:
+        return await client.brokers.first_store_time(queue) < 0
+    except UnsupportedByBrokerError:  # a proxy
+        return True
 
 
 async def _first_present(client: Client, queue: MessageQueue, end: int) -> int:

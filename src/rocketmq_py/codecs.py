@@ -1,0 +1,296 @@
+"""Codecs: encode Python values as message bodies, and decode bodies as instances of a type.
+
+``Message.of`` encodes a value. Handlers with an annotated parameter, and ``ReceivedMessage.decode``, decode
+bodies. The sender's content type travels in the property ``contentType``, as in rocketmq-spring.
+
+- :data:`JSON` is the default. :data:`MESSAGEPACK` is smaller.
+- Other formats, for example Avro or Protobuf, are objects with the methods of :class:`Codec`.
+
+Both built-in codecs support dataclasses, attrs classes, ``msgspec.Struct``, TypedDict, NamedTuple, enums,
+dates, UUID, Decimal, containers of these, and pydantic models.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Final, Protocol, cast, get_args, get_origin
+
+import msgspec
+
+from rocketmq_py.arguments import check_text, wrong_type
+from rocketmq_py.callables import check_methods
+from rocketmq_py.errors import ConfigurationError
+
+__all__ = ["JSON", "MESSAGEPACK", "Codec"]
+
+_TEXT = "text/plain"
+_UNKNOWN = ("", "application/octet-stream")
+"""Content types that say nothing about the body."""
+_JSON_TYPES = ("application/json", "text/json")
+_MESSAGEPACK_TYPES = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
+_MAX_CACHED = 256
+
+
+class Codec(Protocol):
+    """Encodes and decodes bodies of one format.
+
+    Errors of :meth:`encode` become InvalidMessageError, those of :meth:`decode` BodyDecodeError. Methods must
+    be thread-safe, and must not block.
+    """
+
+    @property
+    def content_type(self) -> str:
+        """The content type that messages carry, for example ``application/avro``."""
+
+    def encode(self, value: Any) -> bytes:
+        """Return the body for a value."""
+
+    def decode(self, body: bytes, kind: Any) -> Any:
+        """Return the value in a body.
+
+        Args:
+            body: the body.
+            kind: the type that the program asked for.
+        """
+
+
+class _BuiltinCodec:
+    """The codec of a format that msgspec implements. ``str`` of it is its content type."""
+
+    def __init__(self, content_type: str, encode: Callable[..., bytes], decoder: Callable[..., Any]) -> None:
+        self._content_type = content_type
+        self._encode = encode
+        self._decoder = decoder
+
+    def __repr__(self) -> str:
+        return f"<codec {self._content_type}>"
+
+    @property
+    def content_type(self) -> str:
+        """The content type that messages carry."""
+        return self._content_type
+
+    def encode(self, value: Any) -> bytes:
+        """Return the body for a value. Raises TypeError or ValueError if the format cannot represent it."""
+        kind: Any = type(value)
+        if self is JSON and _is_pydantic(kind):
+            body: bytes = _adapter(kind).dump_json(value, by_alias=True)
+            return body
+        return self._encode(value, enc_hook=_encode_pydantic)
+
+    def decode(self, body: bytes, kind: Any) -> Any:
+        """Return the value in a body. Raises ValueError if it is not a ``kind``."""
+        return self.decoder(kind)(body)
+
+    def decoder(self, kind: Any) -> Callable[[bytes], Any]:
+        """Return a function that decodes bodies as instances of ``kind``."""
+        if any(_is_pydantic(part) for part in _parts(kind)):
+            return functools.partial(self._decode_pydantic, kind)
+        decode: Callable[[bytes], Any] = self._decoder(Any if kind is object else kind).decode
+        return decode
+
+    def _decode_pydantic(self, kind: Any, body: bytes) -> Any:
+        import pydantic
+
+        adapter = _adapter(kind)
+        try:
+            if self is JSON:
+                return adapter.validate_json(body)
+            return adapter.validate_python(msgspec.msgpack.decode(body))
+        except pydantic.ValidationError as error:
+            raise ValueError(_without_input(error)) from None
+
+
+JSON: Final = _BuiltinCodec("application/json", msgspec.json.encode, msgspec.json.Decoder)
+"""JSON in UTF-8, the default. Missing content types, and those of texts, count as JSON, too."""
+MESSAGEPACK: Final = _BuiltinCodec("application/msgpack", msgspec.msgpack.encode, msgspec.msgpack.Decoder)
+"""MessagePack: binary, smaller and faster than JSON."""
+
+
+def check_codec(codec: object) -> Codec:
+    """Return ``codec`` if it has the attributes of a Codec, else raise ConfigurationError."""
+    if isinstance(codec, _BuiltinCodec):
+        return codec
+    check_methods(codec, "codec", Codec)
+    if not check_text(getattr(codec, "content_type", None), "codec.content_type"):
+        raise ConfigurationError("codec.content_type is empty")
+    return cast("Codec", codec)
+
+
+class BodyDecoder:
+    """Decodes bodies as instances of one type. The content type of a message chooses the format.
+
+    ``bytes`` stands for the body itself, and ``str`` for its text unless the content type is JSON or
+    MessagePack.
+
+    Args:
+        kind: the type. ``Annotated[type, codec]`` has a codec.
+        codec: decodes bodies with its content type, and those without a content type. None if there is none.
+
+    Attributes:
+        name: the name of the type, for errors.
+
+    Raises:
+        ConfigurationError: no built-in codec supports the type, and there is no other codec.
+    """
+
+    def __init__(self, kind: Any, codec: Codec | None = None) -> None:
+        if get_origin(kind) is Annotated:
+            codecs = [check_codec(part) for part in kind.__metadata__ if _is_like_codec(part)]
+            codec = codecs[0] if codecs and codec is None else codec
+            kind = kind.__origin__ if codecs else kind
+        self.name: str = getattr(kind, "__qualname__", "") if get_origin(kind) is None else ""
+        self.name = self.name or str(kind)
+        self._kind = kind
+        self._codec = codec
+        if codec is None or isinstance(codec, _BuiltinCodec):
+            self._check_kind()
+
+    def decode(self, body: bytes, content_type: str) -> Any:
+        """Return the value in a body.
+
+        Args:
+            body: the body.
+            content_type: the value of the property ``contentType``, or an empty text.
+
+        Raises:
+            ValueError: the body is not an instance of the type. The text does not contain the body.
+        """
+        kind, codec = self._kind, self._codec
+        if kind is bytes:
+            return body
+        media_type, charset = _parse(content_type)
+        if codec is not None and (media_type in _UNKNOWN or media_type == _parse(codec.content_type)[0]):
+            return _call(functools.partial(codec.decode, kind=kind), body)
+        if media_type in _MESSAGEPACK_TYPES:
+            return _call(self._decode_messagepack, body)
+        is_text = media_type in _UNKNOWN or media_type.startswith("text/")
+        if kind is str and is_text and media_type not in _JSON_TYPES:
+            return _decode_text(body, charset)
+        if is_text or media_type in _JSON_TYPES or media_type.endswith("+json"):
+            return _call(self._decode_json, body)
+        raise ValueError(
+            f"there is no codec for the content type {content_type!r}. Annotate the parameter with "
+            f"Annotated[{self.name}, codec]"
+        )
+
+    @functools.cached_property
+    def _decode_json(self) -> Callable[[bytes], Any]:
+        return JSON.decoder(self._kind)
+
+    @functools.cached_property
+    def _decode_messagepack(self) -> Callable[[bytes], Any]:
+        return MESSAGEPACK.decoder(self._kind)
+
+    def _check_kind(self) -> None:
+        if self._kind is object or self._kind is bytes:
+            return
+        try:
+            if any(_is_pydantic(part) for part in _parts(self._kind)):
+                _adapter(self._kind)
+            else:
+                msgspec.json.schema(self._kind)  # fails for types that a Decoder refuses only when it decodes
+        except Exception as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise ConfigurationError(
+                f"bodies cannot be decoded as {self.name}: {reason}. Use a dataclass, an attrs, "
+                f"msgspec.Struct or pydantic class, or give a codec: Annotated[{self.name}, codec]"
+            ) from error
+
+
+@functools.lru_cache(_MAX_CACHED)
+def _cached_decoder(kind: Any, codec: Codec | None) -> BodyDecoder:
+    return BodyDecoder(kind, codec)
+
+
+def body_decoder(kind: Any, codec: Codec | None = None) -> BodyDecoder:
+    """Return a decoder, which is cached. The arguments and errors are those of BodyDecoder."""
+    if codec is not None:
+        check_codec(codec)
+    key: Any = codec
+    try:
+        return _cached_decoder(kind, key)
+    except TypeError:  # a codec that cannot be hashed
+        return BodyDecoder(kind, codec)
+
+
+def encode_body(value: object, codec: Codec) -> bytes:
+    """Return the body for a value. Raises ValueError with the reason if the codec cannot encode it."""
+    try:
+        body = check_codec(codec).encode(value)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"cannot encode a value of type {type(value).__name__} as {codec.content_type}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(body, bytes):
+        raise wrong_type(f"the result of {type(codec).__name__}.encode", "bytes", body)
+    return body
+
+
+def _call(decode: Callable[[bytes], Any], body: bytes) -> Any:
+    """Decode a body. Any error of a codec, or of a class that the program defines, becomes a ValueError."""
+    try:
+        return decode(body)
+    except (MemoryError, ValueError):
+        raise
+    except Exception as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _decode_text(body: bytes, charset: str) -> str:
+    try:
+        return body.decode(charset)
+    except (LookupError, UnicodeDecodeError) as error:
+        raise ValueError(f"it is not a text in {charset}: {type(error).__name__}") from error
+
+
+def _parse(content_type: str) -> tuple[str, str]:
+    """Return the media type in lower case, and the charset, by default UTF-8."""
+    media_type, *parameters = [part.strip() for part in content_type.lower().split(";")]
+    charsets = [part.partition("=")[2].strip(" \"'") for part in parameters if part.startswith("charset=")]
+    return media_type, charsets[0] if charsets else "utf-8"
+
+
+def _is_like_codec(value: object) -> bool:
+    return hasattr(value, "content_type") and not isinstance(value, type)
+
+
+# pydantic, which is imported only for its own models
+
+
+def _parts(kind: Any) -> Iterator[Any]:
+    """Yield a type and its type arguments, as in ``list[Order]``, at every depth."""
+    yield kind
+    for part in get_args(kind):
+        yield from _parts(part)
+
+
+def _is_pydantic(kind: object) -> bool:
+    return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
+
+
+@functools.lru_cache(_MAX_CACHED)
+def _adapter(kind: Any) -> Any:
+    import pydantic
+
+    return pydantic.TypeAdapter(kind)
+
+
+def _encode_pydantic(value: Any) -> Any:
+    """Return a pydantic model inside another value as plain values."""
+    kind: Any = type(value)
+    if _is_pydantic(kind):
+        return _adapter(kind).dump_python(value, mode="json", by_alias=True)
+    raise TypeError(f"values of type {type(value).__name__} are not supported")
+
+
+def _without_input(error: Any) -> str:
+    """Describe a ValidationError of pydantic without the values, which may be secrets."""
+    found = error.errors(include_input=False, include_url=False, include_context=False)
+    return "; ".join(
+        f"{one['msg']} - at `{'.'.join(str(part) for part in one['loc']) or '$'}`" for one in found
+    )

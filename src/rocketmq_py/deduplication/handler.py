@@ -1,0 +1,309 @@
+"""The handler that skips messages that were handled before."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Literal
+
+import attrs
+import trio
+
+from rocketmq_py.arguments import check_above_zero
+from rocketmq_py.callables import check_callable, check_methods, is_async
+from rocketmq_py.consumer.group.handler_results import (
+    DEAD_LETTER,
+    CommitOffset,
+    ConsumeLater,
+    ConsumeResult,
+    SplitResult,
+    Suspend,
+)
+from rocketmq_py.consumer.pop.acknowledger import DELAY_SECONDS
+from rocketmq_py.consumer.push.invoker import Handler
+from rocketmq_py.consumer.push.typed_handlers import HandlerConfig, HandlerWrapper
+from rocketmq_py.deduplication.claims import Claims, ClaimState, DeduplicationStore, current_claims
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.message import ReceivedMessage
+
+logger: Final = logging.getLogger("rocketmq_py.consumer")
+
+DEFAULT_TTL = 3 * 24 * 3600.0
+"""Seconds that a handled message is remembered: as long as brokers keep messages by default."""
+
+
+@attrs.frozen(kw_only=True, init=False)
+class Deduplicate:
+    """Wraps handlers of push consumers, so that a message that is delivered again is not handled again.
+
+    ::
+
+        deduplicate = Deduplicate(SQLiteStore("handled.sqlite"))
+        await consumer.run(deduplicate(handle))
+
+    Before a call, the message is claimed in the store. When the handler has returned, it is marked as done,
+    and later deliveries are acknowledged without a call. If the handler fails, the claim is removed, and the
+    next delivery is handled. The claim of a process that was killed expires after ``claim_timeout``. A
+    message that another process is handling is delivered again after that time.
+
+    If a process is killed between the effect of a handler and the mark, the message is handled again.
+    ``SQLiteStore.transaction`` commits both together.
+
+    Args:
+        store: a SQLiteStore, a RedisStore, or an object with the methods of DeduplicationStore. Groups may
+            share it. Members of a broadcasting group must not.
+        key: identifies messages: ``"message_id"``, the id that the sender gave, which repeated deliveries and
+            retries of a send share; ``"keys"``, the topic and the message's keys, or its id if it has none;
+            or a function that returns a text for a message, which is used with the topic.
+        ttl: seconds that a handled message is remembered.
+        claim_timeout: seconds until a claim expires. Choose more than a handler takes: after an expiry,
+            another delivery may be handled at the same time.
+
+    Raises:
+        ConfigurationError: an argument is not valid.
+    """
+
+    store: DeduplicationStore
+    key: Literal["message_id", "keys"] | Callable[[ReceivedMessage], str]
+    ttl: float
+    claim_timeout: float
+
+    def __init__(
+        self,
+        store: DeduplicationStore,
+        *,
+        key: Literal["message_id", "keys"] | Callable[[ReceivedMessage], str] = "message_id",
+        ttl: float = DEFAULT_TTL,
+        claim_timeout: float = 60.0,
+    ) -> None:
+        check_methods(store, "store", DeduplicationStore)
+        if isinstance(key, str):
+            if key not in ("message_id", "keys"):
+                raise ConfigurationError(f"key is {key!r}; it must be 'message_id', 'keys', or a function")
+        else:
+            check_callable(key, "key", "message", awaited=False)
+        self.__attrs_init__(
+            store=store,
+            key=key,
+            ttl=check_above_zero(ttl, "ttl"),
+            claim_timeout=check_above_zero(claim_timeout, "claim_timeout"),
+        )
+
+    def __call__(self, handle: Handler) -> DeduplicatedHandler:
+        """Return a handler for ``run`` that calls ``handle`` only with messages that are not done."""
+        return DeduplicatedHandler(self, handle)
+
+    def key_of(self, message: ReceivedMessage, group: str) -> str:
+        """Return the key of a message in the store."""
+        key = self.key
+        if key == "message_id" or (key == "keys" and not message.keys):
+            return f"{group}:{message.message_id}"
+        text = " ".join(message.keys) if isinstance(key, str) else key(message)
+        if not isinstance(text, str) or not text:
+            raise ConfigurationError(
+                f"the function key returned {text!r} for message {message.message_id}; it must return a text"
+            )
+        return f"{group}:{message.topic}:{text}"
+
+
+class DeduplicatedHandler(HandlerWrapper):
+    """A handler that Deduplicate returned. Pass it to the ``run`` of a push consumer."""
+
+    handle: Handler
+
+    def __init__(self, deduplicate: Deduplicate, handle: Handler) -> None:
+        if not callable(handle):
+            raise ConfigurationError(f"handle must be a function, not {type(handle).__name__}")
+        self.handle = handle
+        self._deduplicate = deduplicate
+
+    def __call__(self, message: Any) -> Any:
+        """Refuse calls: the consumer's settings are needed."""
+        raise ConfigurationError("a deduplicated handler is called by the run() of a push consumer only")
+
+    def around(self, handle: Handler, config: HandlerConfig) -> Handler:
+        """Return the function that the consumer calls."""
+        if config.orderly and not config.auto_commit:
+            raise ConfigurationError(
+                "Deduplicate does not support auto_commit=False: a rollback would skip the messages that "
+                "were handled"
+            )
+        deduplicate = self._deduplicate
+        call: Any = handle
+
+        async def call_async(item: Any) -> Any:
+            attempt = _Attempt(deduplicate, config, item)
+            token = current_claims.set(attempt.claims)
+            try:
+                await _in_thread(attempt.claim)
+                result = call(attempt.argument) if attempt.claimed else None
+                result = await result if inspect.isawaitable(result) else result
+            except GeneratorExit:  # the loop is closed. The claims expire by themselves
+                raise
+            except BaseException:
+                current_claims.reset(token)
+                await _in_thread(attempt.release)
+                raise
+            current_claims.reset(token)
+            return await _in_thread(attempt.result, result)
+
+        def call_plain(item: Any) -> Any:
+            if _on_asyncio():  # the asyncio API calls plain handlers on the loop
+                return call_async(item)
+            attempt = _Attempt(deduplicate, config, item)
+            attempt.claim()
+            if not attempt.claimed:
+                return attempt.result(None)
+            token = current_claims.set(attempt.claims)
+            try:
+                result = call(attempt.argument)
+            except BaseException:
+                attempt.release()
+                raise
+            finally:
+                current_claims.reset(token)
+            return _result_later(attempt, result) if inspect.isawaitable(result) else attempt.result(result)
+
+        return call_async if is_async(call) else call_plain
+
+
+class _Attempt:
+    """One handler call: the claims of its messages, and its result. The methods block.
+
+    Args:
+        deduplicate: the settings.
+        config: the consumer's settings.
+        item: the message, or the list of messages.
+
+    Attributes:
+        claims: the claims.
+        claimed: the indexes of the messages that are handled now.
+    """
+
+    def __init__(self, deduplicate: Deduplicate, config: HandlerConfig, item: Any) -> None:
+        self._deduplicate = deduplicate
+        self._config = config
+        self._is_list = isinstance(item, list | tuple)
+        self._messages: Sequence[ReceivedMessage] = item if self._is_list else (item,)
+        self._keys: dict[int, str] = {}
+        self._done: set[int] = set()
+        self._is_held = False
+        self.claims = Claims(store=deduplicate.store, ttl=deduplicate.ttl)
+        self.claimed: list[int] = []
+
+    @property
+    def argument(self) -> Any:
+        """The argument of the handler."""
+        messages = [self._messages[index] for index in self.claimed]
+        return messages if self._is_list else messages[0]
+
+    def claim(self) -> None:
+        """Claim the messages. An ordered consumer claims none behind one that is held elsewhere."""
+        try:
+            for index, message in enumerate(self._messages):
+                key = self._deduplicate.key_of(message, self._config.group)
+                state = ClaimState.HELD  # a key that is twice in the list
+                if key not in self._keys.values():
+                    state = self.claims.store.claim(key, self.claims.token, self._deduplicate.claim_timeout)
+                if state is ClaimState.CLAIMED:
+                    self._keys[index] = key
+                    self.claimed.append(index)
+                elif state is ClaimState.DONE:
+                    self._done.add(index)
+                    logger.debug("duplicate skipped: key=%s message=%s", key, message.message_id)
+                else:
+                    self._is_held = True
+                    if self._config.orderly:
+                        break
+        except BaseException:
+            self.release()
+            raise
+        self.claims.keys = [*self._keys.values()]
+
+    def release(self) -> None:
+        """Remove all claims, because the handler failed."""
+        self._settle(self.claimed, 0)
+
+    def result(self, result: object) -> Any:
+        """Mark the messages that were handled, release the others, and return the consumer's result."""
+        rest, dead_letters = self.claimed, dict[int, str]()
+        done = set(self._done)
+        if isinstance(result, SplitResult):
+            dead_letters = {rest[index]: reason for index, reason in result.dead_letters.items()}
+            rest, result = result.remaining(rest), result.result
+        handled: list[int] = []
+        if result is None or isinstance(result, CommitOffset):
+            handled, result = rest, None
+        elif isinstance(result, ConsumeLater):
+            handled, result = rest[: result.done], attrs.evolve(result, done=0)
+        self._settle(handled, self._deduplicate.ttl)
+        self._settle([index for index in self.claimed if index not in handled], 0)
+        done.update(handled)
+        if self._is_held:
+            if result == ConsumeLater(DEAD_LETTER):
+                reason = "the handler returned ConsumeLater(-1)"
+                dead_letters |= {index: reason for index in rest if index not in done}
+                result = None
+            result = self._later() if result is None else result
+        elif len(done) == len(self._messages):
+            return None
+        return SplitResult(dead_letters, done, result) if done or dead_letters else result
+
+    def _later(self) -> ConsumeResult:
+        """Return the result for messages that are held: by then, the other claim is done or has expired."""
+        seconds = self._deduplicate.claim_timeout
+        if self._config.orderly:
+            return Suspend(seconds)
+        levels = [level for level, delay in enumerate(DELAY_SECONDS) if delay >= seconds]
+        return ConsumeLater(levels[0] if levels else len(DELAY_SECONDS) - 1)
+
+    def _settle(self, indexes: Sequence[int], seconds: float) -> None:
+        """Settle claims. An error does not fail the call: a claim that remains expires by itself."""
+        for index in indexes:
+            key = self._keys[index]
+            try:
+                settled = self.claims.store.settle(key, self.claims.token, seconds)
+            except Exception:
+                logger.exception("could not settle the claim of a message: group=%s key=%s",
+                                 self._config.group, key)  # fmt: skip
+                continue
+            if seconds and not settled:
+                logger.warning(
+                    "a claim expired before the handler returned, and the message may have been handled "
+                    "twice: group=%s key=%s. Raise claim_timeout",
+                    self._config.group, key,
+                )  # fmt: skip
+
+
+def _on_asyncio() -> bool:
+    return asyncio._get_running_loop() is not None and not trio.lowlevel.in_trio_task()
+
+
+async def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that blocks in a worker thread of trio or asyncio, to its end even if cancelled."""
+    if not _on_asyncio():
+        with trio.CancelScope(shield=True):
+            return await trio.to_thread.run_sync(function, *arguments)
+    call = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        await asyncio.wait([call])
+        raise
+
+
+async def _result_later(attempt: _Attempt, awaitable: Awaitable[Any]) -> Any:
+    """Await the result of a plain function that returned an awaitable."""
+    token = current_claims.set(attempt.claims)
+    try:
+        result = await awaitable
+    except GeneratorExit:
+        raise
+    except BaseException:
+        current_claims.reset(token)
+        await _in_thread(attempt.release)
+        raise
+    current_claims.reset(token)
+    return await _in_thread(attempt.result, result)

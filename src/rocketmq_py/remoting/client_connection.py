@@ -1,0 +1,175 @@
+"""A connection of a client: requests survive outdated credentials, and a peer that goes away."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import trio
+
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.credentials import Credentials
+from rocketmq_py.errors import RocketMQError, denies_access
+from rocketmq_py.protocol.command import Command, Serialization
+from rocketmq_py.remoting.channel import Channel
+from rocketmq_py.remoting.connection import Connection, Handler
+from rocketmq_py.remoting.credential_source import CredentialSource, CredentialsUnavailableError
+from rocketmq_py.remoting.deadlines import Deadlines
+from rocketmq_py.remoting.pending_requests import PendingRequest
+from rocketmq_py.remoting.rpc_hooks import RpcHooks
+from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED
+
+logger: Final = logging.getLogger("rocketmq_py.remoting")
+
+
+class ClientConnection(Connection):
+    """A connection that repeats requests after a denial of access, and moves them away after GO_AWAY.
+
+    Args:
+        stream, deadlines, handler, address, serialization, credentials, hooks, max_buffered: see Connection.
+        credential_source: renews the credentials when the peer denies access, or None.
+        successor: returns another connection to the address when the peer goes away (GO_AWAY). Without it,
+            GO_AWAY is an ordinary answer.
+    """
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        *,
+        deadlines: Deadlines,
+        handler: Handler,
+        address: str | None = None,
+        serialization: Serialization = Serialization.JSON,
+        credentials: Credentials | None = None,
+        credential_source: CredentialSource | None = None,
+        hooks: RpcHooks | None = None,
+        successor: Callable[[], Channel] | None = None,
+        max_buffered: int = DEFAULT_MAX_BUFFERED,
+    ) -> None:
+        super().__init__(
+            stream,
+            deadlines=deadlines,
+            handler=handler,
+            address=address,
+            serialization=serialization,
+            credentials=credentials,
+            hooks=hooks,
+            max_buffered=max_buffered,
+        )
+        self._credential_source = credential_source
+        self._signed_before_renewal: set[int] = set()
+        self._successor = successor
+        self._onward: Callable[[], Channel] | None = None
+
+    def _answered(self, answer: Command, pending: PendingRequest | None) -> None:
+        if answer.code == ResponseCode.GO_AWAY:
+            self.peer_version = answer.version
+            self._go_away(answer, pending)
+        elif pending is not None and self._credential_source and denies_access(answer.code, answer.remark):
+            self._access_denied(answer, pending, self._credential_source)
+        else:
+            super()._answered(answer, pending)
+        if self.draining and not self._pending:
+            self._close_when_written("the peer is going away")
+
+    # A peer that denies access
+
+    def _access_denied(self, answer: Command, pending: PendingRequest, source: CredentialSource) -> None:
+        """Send a denied request again if its credentials are not the newest ones, else renew them first."""
+        if pending.opaque in self._signed_before_renewal:
+            self._signed_before_renewal.remove(pending.opaque)
+            self._carry_or_fail(pending)
+            return
+        assert self._nursery is not None
+        assert self._credentials is not None
+        # It stays in the table, where it times out and a cancellation finds it.
+        self._pending[pending.opaque] = pending
+        self._nursery.start_soon(self._renew_credentials, answer, pending, source, self._credentials)
+
+    async def _renew_credentials(
+        self, answer: Command, pending: PendingRequest, source: CredentialSource, denied: Credentials
+    ) -> None:
+        """Renew the credentials and send a denied request again. Without new ones, deliver the denial."""
+        opaque = pending.opaque
+        try:
+            credentials = await source.renew(denied)
+        except CredentialsUnavailableError as error:
+            logger.warning("cannot renew credentials address=%s: %s", self.address, error)
+            credentials = None
+        is_waiting = self._pending.get(opaque) is pending
+        if is_waiting:
+            del self._pending[opaque]
+        if credentials is not None and self._credentials is denied:
+            self._credentials = credentials
+            self._signed_before_renewal = set(self._pending)
+        if is_waiting and credentials is not None:
+            self._carry_or_fail(pending)
+        elif is_waiting:
+            pending.answered(answer)
+
+    # A peer that goes away
+
+    def _go_away(self, answer: Command, pending: PendingRequest | None) -> None:
+        """Move the request, and all that are not written yet, to another connection.
+
+        A peer that answers GO_AWAY did not process the request. A request is moved only once. Java:
+        ``NettyRemotingClient.invokeImpl``.
+        """
+        is_first = not self.draining
+        self.draining = True
+        self.is_usable = False
+        self._onward = self._successor
+        if pending is not None:
+            if self._onward is None or pending.was_sent_away:
+                pending.answered(answer)
+            else:
+                pending.was_sent_away = True
+                self._carry_or_fail(pending)
+        if is_first and self._onward is not None:
+            self._move_unwritten()
+
+    def _move_unwritten(self) -> None:
+        """Move the requests that are not written yet: oneway requests would be lost, others refused first."""
+        for unwritten in [one for one in self._pending.values() if not self.has_written(one)]:
+            self.forget(unwritten)
+            self._carry_or_fail(unwritten)
+        for code, fields, body in self.writer.take_back_oneways():
+            try:
+                self.oneway_nowait(code, fields, body)
+            except RocketMQError as error:
+                logger.info(
+                    "oneway request lost: the peer is going away, peer=%s code=%d: %s",
+                    self.address,
+                    code,
+                    error,
+                )
+
+    def _carry_or_fail(self, pending: PendingRequest) -> None:
+        try:
+            self.carry(pending)
+        except RocketMQError as error:
+            pending.answered(error)
+
+    def _carry_elsewhere(self, pending: PendingRequest) -> bool:
+        if self._onward is None:
+            return super()._carry_elsewhere(pending)
+        self._onward().carry(pending)
+        return True
+
+    def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        """Send a oneway request, even with a full buffer. Hooks are not called. Raises as :meth:`submit`."""
+        if self._onward is not None:
+            self._onward().oneway_nowait(code, fields, body)
+        else:
+            super().oneway_nowait(code, fields, body)
+
+    def _check_open(self) -> None:
+        if self._onward is None:
+            super()._check_open()
+
+    def _close_when_written(self, reason: str) -> None:
+        if self.writer.is_flushed or self._nursery is None:
+            self.close(reason)
+        else:
+            self._nursery.start_soon(self.aclose, reason)

@@ -1,0 +1,228 @@
+"""The stores of claims and marks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketmq_py.deduplication import (
+    ClaimLostError,
+    ClaimState,
+    DeduplicationStore,
+    RedisStore,
+    SQLiteStore,
+    sqlite_store,
+)
+from rocketmq_py.deduplication.claims import Claims, current_claims
+from rocketmq_py.errors import ConfigurationError
+
+SHORT = 0.001
+"""Seconds of a claim that has expired as soon as another one is tried."""
+
+
+def claim_when_expired(store: DeduplicationStore, key: str, token: str) -> ClaimState:
+    state = ClaimState.HELD
+    while state is ClaimState.HELD:
+        state = store.claim(key, token, 60)
+    return state
+
+
+def test_claim_excludes_others_until_it_is_settled(store: DeduplicationStore) -> None:
+    assert store.claim("k", "first", 60) is ClaimState.CLAIMED
+    assert store.claim("k", "second", 60) is ClaimState.HELD
+    assert store.claim("other", "second", 60) is ClaimState.CLAIMED
+    assert store.settle("k", "first", 0)
+    assert store.claim("k", "second", 60) is ClaimState.CLAIMED
+
+
+def test_mark_excludes_everybody(store: DeduplicationStore) -> None:
+    store.claim("k", "first", 60)
+    assert store.settle("k", "first", 60)
+    assert store.claim("k", "first", 60) is ClaimState.DONE
+    assert store.claim("k", "second", 60) is ClaimState.DONE
+
+
+def test_mark_is_renewed_but_not_removed(store: DeduplicationStore) -> None:
+    store.claim("k", "first", 60)
+    assert store.settle("k", "first", 60)
+    assert store.settle("k", "first", 60)
+    assert not store.settle("k", "first", 0)
+    assert store.claim("k", "second", 60) is ClaimState.DONE
+
+
+def test_expired_claim_and_mark_are_free(store: DeduplicationStore) -> None:
+    store.claim("k", "first", SHORT)
+    assert claim_when_expired(store, "k", "second") is ClaimState.CLAIMED
+    assert store.settle("k", "second", SHORT)
+    state = ClaimState.DONE
+    while state is ClaimState.DONE:
+        state = store.claim("k", "third", 60)
+    assert state is ClaimState.CLAIMED
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_lost_claim_cannot_be_settled(store: DeduplicationStore, seconds: float) -> None:
+    store.claim("k", "first", SHORT)
+    claim_when_expired(store, "k", "second")
+    assert not store.settle("k", "first", seconds)
+    assert store.claim("k", "third", 60) is ClaimState.HELD
+    assert store.settle("k", "second", 60)
+    assert not store.settle("unknown", "first", seconds)
+
+
+def test_one_of_many_threads_gets_the_claim(store: DeduplicationStore) -> None:
+    states: list[ClaimState] = []
+    barrier = threading.Barrier(8)
+
+    def claim(number: int) -> None:
+        barrier.wait()
+        states.extend([store.claim(str(key), str(number), 60) for key in range(20)])
+
+    threads = [threading.Thread(target=claim, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert states.count(ClaimState.CLAIMED) == 20
+    assert states.count(ClaimState.HELD) == 140
+
+
+# SQLite
+
+
+@contextmanager
+def claims_of(store: SQLiteStore, *keys: str, token: str = "first") -> Iterator[None]:
+    reset = current_claims.set(Claims(store=store, ttl=60, token=token, keys=keys))
+    try:
+        yield
+    finally:
+        current_claims.reset(reset)
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Iterator[SQLiteStore]:
+    store = SQLiteStore(tmp_path / "handled.sqlite")
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("CREATE TABLE effects (name TEXT)")
+    connection.close()
+    yield store
+    store.close()
+
+
+def effects(store: SQLiteStore) -> list[str]:
+    connection = sqlite3.connect(store.path)
+    rows = connection.execute("SELECT name FROM effects").fetchall()
+    connection.close()
+    return [name for (name,) in rows]
+
+
+def test_transaction_commits_marks_and_effects(sqlite: SQLiteStore) -> None:
+    sqlite.claim("a", "first", 60)
+    sqlite.claim("b", "first", 60)
+    with claims_of(sqlite, "a", "b"), sqlite.transaction() as connection:
+        connection.execute("INSERT INTO effects VALUES ('x')")
+    assert effects(sqlite) == ["x"]
+    assert sqlite.claim("a", "second", 60) is ClaimState.DONE
+    assert sqlite.claim("b", "second", 60) is ClaimState.DONE
+    assert not sqlite.settle("a", "first", 0), "a handler that fails after the commit is not called again"
+
+
+def test_failed_transaction_commits_nothing(sqlite: SQLiteStore) -> None:
+    sqlite.claim("a", "first", 60)
+
+    def handle() -> None:
+        with sqlite.transaction() as connection:
+            connection.execute("INSERT INTO effects VALUES ('x')")
+            raise KeyError
+
+    with claims_of(sqlite, "a"), pytest.raises(KeyError):
+        handle()
+    assert effects(sqlite) == []
+    assert sqlite.claim("a", "second", 60) is ClaimState.HELD
+
+
+def test_transaction_without_the_claim_commits_nothing(sqlite: SQLiteStore) -> None:
+    sqlite.claim("a", "first", SHORT)
+    claim_when_expired(sqlite, "a", "second")
+    with (
+        claims_of(sqlite, "a"),
+        pytest.raises(ClaimLostError, match="nothing was stored"),
+        sqlite.transaction() as connection,
+    ):
+        connection.execute("INSERT INTO effects VALUES ('x')")
+    assert effects(sqlite) == []
+
+
+def test_second_transaction_of_a_call_is_refused(sqlite: SQLiteStore) -> None:
+    sqlite.claim("a", "first", 60)
+    with claims_of(sqlite, "a"):
+        with sqlite.transaction():
+            pass
+        with pytest.raises(ClaimLostError, match="or is used up"), sqlite.transaction():
+            pass
+
+
+def test_transaction_outside_of_a_handler_is_refused(sqlite: SQLiteStore, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="in a handler"), sqlite.transaction():
+        pass
+    other = SQLiteStore(tmp_path / "other.sqlite")
+    with claims_of(other), pytest.raises(ConfigurationError, match="with this store"), sqlite.transaction():
+        pass
+    other.close()
+
+
+def test_expired_rows_are_removed(sqlite: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_store, "_PURGE_EVERY", 2)
+    sqlite.claim("a", "first", SHORT)
+    monkeypatch.setattr("time.time", lambda: 4e9)
+    sqlite.claim("b", "first", 60)
+    connection = sqlite3.connect(sqlite.path)
+    assert connection.execute("SELECT key FROM rocketmq_deduplication").fetchall() == [("b",)]
+    connection.close()
+
+
+def claim_in_child(store: SQLiteStore, states: Any) -> None:
+    states.put(store.claim("a", "child", 60).name)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
+def test_forked_child_has_its_own_connection(sqlite: SQLiteStore) -> None:
+    sqlite.claim("a", "first", 60)
+    context: Any = multiprocessing.get_context("fork")
+    states = context.SimpleQueue()
+    child = context.Process(target=claim_in_child, args=(sqlite, states))
+    child.start()
+    assert states.get() == "HELD"
+    child.join()
+
+
+# Redis
+
+
+def test_redis_keys_have_the_prefix_and_expire(redis_client: Any) -> None:
+    store = RedisStore(redis_client, prefix="shop:")
+    store.claim("k", "first", 60)
+    assert redis_client.keys() == [b"shop:k"]
+    assert 0 < redis_client.pttl("shop:k") <= 60_000
+
+
+def test_redis_needs_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'rocketmq-py\[redis\]'"):
+        RedisStore("redis://127.0.0.1")
+
+
+def test_redis_client_is_checked() -> None:
+    redis: Any = pytest.importorskip("redis")
+    asyncio_client = redis.asyncio.Redis()
+    with pytest.raises(ConfigurationError, match=r"must be a URL or a redis.Redis, not redis.asyncio"):
+        RedisStore(asyncio_client)
+    RedisStore("redis://127.0.0.1:6379/1").close()
