@@ -149,7 +149,7 @@ faults: .venv/installed
 
 # Two processes with clusters of both versions, because one version has more tests.
 behaviours: .venv/installed
-	$(REAL) -n 2 tests/behaviours tests/integrations/test_kombu.py
+	$(REAL) -n 2 tests/behaviours tests/integrations/test_kombu.py tests/integrations/test_faststream.py
 
 interoperation: .venv/installed
 	$(REAL) $(BY_VERSION) $(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from rocketmq_py.producer.pending import PendingReply, PendingSend
 from rocketmq_py.producer.request_reply import reply_to
 from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.tracing import recall_record
-from rocketmq_py.properties import MESSAGE_REGION
+from rocketmq_py.properties import MESSAGE_REGION, NO_PROPERTIES
 from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import RecallMessageAnswer
 
@@ -311,6 +311,7 @@ class Producer(BaseProducer):
         body: object,
         *,
         codec: Codec | None = None,
+        properties: Mapping[str, str] = NO_PROPERTIES,
         timeout: float | None = None,
     ) -> SendResult:
         """Reply to a request that a consumer received.
@@ -320,10 +321,13 @@ class Producer(BaseProducer):
             body: the body of the reply, bytes-like. With a codec, the value to encode.
             codec: encodes the value, for example ``rocketmq_py.codecs.JSON``. The requester decodes it with
                 ``reply.decode(Quote)``.
+            properties: the reply's own properties, as in a Message.
             timeout: seconds for all attempts together. None for the setting ``send_timeout``.
 
         Raises:
-            InvalidMessageError: the message is not a request, or the codec cannot encode the value.
+            InvalidMessageError: the message is not a request, the body is not valid, or the codec cannot
+                encode the value.
+            InvalidPropertyError: a property is not allowed.
             BrokerError: the requesting client is gone.
             UnsupportedByBrokerError: the brokers are behind a proxy. Nothing was sent.
             RocketMQError: as :meth:`send`.
@@ -332,10 +336,12 @@ class Producer(BaseProducer):
         """
         self._check_open()
         check_instance(request, "request", ReceivedMessage)
-        message, properties, queue = reply_to(request, body, codec)
+        message, system_properties, queue = reply_to(request, body, codec, properties)
         self.client.namespace.add_system_topic(message.topic)
         retries, code = self.config.retries, self._builder.reply_code
-        reply = self._builder.build(message, queue, timeout, retries, code=code, system_properties=properties)
+        reply = self._builder.build(
+            message, queue, timeout, retries, code=code, system_properties=system_properties
+        )
         try:
             return await self._sender.deliver(reply)
         except BrokerError as error:
