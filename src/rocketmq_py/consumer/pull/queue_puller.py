@@ -103,7 +103,8 @@ class QueuePuller:
     """
 
     __slots__ = (
-        "_batch_size", "_broker_id", "_client", "_hold", "_is_logical", "_prepared", "_timeout", "group", "queue",
+        "_batch_size", "_broker_id", "_client", "_hold", "_is_logical", "_prepared", "_timeout",
+        "group", "queue",
     )  # fmt: skip
 
     def __init__(
