@@ -137,7 +137,7 @@ class PopConsumer(GroupConsumer):
             ConfigurationError: an argument is out of range, or the topic is not subscribed.
             ClosedError: the consumer is not open.
             SqlFilterRefusedError: a broker does not accept a subscribed SQL filter.
-            UnsupportedByBrokerError: a broker is older than 5.0.
+            UnsupportedByBrokerError: a broker is older than 5.0 or behind a proxy, or all topics are static.
             BrokerError: a broker refused with an error that is not retriable, or all brokers failed.
             TopicNotFoundError, NoQueueError, NameServerError, ConnectError, ConnectionLostError,
             RequestTimeoutError, ProtocolError: all brokers failed. If only some topics or brokers fail, their

@@ -217,6 +217,8 @@ class PopRequests:
         # The answer to the heartbeat contains the broker's version.
         await client.heartbeats.ensure_current(connection, timeout=max(deadline - trio.current_time(), 0.0))
         self._check_version(connection)
+        if connection.peer_is_proxy:
+            raise unsupported_by_proxy(address, RequestCode.POP_MESSAGE)
         return connection
 
     def _check_version(self, connection: Connection) -> None:
@@ -225,8 +227,6 @@ class PopRequests:
             raise UnsupportedByBrokerError(
                 f"cannot pop from {connection.address}: the broker is older than 5.0. Use a PushConsumer"
             )
-        if connection.peer_is_proxy:
-            raise unsupported_by_proxy(connection.address, RequestCode.POP_MESSAGE)
 
     def _address(self, broker_name: str, code: int) -> str:
         """Return the address of a broker, for a request with this code."""
