@@ -17,7 +17,7 @@ PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-ch
 
 .PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
 	docs docs-serve release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
-	million relay-kills spark-matrix java bench apis format clean
+	million relay-kills spark-matrix airflow java bench apis format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -149,7 +149,7 @@ faults: .venv/installed
 
 # Two processes with clusters of both versions, because one version has more tests.
 behaviours: .venv/installed
-	$(REAL) -n 2 tests/behaviours tests/integrations/test_kombu.py
+	$(REAL) -n 2 tests/behaviours tests/integrations/test_kombu.py tests/integrations/test_faststream.py
 
 interoperation: .venv/installed
 	$(REAL) $(BY_VERSION) $(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py))
@@ -167,6 +167,9 @@ million: java  ## A million messages through Spark and back, as batch and stream
 
 relay-kills: .venv/installed  ## Kill relays a hundred times and targets for minutes (make test: ten times, seconds)
 	RELAY_KILLS=100 RELAY_AWAY=180 $(REAL) integration/test_relay_kills.py integration/test_relay_faults.py
+
+airflow: .venv/installed  ## The tests of the Airflow provider, in an environment with Airflow
+	$(BIN)/python -m integration.airflow_environment
 
 spark-matrix: java  ## The tests of Spark with older supported versions
 	$(BIN)/python -m integration.spark_matrix

@@ -274,58 +274,74 @@ async def test_sends_go_on_when_a_stale_name_server_learns_of_the_new_master(
 
 @pytest.fixture
 def acting() -> Iterator[Cluster]:
-    settings = {"enableSlaveActingMaster": "true", "slaveReadEnable": "true", **PATIENT}
+    settings = {
+        "enableSlaveActingMaster": "true",
+        "slaveReadEnable": "true",
+        # By default a replica registers and looks for other members only every 30 s and 60 s.
+        "registerNameServerPeriod": "10000",
+        "syncBrokerMemberGroupPeriod": "1000",
+        **PATIENT,
+    }
+    name_server_settings = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
     with start_own_cluster(
-        VERSION, replicas=True, settings=settings, name_server_settings={"supportActingMaster": "true"}
+        VERSION, replicas=True, settings=settings, name_server_settings=name_server_settings
     ) as cluster:
         yield cluster
 
 
-@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
-async def test_consumption_goes_on_at_a_replica_that_acts_as_the_master(
-    acting: Cluster, unique: str, orderly: bool
-) -> None:
-    """Pulls, commits and the locks of ordered queues go to the replica. Nothing can be sent."""
-    group, count = f"group-{unique}", 200
-    deliveries: Counter[int] = Counter()
-    has_begun, is_killed = trio.Event(), trio.Event()
+async def test_consumption_goes_on_at_a_replica_that_acts_as_the_master(acting: Cluster, unique: str) -> None:
+    """Pulls, commits and the locks of ordered queues go to the replica. Nothing can be sent.
 
-    async def handle(message: ReceivedMessage) -> None:
-        has_begun.set()
-        await is_killed.wait()
-        deliveries[int(message.body)] += 1
-        if len(deliveries) == count:
-            consumer.stop()
+    The test takes a minute, because replicas ask for new topics only once a minute.
+    """
+    count = 200
+    begun: set[str] = set()
+    deliveries: dict[str, set[int]] = {"concurrent": set(), "orderly": set()}
+    is_killed = trio.Event()
 
     async with Client(acting.name_servers, route_refresh_interval=1.0) as client:
+
+        async def consume(kind: str) -> None:
+            async def handle(message: ReceivedMessage) -> None:
+                begun.add(kind)
+                await is_killed.wait()
+                deliveries[kind].add(int(message.body))
+                if len(deliveries[kind]) == count:
+                    consumer.stop()
+
+            async with client.push_consumer(
+                f"{kind}-{unique}",
+                consume_from=ConsumeFrom.FIRST,
+                orderly=kind == "orderly",
+                commit_interval=0.5,
+            ) as consumer:
+                consumer.subscribe(unique)
+                await consumer.run(handle)
+
+        async def have_begun() -> bool:
+            return len(begun) == 2
+
+        async def acts() -> bool:
+            route = await client.routes.refresh(unique)
+            is_replica = client.routes.broker_address(BROKER) == acting.replicas[BROKER]
+            return is_replica and bool(route.read_queues)
+
         await create_topic(client, unique, queues=4)
         await send_once(client, unique, range(count))
         await until_replica_has_topic(acting, unique)
-        async with (
-            client.push_consumer(
-                group, consume_from=ConsumeFrom.FIRST, orderly=orderly, commit_interval=0.5
-            ) as consumer,
-            trio.open_nursery() as nursery,
-        ):
-            consumer.subscribe(unique)
-            nursery.start_soon(consumer.run, handle)
-            with trio.fail_after(PATIENCE):
-                await has_begun.wait()
+        async with trio.open_nursery() as nursery:
+            for kind in deliveries:
+                nursery.start_soon(consume, kind)
+            await until(have_begun)
             await trio.to_thread.run_sync(acting.kill, BROKER)
-
-            async def acts() -> bool:
-                route = await client.routes.refresh(unique)
-                return client.routes.broker_address(BROKER) == acting.replicas[BROKER] and bool(
-                    route.read_queues
-                )
-
             await until(acts)
             async with client.producer("senders") as producer:
                 with pytest.raises(NoQueueError):
                     await producer.send(Message(unique, b"refused"))
             is_killed.set()
-        assert deliveries.keys() == set(range(count))
+        assert deliveries == {kind: set(range(count)) for kind in deliveries}
         async with client.reader() as reader:
-            committed = await reader.committed(group, (await client.routes.get(unique)).read_queues)
-            ends = {queue: end for queue, (_, end) in (await reader.offsets_of([unique]))[unique].items()}
-        assert committed == ends
+            bounds = (await reader.offsets_of([unique]))[unique]
+            for kind in deliveries:
+                committed = await reader.committed(f"{kind}-{unique}", bounds)
+                assert committed == {queue: end for queue, (_, end) in bounds.items()}

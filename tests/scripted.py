@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.protocol.bodies import BrokerData, QueueData, TopicRoute
+from rocketmq_py.protocol.bodies import BrokerData, QueueData, TopicQueueMapping, TopicRoute
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection, serve
 
@@ -51,12 +51,14 @@ class ScriptedCluster:
 
     Attributes:
         topics: the queues of each topic on every broker: (read, write, permission).
+        queue_mappings: the logical queues of static topics on each broker.
     """
 
     name_server: ScriptedServer
     brokers: dict[str, ScriptedServer]
     topics: dict[str, tuple[int, int, int]]
     order_topic_conf: dict[str, str] = attrs.field(factory=dict)
+    queue_mappings: dict[str, dict[str, TopicQueueMapping]] = attrs.field(factory=dict)
 
     @property
     def address(self) -> str:
@@ -80,6 +82,7 @@ class ScriptedCluster:
                     for name, server in self.brokers.items()
                 ),
                 order_topic_conf=self.order_topic_conf.get(request.fields["topic"]),
+                queue_mappings=self.queue_mappings.get(request.fields["topic"]),
             )
             connection.respond(request, ResponseCode.SUCCESS, {}, route.encode())
 

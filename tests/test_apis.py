@@ -21,7 +21,7 @@ DIFFERENT = {
     # The result or the callback differs.
     "submit", "submit_request", "lite_pull_consumer",
 }  # fmt: skip
-WAITS_ELSEWHERE = {"open", "range", "pull", "transaction"}
+WAITS_ELSEWHERE = {"open", "range", "pull", "transaction", "holding"}
 """Methods with the same parameters that are awaited at another place."""
 CLIENT_INSIDE = set(dir(client.Client))
 """Methods of a client for other modules of the library."""

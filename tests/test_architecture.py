@@ -53,7 +53,8 @@ ALLOWED = {
     "consumer": BOTTOM | {"protocol", "remoting", "client"},
     "admin": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer"},
     "broker": BOTTOM | {"protocol", "remoting"},
-    "telemetry": BOTTOM | {"producer", "consumer"},
+    "metrics": BOTTOM | {"client", "producer", "consumer", "handoff"},
+    "telemetry": BOTTOM | {"client", "metrics", "producer", "consumer"},
     "shared_client": BOTTOM | {"client", "producer", "consumer", "admin"},
     "deduplication": BOTTOM | {"consumer"},
     "handoff": BOTTOM | {"remoting", "client", "producer", "consumer"},
@@ -80,6 +81,7 @@ ALLOWED = {
         "blocking",
         "aio",
         "spark",
+        "metrics",
         "",
     },
     "cli": BOTTOM

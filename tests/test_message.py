@@ -47,7 +47,7 @@ def test_several_keys_are_one_text() -> None:
         ({"keys": ["a b"]}, "has no blank"),
         ({"keys": 7}, "keys must be a str or several str, not int"),
         ({"properties": {"a": "\x01"}}, r"property 'a' .* contains"),
-        ({"properties": {"a\x02": "b"}}, "property name .* contains"),
+        ({"properties": {"a\x02": "b"}}, "name in properties .* contains"),
         ({"properties": {"": "b"}}, "may be empty"),
         ({"properties": {"a": ""}}, "may be empty"),
         ({"properties": {"a": 1}}, "property 'a' must be a str, not int"),

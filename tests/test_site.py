@@ -22,11 +22,14 @@ PACKAGES = (
     "rocketmq_py.deduplication",
     "rocketmq_py.relay",
     "rocketmq_py.spark",
+    "rocketmq_py.telemetry",
     "rocketmq_py.testing",
     "rocketmq_py.integrations.cloudevents",
     "rocketmq_py.integrations.data_frames",
+    "rocketmq_py.integrations.faststream",
     "rocketmq_py.integrations.kombu",
     "rocketmq_py.integrations.log_handler",
+    "rocketmq_py.integrations.prometheus",
     "rocketmq_py.integrations.taskiq",
 )
 """The packages whose ``__all__`` is public."""

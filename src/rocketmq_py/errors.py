@@ -335,7 +335,9 @@ class BrokerBusyError(RetriableBrokerError):
 
 
 class BrokerTopicError(RetriableBrokerError):
-    """The broker does not have the topic (TOPIC_NOT_EXIST). The route is outdated."""
+    """The broker does not have the topic (TOPIC_NOT_EXIST), or no longer the logical queue of a static topic
+    (NOT_LEADER_FOR_QUEUE). The route is outdated.
+    """
 
     invalidates_route = True
 
@@ -430,6 +432,7 @@ _CLASS_OF_CODE: Mapping[int, type[BrokerError]] = {
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: SubscriptionError,
     ResponseCode.SUBSCRIPTION_NOT_EXIST: SubscriptionError,
     ResponseCode.SUBSCRIPTION_NOT_LATEST: SubscriptionError,
+    ResponseCode.NOT_LEADER_FOR_QUEUE: BrokerTopicError,
     ResponseCode.FLOW_CONTROL: BrokerBusyError,
     ResponseCode.NO_BUYER_ID: RetriableBrokerError,
     ResponseCode.NOT_IN_CURRENT_UNIT: RetriableBrokerError,

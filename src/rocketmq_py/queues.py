@@ -16,6 +16,34 @@ class MessageQueue:
     queue_id: int
 
 
+LOGICAL_BROKER_PREFIX = "__syslo__"
+"""The start of the broker name of a logical queue. Java: ``MixAll.LOGICAL_QUEUE_MOCK_BROKER_PREFIX``."""
+
+
+def logical_queue(topic: str, broker_name: str, number: int) -> MessageQueue:
+    """Return a logical queue of a static topic, which may move from one broker to another.
+
+    Each logical queue has a broker name of its own, because their brokers differ. The names sort as the
+    numbers, so that groups with members in Java allocate the queues alike.
+
+    Args:
+        topic: the topic.
+        broker_name: Java's broker name for all logical queues of a scope: ``__syslo__global__``.
+        number: the number of the queue in the topic.
+    """
+    return MessageQueue(topic, f"{broker_name}/{topic}/{number:06d}", number)
+
+
+def is_logical(broker_name: str) -> bool:
+    """Return whether this is the broker name of a logical queue."""
+    return broker_name.startswith(LOGICAL_BROKER_PREFIX)
+
+
+def java_broker_name(broker_name: str) -> str:
+    """Return the broker name that Java's client gives to a queue with this broker name."""
+    return broker_name.partition("/")[0] if is_logical(broker_name) else broker_name
+
+
 def queue_name(queue: MessageQueue) -> str:
     """Return a queue as ``topic/broker/id``, for log lines and tables."""
     return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"

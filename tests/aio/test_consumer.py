@@ -233,6 +233,35 @@ def test_pops(address: str) -> None:
     run(main())
 
 
+def test_held_messages_are_acknowledged_after_the_block(address: str) -> None:
+    async def main() -> None:
+        await send(address, NUMBERS[:2])
+        async with PopConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("T")
+            (first,) = await consumer.receive(wait=60, max_messages=1)
+            async with consumer.holding(first):
+                await asyncio.sleep(0)
+            (second,) = await consumer.receive(wait=60, max_messages=1)
+            with pytest.raises(LookupError, match="mine"):
+                async with consumer.holding(second):
+                    raise LookupError("mine")
+            held = asyncio.Event()
+
+            async def hold() -> None:
+                async with consumer.holding(second):
+                    held.set()
+                    await asyncio.Event().wait()
+
+            task = asyncio.create_task(hold())
+            await held.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert consumer.statistics.topics["T"].handled == 1
+
+    run(main())
+
+
 def test_readers(address: str) -> None:
     async def main() -> None:
         await send(address)

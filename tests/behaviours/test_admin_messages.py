@@ -226,6 +226,25 @@ async def test_consume_directly_calls_the_handler_of_a_member(
         nursery.cancel_scope.cancel()
 
 
+async def test_the_trace_of_a_recalled_message(
+    cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
+) -> None:
+    if cluster.name.startswith("4."):
+        pytest.skip("brokers of 4.x have no timed messages")
+    async with client.producer(f"sender-{unique}", trace=True) as producer:
+        sent = await producer.send(Message(topic, b"x", delay=60))
+        assert sent.recall_handle is not None
+        await producer.recall(topic, sent.recall_handle)
+    listing = await poll_until(
+        lambda: admin.messages.trace(sent.message_id),
+        lambda trace: len(trace.events) == 2,
+    )
+    assert [(event.kind, event.group, event.success) for event in listing.events] == [
+        (TraceKind.SENT, f"sender-{unique}", True),
+        (TraceKind.RECALLED, f"sender-{unique}", True),
+    ]
+
+
 async def test_the_trace_of_a_message(
     cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
 ) -> None:

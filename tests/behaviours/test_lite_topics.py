@@ -425,13 +425,12 @@ async def test_many_lite_topics_are_subscribed_at_once(scenario: LiteScenario) -
                 consumer.stop()
 
         await consumer.subscribe_lite(*names)
-        async with (
-            scenario.client.producer(f"senders-{scenario.parent}") as producer,
-            trio.open_nursery() as nursery,
-        ):
-            nursery.start_soon(consumer.run, handle)
-            for name in names:
-                await producer.send(Message(scenario.parent, b"x", lite_topic=name))
+        producer = await stack.enter_async_context(scenario.client.producer(f"senders-{scenario.parent}"))
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(consumer.run, handle)
+                for name in names:
+                    await producer.send(Message(scenario.parent, b"x", lite_topic=name))
     assert not waiting
 
 

@@ -11,11 +11,14 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client, ConsumeFrom, Message, PopConsumer, PoppedMessage
-from rocketmq_py.errors import TopicNotFoundError, UnsupportedByBrokerError
+from rocketmq_py.address import split_address
+from rocketmq_py.errors import ConnectionLostError, TopicNotFoundError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import dead_letter_topic
+from rocketmq_py.protocol.bodies import MASTER_ID
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, read_all, until_readable
+from tests.remoting.socks_server import socks_server
 
 
 @attrs.frozen
@@ -259,6 +262,36 @@ async def test_brokers_of_4_x_are_not_asked(cluster: ClusterUnderTest, client: C
             await consumer.receive(wait=1)
 
 
+async def test_a_held_message_is_not_redelivered(scenario: PopScenario, consumer: PopConsumer) -> None:
+    await scenario.send(b"a")
+    (first,) = await receive(consumer, 1, invisible=3)
+    async with consumer.holding(first, invisible=3):
+        assert await consumer.receive(wait=10) == []
+    assert await consumer.receive(wait=5) == [], "it is acknowledged"
+
+
+async def test_a_held_message_is_redelivered_after_a_failure(
+    scenario: PopScenario, consumer: PopConsumer
+) -> None:
+    await scenario.send(b"a")
+    (first,) = await receive(consumer, 1, invisible=60)
+    with pytest.raises(LookupError):
+        async with consumer.holding(first, invisible=1):
+            raise LookupError
+    (again,) = await receive(consumer, 1)
+    assert (again.message_id, again.reconsume_times) == (first.message_id, 1)
+    await consumer.ack(again)
+
+
+async def test_an_ordered_message_is_held(scenario: PopScenario, orderly: PopConsumer) -> None:
+    await send_in_order(scenario, b"a", b"b")
+    (first,) = await orderly.receive(max_messages=1, invisible=3)
+    async with orderly.holding(first, invisible=3):
+        assert await orderly.receive(wait=6) == []
+    (second,) = await receive(orderly, 1)
+    assert second.body == b"b"
+
+
 @pytest.fixture
 async def orderly(scenario: PopScenario) -> AsyncIterator[PopConsumer]:
     consumer = scenario.client.pop_consumer(scenario.group, consume_from=ConsumeFrom.FIRST, orderly=True)
@@ -300,6 +333,34 @@ async def test_ordered_queue_redelivers_unacknowledged_messages_first(
     assert [(message.body, message.reconsume_times) for message in again] == [(b"b", 1), (b"c", 0)]
     await orderly.ack(*again)
     assert await orderly.receive(wait=1) == []
+
+
+async def test_an_ordered_pop_whose_answer_is_lost_is_repeated_at_once(
+    cluster: ClusterUnderTest, scenario: PopScenario
+) -> None:
+    brokers = (await scenario.client.routes.get(scenario.topic)).brokers
+    _, port = split_address(next(iter(brokers.values()))[MASTER_ID])
+    settings: dict[str, Any] = {"consume_from": "first", "orderly": True}
+    async with (
+        socks_server() as proxy,
+        # No heartbeat but the first, whose answer could be taken for that of the pop.
+        Client(cluster.address, proxy=proxy.url, heartbeat_interval=3600) as proxied,
+        proxied.pop_consumer(scenario.group, **settings) as consumer,
+        scenario.client.pop_consumer(scenario.group, **settings) as other,
+    ):
+        for each in (consumer, other):
+            each.subscribe(scenario.topic)
+            assert await each.receive(wait=0) == []
+        await send_in_order(scenario, b"a", b"b")
+        proxy.cut_at_answer_from = port
+        with pytest.raises(ConnectionLostError):
+            await consumer.receive(wait=0, invisible=300)
+        proxy.cut_at_answer_from = None
+        assert await other.receive(wait=1) == [], "the broker has popped the messages"
+        received = await receive(consumer, 2)
+        assert bodies(received) == [b"a", b"b"]
+        assert [message.reconsume_times for message in received] == [0, 0]
+        await consumer.ack(*received)
 
 
 async def test_change_invisible_of_an_ordered_message(scenario: PopScenario, orderly: PopConsumer) -> None:

@@ -31,7 +31,7 @@ async def answer_in_capitals(
 
         async def reply(message: ReceivedMessage) -> None:
             for _ in range(times if "CORRELATION_ID" in message.properties else 0):
-                await producer.reply(message, message.body.upper())
+                await producer.reply(message, message.body.upper(), properties={"form": "capitals"})
 
         consumer.subscribe(topic)
         task_status.started(client)
@@ -46,6 +46,7 @@ async def test_many_requests_get_their_own_replies(
         with trio.fail_after(PATIENCE):
             reply = await producer.request(Message(topic, b"first", tags="A"), timeout=PATIENCE)
             assert reply.body == b"FIRST"
+            assert reply.user_properties == {"form": "capitals"}
             assert reply.topic.endswith("_REPLY_TOPIC")
             done: list[PendingReply] = []
             pending = [

@@ -19,8 +19,9 @@ from rocketmq_py import (
     TransactionState,
 )
 from rocketmq_py.blocking import Client
+from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ConfigurationError
-from tests.blocking.conftest import count
+from tests.blocking.conftest import BrokerThread, count
 
 NUMBERS = [b"%d" % number for number in range(100)]
 FIRST = ConsumeFrom.FIRST
@@ -206,6 +207,34 @@ def test_pops(sent: Client) -> None:
             seen += [message.body for message in messages]
             consumer.ack(*messages)
     assert sorted(seen) == sorted(NUMBERS)
+
+
+def test_messages_are_held_whatever_the_calling_thread_does() -> None:
+    renewed, acknowledged = threading.Semaphore(0), threading.Event()
+
+    def seen(code: int, *_: object) -> None:
+        if code == RequestCode.CHANGE_MESSAGE_INVISIBLETIME:
+            renewed.release()
+        elif code == RequestCode.ACK_MESSAGE:
+            acknowledged.set()
+
+    broker = BrokerThread(on_request=seen)
+    with Client(broker.start()) as client, client.pop_consumer("g", consume_from=FIRST) as consumer:
+        with client.producer("sender") as producer:
+            producer.send(Message("T", b"x"))
+        consumer.subscribe("T")
+        (message,) = consumer.receive(wait=60)
+        with consumer.holding(message, invisible=1.0):
+            for _ in range(4):
+                assert renewed.acquire(timeout=60)  # this thread waits: the trio thread renews
+            assert not acknowledged.is_set()
+        assert acknowledged.is_set()
+        with pytest.raises(LookupError, match="mine"), consumer.holding(message):
+            raise LookupError("mine")
+        with pytest.raises(KeyboardInterrupt), consumer.holding(message):
+            raise KeyboardInterrupt
+        assert consumer.statistics.topics["T"].handled == 1
+    broker.stop()
 
 
 def test_transactions(client: Client) -> None:

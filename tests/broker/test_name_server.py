@@ -7,8 +7,10 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.protocol.bodies import read_properties, write_properties
+from rocketmq_py.protocol.bodies import TopicRoute, read_properties, write_properties
 from tests.broker.offline import BROKER_ADDRESS, Answer, OfflineBroker, OfflineClient
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -135,3 +137,30 @@ async def test_topic_lists_can_be_disabled(open_broker: Callable[..., OfflineBro
     refused = ask(RequestCode.UPDATE_NAMESRV_CONFIG, kvConfigPath="/x", enableTopicList="true")
     assert refused.code == ResponseCode.NO_PERMISSION
     assert ask(RequestCode.GET_TOPICS_BY_CLUSTER).remark == "disable"
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        ({}, ["a", "b", "replica"]),
+        ({"__ZONE_NAME": "zone-1"}, ["a", "b", "replica"]),
+        ({"__ZONE_NAME": "zone-1", "__ZONE_MODE": "false"}, ["a", "b", "replica"]),
+        ({"__ZONE_NAME": "", "__ZONE_MODE": "true"}, ["a", "b", "replica"]),
+        ({"__ZONE_NAME": "Zone-1", "__ZONE_MODE": "true"}, ["a", "replica"]),
+        ({"__ZONE_NAME": "zone-3", "__ZONE_MODE": "true"}, ["replica"]),
+    ],
+)
+async def test_routes_for_a_zone_have_its_brokers_and_those_without_a_master(
+    broker: OfflineBroker, client: OfflineClient, fields: dict[str, str], names: list[str]
+) -> None:
+    server = broker.name_server
+    topic = TopicConfig(topic_name="zoned")
+    for name, zone in (("a", "zone-1"), ("b", "zone-2"), ("replica", "zone-2")):
+        config = BrokerConfig(broker_name=name, zone_name=zone)
+        server.register(config, "127.0.0.1:1", [topic])
+        server.register(config, "127.0.0.1:2", [], broker_id=1)
+    server.unregister("replica")
+    answer = client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "zoned", **fields})
+    route = TopicRoute.decode(answer.body)
+    assert [broker.broker_name for broker in route.broker_datas] == names
+    assert [queues.broker_name for queues in route.queue_datas] == names

@@ -14,7 +14,7 @@ import pytest
 from rocketmq_py import Client
 from rocketmq_py.arguments import check_timeout
 from rocketmq_py.client import ClientConfig, ClientOptions
-from rocketmq_py.client.config import field_names, name_servers
+from rocketmq_py.client.config import field_names, name_servers, zone_of
 from rocketmq_py.client.identity import new_client_id, outgoing_address
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
@@ -59,6 +59,34 @@ def test_a_proxy_is_a_url_or_a_value() -> None:
 def test_the_own_address_is_that_on_the_way_to_the_proxy() -> None:
     # 203.0.113.1 has another way out than 127.0.0.1, if any.
     assert Client("203.0.113.1:9876", proxy="socks5://127.0.0.1:1080").host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("zone", "environment", "restricted_to"),
+    [
+        (None, {}, ""),
+        ("zone-1", {}, "zone-1"),
+        (None, {"ROCKETMQ_ZONE": "zone-1"}, ""),
+        (None, {"ROCKETMQ_ZONE": "zone-1", "ROCKETMQ_ZONE_MODE": "True"}, "zone-1"),
+        (None, {"ROCKETMQ_ZONE": "zone-1", "ROCKETMQ_ZONE_MODE": "1"}, ""),
+        (None, {"ROCKETMQ_ZONE": " ", "ROCKETMQ_ZONE_MODE": "true"}, ""),
+        ("zone-2", {"ROCKETMQ_ZONE": "zone-1", "ROCKETMQ_ZONE_MODE": "true"}, "zone-2"),
+        ("", {"ROCKETMQ_ZONE": "zone-1", "ROCKETMQ_ZONE_MODE": "true"}, ""),
+    ],
+)
+def test_the_zone_of_a_client(
+    monkeypatch: pytest.MonkeyPatch, zone: str | None, environment: dict[str, str], restricted_to: str
+) -> None:
+    for name in ("ROCKETMQ_ZONE", "ROCKETMQ_ZONE_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert zone_of(ClientConfig(zone=zone)) == restricted_to
+
+
+def test_a_zone_with_control_characters_is_rejected() -> None:
+    with pytest.raises(ConfigurationError, match=r"zone is .*; it must not contain control characters"):
+        ClientConfig(zone="a\nb")
 
 
 def test_an_empty_address_is_rejected_in_spite_of_the_environment(

@@ -227,3 +227,14 @@ async def test_a_missing_topic_is_logged_at_growing_intervals(
             client.routes.invalidate("T")
             await trio.sleep(1)
     assert caplog.text.count("route refresh failed, retrying: topic=T") == 2
+
+
+async def test_the_zone_is_sent_with_requests_for_routes() -> None:
+    async with scripted_cluster(store) as cluster:
+        async with Client(cluster.address, zone="zone-1") as client:
+            await client.routes.get("T")
+        async with Client(cluster.address, zone="") as client:
+            await client.routes.get("T")
+        with_zone, without = [request.fields for request in cluster.name_server.asked(ROUTE_QUESTIONS)]
+    assert (with_zone["__ZONE_NAME"], with_zone["__ZONE_MODE"]) == ("zone-1", "true")
+    assert not {"__ZONE_NAME", "__ZONE_MODE"} & without.keys()

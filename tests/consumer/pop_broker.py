@@ -33,6 +33,8 @@ class PopBroker:
         pops: the fields of the pops.
         acked: the acknowledged receipt handles and batches.
         refused: codes of requests that it refuses.
+        delays: seconds before requests of a code are answered.
+        answered: the number of changes of invisible times that were answered.
     """
 
     nursery: trio.Nursery
@@ -42,6 +44,8 @@ class PopBroker:
     pops: list[Mapping[str, str]] = attrs.field(factory=list)
     acked: list[str | BatchAcks] = attrs.field(factory=list)
     refused: set[int] = attrs.field(factory=set)
+    delays: Mapping[int, float] = attrs.field(factory=dict)
+    answered: int = 0
     _messages: deque[bytes] = attrs.field(factory=deque)
     _held: list[tuple[Connection, Command]] = attrs.field(factory=list)
 
@@ -65,7 +69,19 @@ class PopBroker:
                 self.acked.append(request.fields["extraInfo"])
             elif request.code == RequestCode.BATCH_ACK_MESSAGE:
                 self.acked.append(BatchAcks.decode(request.body))
-            connection.respond(request, ResponseCode.SUCCESS, self._numbers())
+            delay = self.delays.get(request.code, 0.0)
+            if delay:
+                self.nursery.start_soon(self._succeed_later, connection, request, delay)
+            else:
+                self._succeed(connection, request)
+
+    async def _succeed_later(self, connection: Connection, request: Command, delay: float) -> None:
+        await trio.sleep(delay)
+        self._succeed(connection, request)
+
+    def _succeed(self, connection: Connection, request: Command) -> None:
+        self.answered += request.code == RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+        connection.respond(request, ResponseCode.SUCCESS, self._numbers())
 
     def _pop(self, connection: Connection, request: Command) -> None:
         self.pops.append(request.fields)

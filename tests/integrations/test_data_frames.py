@@ -292,6 +292,37 @@ def test_destinations_and_delays(broker: TestBroker, client: Client) -> None:
         assert [number for _, number in own] == sorted([number for _, number in own])
 
 
+def test_delays_and_priorities(broker: TestBroker, client: Client) -> None:
+    delays = [timedelta(minutes=1), None]
+    for unit in ("s", "ms", "us", "ns"):
+        table = pa.table({"body": [f"late {unit}", "now"], "delay": pa.array(delays, pa.duration(unit))})
+        assert write_messages(table, TOPIC, client) == 2
+    assert {one.body for one in broker.messages(TOPIC)} == {b"now"}
+    broker.advance(61)
+    broker.wait_until(lambda: len(broker.messages(TOPIC)) == 8)
+    table = pa.table({"body": ["first", "any"], "priority": pa.array([3, None], pa.uint8())})
+    assert write_messages(table, TOPIC, client) == 2
+    priorities = {one.body: one.properties.get("_SYS_MSG_PRIORITY_") for one in broker.messages(TOPIC)}
+    assert (priorities[b"first"], priorities[b"any"]) == ("3", None)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("delayLevel", "delay"),
+        ("deliverAt", "delay"),
+        ("priority", "queue"),
+        ("priority", "shardingKey"),
+        ("priority", "delay"),
+    ],
+)
+def test_columns_that_exclude_each_other(client: Client, one: str, other: str) -> None:
+    values = {"queue": {"brokerName": "broker-a", "queueId": 1}, "shardingKey": "a", "delay": timedelta(1)}
+    table = pa.table({"body": ["x"], one: [values.get(one, 1)], other: [values.get(other, 1)]})
+    with pytest.raises(ConfigurationError, match=f"{one} and {other} exclude each other"):
+        write_messages(table, TOPIC, client)
+
+
 def test_many_rows_and_none(broker: TestBroker, client: Client) -> None:
     table = pa.table({"body": [b"%06d" % number for number in range(20_000)]})
     assert write_messages(table, TOPIC, client, compression=None) == 20_000
@@ -309,7 +340,8 @@ def test_all_mistakes_in_columns_are_listed(client: Client) -> None:
         "flag: unsupported type double; allowed: integer; body: the column is missing; it holds the payload; "
         "topic: missing; add a column topic or set the argument topic; "
         "shardingKey and queue exclude each other; drop one of them. "
-        "Columns: body, topic, tags, keys, properties, flag, shardingKey, queue, delayLevel, deliverAt"
+        "Columns: body, topic, tags, keys, properties, flag, shardingKey, queue, delayLevel, deliverAt, "
+        "delay, priority"
     )
 
 

@@ -20,15 +20,21 @@ DATA_FRAME = """\
 """
 OUTPUTS = {
     "Log records": "0\n",
+    "Prometheus": "['rocketmq_client_sent_messages_total']\n",
     "CloudEvents": "order.placed b'{\"order\": 7}'\n{'order': 7}\n",
     "Data frames": DATA_FRAME,
     "Taskiq": "32\n",
+    "Airflow": "['send', 'wait']\n",
+    "FastStream": "{'total': 2.0}\n",
     "Celery": "",
 }
 NEEDED = {
+    "Prometheus": ["prometheus_client"],
     "CloudEvents": ["cloudevents.core"],
     "Data frames": ["pandas", "pyarrow"],
     "Taskiq": ["taskiq"],
+    "Airflow": ["airflow"],
+    "FastStream": ["faststream"],
     "Celery": ["celery", "kombu"],
 }
 """The packages of a program, which not every environment of the tests has."""
@@ -42,6 +48,6 @@ def test_each_section_has_a_program() -> None:
 def test_a_program_of_the_readme(title: str, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in NEEDED.get(title, ()):
         pytest.importorskip(package)
-    with run_broker() as broker:
+    with run_broker(topics=["Orders", "Bills"]) as broker:
         monkeypatch.setitem(ENVIRONMENT, "NAMESRV_ADDR", broker.name_server_address)
         assert run_program(program) == OUTPUTS[title]

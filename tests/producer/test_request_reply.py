@@ -14,6 +14,7 @@ from rocketmq_py.errors import (
     BrokerError,
     ClosedError,
     InvalidMessageError,
+    InvalidPropertyError,
     ReplyTimeoutError,
     RequestTimeoutError,
 )
@@ -250,11 +251,12 @@ async def test_a_reply_goes_to_the_broker_of_the_request(
 
     async with scripted_cluster(answer, answer, topics=["c_REPLY_TOPIC"], queues=1) as cluster:
         async with Producer(cluster.address, **options) as producer:  # type: ignore[arg-type]  # by the test
-            await producer.reply(received(ASKED), b"answer")
+            await producer.reply(received(ASKED), b"answer", properties={"language": "fr"})
         (request,) = cluster.brokers["broker-b"].asked(code)
         assert (request.body, request.fields[name]) == (b"answer", "c_REPLY_TOPIC")
         properties = decode_properties(request.fields["i" if name == "b" else "properties"])
-        wanted = {name: value for name, value in ASKED.items() if name != "CLUSTER"} | {"MSG_TYPE": "reply"}
+        wanted = {name: value for name, value in ASKED.items() if name != "CLUSTER"}
+        wanted |= {"MSG_TYPE": "reply", "language": "fr"}
         assert {name: properties[name] for name in wanted} == wanted
 
 
@@ -276,6 +278,12 @@ async def test_a_message_that_is_not_a_request_cannot_be_replied_to() -> None:
             message = received({name: value for name, value in ASKED.items() if name != missing})
             with pytest.raises(InvalidMessageError, match=f"lacks the properties {missing}"):
                 await producer.reply(message, b"answer")
+
+
+async def test_a_reply_cannot_set_properties_of_rocketmq() -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
+        with pytest.raises(InvalidPropertyError, match="CORRELATION_ID"):
+            await producer.reply(received(ASKED), b"answer", properties={"CORRELATION_ID": "another"})
 
 
 @pytest.mark.parametrize("hooks", ["none", "around sends", "around requests"])

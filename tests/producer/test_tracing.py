@@ -8,11 +8,13 @@ import trio.testing
 
 from rocketmq_py.client import tracing
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import BrokerError
 from rocketmq_py.message import Message
 from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.producer import Producer, TransactionProducer
 from rocketmq_py.properties import decode_properties
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.trace import ConsumeStartTrace, read_records
 from rocketmq_py.remoting import Connection
 from tests.producer.test_send_options import store_batch
@@ -50,6 +52,38 @@ async def test_each_stored_message_has_a_trace_record() -> None:
         (request,) = traces(cluster)
         keys = decode_properties(request.fields["i"])["KEYS"].split()
         assert {result.message_id, "k1", "k2", "k3"} <= set(keys)
+
+
+async def test_each_answered_recall_has_a_record() -> None:
+    codes = [
+        ResponseCode.SUCCESS,
+        ResponseCode.ILLEGAL_OPERATION,
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        ResponseCode.SUCCESS,
+    ]
+
+    def answer(connection: Connection, request: Command) -> None:
+        if request.code != RequestCode.RECALL_MESSAGE:
+            store(connection, request)
+            return
+        code = codes.pop(0)
+        connection.respond(request, code, {"msgId": "unique", "MSG_REGION": "region-1"}, remark="scripted")
+
+    handle = RecallHandle("T", "broker-a", "1900000000000", "unique").encode()
+    async with scripted_cluster(answer, topics=TOPICS) as cluster:
+        async with Producer(cluster.address, group="g", trace=True) as producer:
+            await producer.recall("T", handle)
+            for code in (ResponseCode.ILLEGAL_OPERATION, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
+                with pytest.raises(BrokerError) as caught:
+                    await producer.recall("T", handle)
+                assert caught.value.code == code
+        async with Producer(cluster.address, group="g") as producer:
+            await producer.recall("T", handle)
+        recalls = records(cluster)
+    assert [[kind, *rest] for kind, _, *rest in recalls] == [
+        ["Recall", "region-1", "g", "T", "unique", "true"],
+        ["Recall", "DefaultRegion", "g", "T", "unique", "false"],
+    ]
 
 
 async def test_a_transaction_has_records_of_its_half_message_and_each_report() -> None:

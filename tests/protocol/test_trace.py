@@ -8,6 +8,7 @@ from rocketmq_py.protocol.trace import (
     ConsumeStartTrace,
     EndTransactionTrace,
     PublishTrace,
+    RecallTrace,
     TracedType,
     TraceRecord,
     decode_records,
@@ -53,6 +54,10 @@ CASES: list[tuple[TraceRecord, str]] = [
         ),
         "EndTransaction|1|R|g|T|ID1|||h:1|2|TX|COMMIT_MESSAGE|true",
     ),
+    (
+        RecallTrace(timestamp_ms=1, region="R", group="g", topic="T", message_id="ID1", success=True),
+        "Recall|1|R|g|T|ID1|true",
+    ),
 ]  # fmt: skip
 
 
@@ -65,7 +70,7 @@ def test_record_equals_that_of_java(record: TraceRecord, text: str) -> None:
 def test_records_follow_one_another_and_share_their_keys() -> None:
     body = "".join(encode_record(record) for record, _ in CASES).encode()
     assert [fields[0] for fields in read_records(body)] == [
-        "Pub", "SubBefore", "SubAfter", "EndTransaction",
+        "Pub", "SubBefore", "SubAfter", "EndTransaction", "Recall",
     ]  # fmt: skip
     assert keys_of(record for record, _ in CASES) == ["ID1", "k1", "k2", "k"]
 
@@ -82,7 +87,8 @@ def test_encoded_records_decode_unchanged() -> None:
         "Pub",
         "Pub|soon|DefaultRegion|g|T|ID1|A|k|h:1|5|3|3|OFF|true",
         "Pub|1|DefaultRegion|g|T|ID1|A|k|h:1|5|3|99|OFF|true",
-        "Recall|1|DefaultRegion|g|T|ID1|handle|true",
+        "Recall|soon|DefaultRegion|g|T|ID1|true",
+        "Recall|1|DefaultRegion|g|T|ID1",
         "SubAfter|Q|ID1|4|false|k|x|1|g",
     ],
 )

@@ -23,6 +23,8 @@ class SocksServer:
     Attributes:
         targets: the hosts and ports that clients asked for.
         url: the URL for clients, without credentials.
+        cut_at_answer_from: the port of a server. Its connections are closed instead of the next data that it
+            sends. None forwards all data.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class SocksServer:
         self.hangs = hangs
         self.targets: list[tuple[str, int]] = []
         self.port = 0
+        self.cut_at_answer_from: int | None = None
 
     @property
     def url(self) -> str:
@@ -93,16 +96,18 @@ class SocksServer:
         if reply:
             return
         async with server, trio.open_nursery() as nursery:
-            nursery.start_soon(_copy, client, server)
-            await _copy(server, client)
+            nursery.start_soon(self._copy, client, server, None)
+            await self._copy(server, client, port)
             nursery.cancel_scope.cancel()
 
-
-async def _copy(source: trio.SocketStream, target: trio.SocketStream) -> None:
-    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-        async for data in source:
-            await target.send_all(data)
-        await target.send_eof()
+    async def _copy(self, source: trio.SocketStream, target: trio.SocketStream, port: int | None) -> None:
+        """Forward data. ``port`` is that of the server if it is the source."""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            async for data in source:
+                if port is not None and port == self.cut_at_answer_from:
+                    return
+                await target.send_all(data)
+            await target.send_eof()
 
 
 async def _read(stream: trio.SocketStream, size: int) -> bytes:

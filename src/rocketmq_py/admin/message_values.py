@@ -93,6 +93,8 @@ class TraceKind(enum.StrEnum):
     """A consumer's handler was called with the message."""
     TRANSACTION = "TRANSACTION"
     """A producer committed or rolled back the message's transaction."""
+    RECALLED = "RECALLED"
+    """A producer recalled the timed message."""
 
 
 @attrs.frozen(kw_only=True)

@@ -40,6 +40,7 @@ from rocketmq_py.protocol.trace import (
     ConsumeStartTrace,
     EndTransactionTrace,
     PublishTrace,
+    RecallTrace,
     decode_records,
 )
 
@@ -288,6 +289,8 @@ def _trace_events(message_id: str, traces: Iterable[ReceivedMessage]) -> tuple[T
             match record:
                 case PublishTrace() | EndTransactionTrace():
                     events.append(_producer_event(record, client))
+                case RecallTrace():
+                    events.append(_recall_event(record, client))
                 case ConsumeStartTrace():
                     starts[record.request_id] = record
                     clients[record.request_id] = client
@@ -312,6 +315,16 @@ def _producer_event(record: PublishTrace | EndTransactionTrace, client: str) -> 
     if isinstance(record, PublishTrace):
         return attrs.evolve(event, cost_ms=record.cost_ms, success=record.success)
     return attrs.evolve(event, kind=TraceKind.TRANSACTION, success=True, detail=record.state)
+
+
+def _recall_event(record: RecallTrace, client: str) -> TraceEvent:
+    return TraceEvent(
+        kind=TraceKind.RECALLED,
+        time_ms=record.timestamp_ms,
+        group=record.group,
+        client=client,
+        success=record.success,
+    )
 
 
 def _consumer_event(start: ConsumeStartTrace | None, end: ConsumeEndTrace | None, client: str) -> TraceEvent:

@@ -196,6 +196,8 @@ class TopicDescription:
         queues: the queues, sorted by broker and id.
         order_configuration: the fixed number of queues on each broker, ``broker:count;broker:count``. None
             unless the topic is ordered.
+        logical_queues: for a static topic (5.x), the broker of each logical queue by its number. None if no
+            broker has it at the moment. ``queues`` are the brokers' own queues, which hold the messages.
         failures: the error of each broker that did not answer, by its name.
     """
 
@@ -204,6 +206,7 @@ class TopicDescription:
     addresses: Mapping[str, str]
     queues: tuple[TopicQueue, ...]
     order_configuration: str | None
+    logical_queues: Mapping[int, str | None]
     failures: Mapping[str, RocketMQError]
 
     @property

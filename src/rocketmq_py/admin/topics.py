@@ -124,6 +124,9 @@ class Topics(Operations):
             addresses={name: address for name in brokers if (address := _address(brokers[name]))},
             queues=tuple(queue for _, queues in answers.values.values() for queue in queues),
             order_configuration=route.order_topic_conf,
+            logical_queues={
+                number: name for names in route.logical_queues().values() for number, name in enumerate(names)
+            },
             failures=answers.failures,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Unpack
 
@@ -316,3 +317,13 @@ class PopConsumer(PopConsumerMethods, BaseConsumer[consumer.PopConsumer]):
             )
             await self._call(self._undelivered.fetch, receive)
         return self._undelivered.take(max_messages)
+
+    def holding(
+        self, message: PoppedMessage, *, invisible: float = 60.0
+    ) -> AbstractAsyncContextManager[None]:
+        """Keep a message invisible for as long as the ``async with`` block runs, then acknowledge it.
+
+        The trio thread renews the invisible time, also while the block does not return to the event loop.
+        The arguments and errors are those of the trio PopConsumer's ``holding``.
+        """
+        return self._entered(self._target.holding(message, invisible=invisible))

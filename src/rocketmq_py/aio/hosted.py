@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -12,6 +13,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan, OnlyAsyncWith
 from rocketmq_py.errors import ClosedError, InvalidMessageError
 from rocketmq_py.handoff import hosted as base
+from rocketmq_py.handoff.context import TrioContext
 from rocketmq_py.handoff.event_loop import LoopLink, current_link
 from rocketmq_py.handoff.hosted import Target
 from rocketmq_py.message import Message, MessageQueue
@@ -84,6 +86,23 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
     async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
         self._check_open()
         return await current_link().call(partial(function, *args, **kwargs))
+
+    @asynccontextmanager
+    async def _entered(self, manager: AbstractAsyncContextManager[Result]) -> AsyncIterator[Result]:
+        """Enter a context manager of the trio object for the block. Its tasks run in the trio thread."""
+        context = TrioContext(self._thread, manager)
+        try:
+            value = await self._call(context.enter)
+        except BaseException as error:
+            if context.is_entered:  # it was cancelled at the last moment
+                await current_link().call(partial(context.leave, error))
+            raise
+        try:
+            yield value
+        except BaseException as error:
+            await current_link().call(partial(context.leave, error))
+            raise
+        await current_link().call(partial(context.leave, None))
 
     def _check_open(self) -> None:
         super()._check_open()

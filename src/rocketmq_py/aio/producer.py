@@ -19,7 +19,6 @@ from rocketmq_py.aio.methods import BatchingProducerMethods, ProducerMethods
 from rocketmq_py.aio.send_queue import LoopSendCall, LoopSendQueue
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.handoff.context import TrioContext
 from rocketmq_py.handoff.event_loop import LoopLink, current_link
 from rocketmq_py.handoff.hosted import Target
 from rocketmq_py.handoff.producers import HostedProducer
@@ -370,22 +369,10 @@ class TransactionProducer(Producer):
         check_immunity: float | None,
     ) -> AsyncIterator[Transaction]:
         queue = await select_queue(queue, message, self._queues)
-        context = TrioContext(
-            self._thread,
-            self._target.transaction(message, queue=queue, timeout=timeout, check_immunity=check_immunity),
-        )
-        try:
-            transaction = await self._call(context.enter)
-        except BaseException as error:
-            if context.is_entered:  # it was cancelled at the last moment
-                await current_link().call(partial(context.leave, error))
-            raise
-        try:
+        async with self._entered(
+            self._target.transaction(message, queue=queue, timeout=timeout, check_immunity=check_immunity)
+        ) as transaction:
             yield transaction
-        except BaseException as error:
-            await current_link().call(partial(context.leave, error))
-            raise
-        await current_link().call(partial(context.leave, None))
 
     @property
     def transaction_statistics(self) -> TransactionStatistics:

@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Unpack
 
@@ -363,3 +364,11 @@ class PopConsumer(PopConsumerMethods, BaseConsumer[consumer.PopConsumer]):
             )
             self._call(self._undelivered.fetch, receive)
         return self._undelivered.take(max_messages)
+
+    def holding(self, message: PoppedMessage, *, invisible: float = 60.0) -> AbstractContextManager[None]:
+        """Keep a message invisible for as long as the ``with`` block runs, then acknowledge it.
+
+        The trio thread renews the invisible time, whatever the calling thread does.
+        The arguments and errors are those of the trio PopConsumer's ``holding``.
+        """
+        return self._entered(self._target.holding(message, invisible=invisible))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.handoff import hosted as base
+from rocketmq_py.handoff.context import TrioContext
 from rocketmq_py.handoff.hosted import Target
 
 Result = TypeVar("Result")
@@ -75,6 +77,23 @@ class Hosted(base.Hosted[Target]):
     def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
         self._check_open()
         return self._thread.call(partial(function, *args, **kwargs))
+
+    @contextmanager
+    def _entered(self, manager: AbstractAsyncContextManager[Result]) -> Iterator[Result]:
+        """Enter a context manager of the trio object for the block. Its tasks run in the trio thread."""
+        context = TrioContext(self._thread, manager)
+        try:
+            value = self._call(context.enter)
+        except BaseException as error:
+            if context.is_entered:  # it was interrupted at the last moment
+                self._thread.call(partial(context.leave, error))
+            raise
+        try:
+            yield value
+        except BaseException as error:
+            self._thread.call(partial(context.leave, error))
+            raise
+        self._thread.call(partial(context.leave, None))
 
 
 def shared_client(client: object) -> tuple[str | Client | None, base.Hosted[Lifespan] | None]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -19,7 +19,6 @@ from rocketmq_py.blocking.methods import BatchingProducerMethods, ProducerMethod
 from rocketmq_py.blocking.send_queue import ThreadSendCall, ThreadSendQueue
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.handoff.context import TrioContext
 from rocketmq_py.handoff.hosted import Target
 from rocketmq_py.handoff.producers import HostedProducer
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
@@ -279,7 +278,6 @@ class TransactionProducer(Producer):
 
     send_in_transaction: Final = blocking(producer.TransactionProducer.send_in_transaction)
 
-    @contextmanager
     def transaction(
         self,
         message: Message,
@@ -287,27 +285,14 @@ class TransactionProducer(Producer):
         queue: Destination | None = None,
         timeout: float | None = None,
         check_immunity: float | None = None,
-    ) -> Iterator[Transaction]:
+    ) -> AbstractContextManager[Transaction]:
         """Send a message that is delivered only if the ``with`` block ends without an exception.
 
         The arguments and errors are those of the trio TransactionProducer's ``transaction``.
         """
-        context = TrioContext(
-            self._thread,
-            self._target.transaction(message, queue=queue, timeout=timeout, check_immunity=check_immunity),
+        return self._entered(
+            self._target.transaction(message, queue=queue, timeout=timeout, check_immunity=check_immunity)
         )
-        try:
-            transaction = self._call(context.enter)
-        except BaseException as error:
-            if context.is_entered:  # it was interrupted at the last moment
-                self._thread.call(partial(context.leave, error))
-            raise
-        try:
-            yield transaction
-        except BaseException as error:
-            self._thread.call(partial(context.leave, error))
-            raise
-        self._thread.call(partial(context.leave, None))
 
     @property
     def transaction_statistics(self) -> TransactionStatistics:

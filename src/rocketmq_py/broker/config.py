@@ -85,6 +85,7 @@ class BrokerConfig:
     Args:
         broker_name: the broker's name in routes and queues (brokerName).
         cluster_name: the name of the cluster. The broker is its only broker (brokerClusterName).
+        zone_name: the broker's availability zone. Real brokers read ROCKETMQ_ZONE.
         broker_ip1: the IP address that clients connect to. If empty, the address that the broker listens on
             (brokerIP1).
         default_topic_queue_nums: maximum number of queues of a topic that a send creates
@@ -148,6 +149,7 @@ class BrokerConfig:
 
     broker_name: str = attrs.field(default="broker-a", validator=_name)
     cluster_name: str = attrs.field(default="DefaultCluster", validator=_name)
+    zone_name: str = attrs.field(default="", validator=text)
     broker_ip1: str = attrs.field(default="", validator=text)
     default_topic_queue_nums: int = attrs.field(default=8, validator=_queue_count)
     auto_create_topic_enable: bool = attrs.field(default=True, validator=flag)

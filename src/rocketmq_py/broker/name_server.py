@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 import msgspec
@@ -69,6 +69,7 @@ class _RegisteredBroker:
     def data(self) -> BrokerData:
         return BrokerData(
             cluster=self.config.cluster_name,
+            zone_name=self.config.zone_name or None,
             broker_name=self.config.broker_name,
             announced={
                 broker_id: announced_address(address) for broker_id, address in sorted(self.addresses.items())
@@ -168,6 +169,8 @@ class NameServer:
         order = None
         if self._settings["orderMessageEnable"]:
             order = self._kv_configs.get(_ORDER_NAMESPACE, {}).get(topic)
+        if request.fields.get("__ZONE_MODE", "").lower() == "true":
+            brokers = _brokers_of_zone(brokers, request.fields.get("__ZONE_NAME", ""))
         route = TopicRoute(
             order_topic_conf=order,
             queue_datas=tuple([broker.queues[topic] for broker in brokers]),
@@ -284,6 +287,20 @@ async def register_periodically(register: Callable[[], None]) -> None:
     while True:
         await trio.sleep(REGISTER_SECONDS)
         register()
+
+
+def _brokers_of_zone(brokers: Sequence[_RegisteredBroker], zone: str) -> list[_RegisteredBroker]:
+    """Return the brokers of a zone and those without a master. Java: ``ZoneRouteRPCHook``.
+
+    A blank zone stands for all zones.
+    """
+    return [
+        broker
+        for broker in brokers
+        if not zone.strip()
+        or MASTER_ID not in broker.addresses
+        or broker.config.zone_name.lower() == zone.lower()
+    ]
 
 
 def _topics_of(brokers: Iterable[_RegisteredBroker]) -> tuple[str, ...]:

@@ -135,6 +135,9 @@ def _described(topic: TopicDescription) -> dict[str, Any]:
             }
             for one in topic.queues
         ],
+        "logical_queues": [
+            {"queue": number, "broker": name} for number, name in topic.logical_queues.items()
+        ],
         "failures": failure_texts(topic.failures),
     }
 
@@ -185,7 +188,12 @@ def _tables(topic: TopicDescription) -> list[Table]:
             for one in topic.queues
         ],
     )
-    return [brokers, queues]
+    if not topic.logical_queues:
+        return [brokers, queues]
+    logical = Table(
+        [Column("LOGICAL QUEUE", right=True), Column("BROKER")], list(topic.logical_queues.items())
+    )
+    return [brokers, queues, logical]
 
 
 @topic.command()

@@ -18,6 +18,7 @@ from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ConsumerList, LockedQueues, QueueLock
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers.base import Request
+from rocketmq_py.queues import is_logical, java_broker_name
 from rocketmq_py.remoting import ConnectionPool
 from rocketmq_py.remoting.pending_requests import PendingRequest
 
@@ -149,7 +150,7 @@ class BrokerCalls:
         return ConsumerList.decode((await self.call(address, header)).body).consumer_id_list
 
     async def lock(
-        self, group: str, client_id: str, broker_name: str, queues: Iterable[MessageQueue]
+        self, group: str, client_id: str, broker_name: str, queues: Sequence[MessageQueue]
     ) -> set[MessageQueue]:
         """Lock queues of one broker for a client, or renew the locks. Return the locked queues.
 
@@ -157,7 +158,8 @@ class BrokerCalls:
         """
         address = self._routes.broker_address(broker_name)
         answer = await self.call(address, headers.LockBatchMqRequest(), self._lock(group, client_id, queues))
-        return {self._unwrapped(queue) for queue in LockedQueues.decode(answer.body).queues}
+        by_wire = {self._on_wire(queue): queue for queue in queues}
+        return {by_wire[queue] for queue in LockedQueues.decode(answer.body).queues if queue in by_wire}
 
     async def unlock(
         self, group: str, client_id: str, broker_name: str, queues: Iterable[MessageQueue]
@@ -177,7 +179,12 @@ class BrokerCalls:
             delay_level: 0: the broker chooses by the number of failures. -1: the message becomes a dead
                 letter. 1 to 18: a level of the broker's table.
             max_reconsume_times: the number of failures after which it becomes a dead letter.
+
+        Raises NoQueueError for a message of a logical queue, because another broker than that of the queue
+        may have stored it. Send a copy instead.
         """
+        if is_logical(message.broker_name):
+            raise NoQueueError(f"message {message.message_id} of a logical queue cannot be sent back")
         header = headers.ConsumerSendMsgBackRequest(
             offset=message.commit_log_offset,
             group=group,
@@ -236,13 +243,12 @@ class BrokerCalls:
                 return
         raise error
 
-    async def recall(self, broker_name: str, group: str, topic: str, recall_handle: str) -> str:
-        """Recall a timed message. Return the message's id."""
+    async def recall(self, broker_name: str, group: str, topic: str, recall_handle: str) -> Command:
+        """Recall a timed message. Return the answer, whose fields are a RecallMessageAnswer."""
         header = headers.RecallMessageRequest(
             producer_group=group, topic=topic, recall_handle=recall_handle, broker_name=broker_name
         )
-        answer = await self.call(self._routes.broker_address(broker_name), header)
-        return headers.RecallMessageAnswer.from_fields(answer.fields).msg_id
+        return await self.call(self._routes.broker_address(broker_name), header)
 
     def pull_fields(self, header: headers.PullMessageRequest) -> dict[str, str]:
         """Return the ext fields of a pull for :meth:`pull`."""
@@ -269,12 +275,13 @@ class BrokerCalls:
         await self.call(address, header)
 
     def _lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> bytes:
-        wrap = self._namespace.wrap_topic
-        wrapped = [attrs.evolve(queue, topic=wrap(queue.topic)) for queue in queues]
+        wrapped = [self._on_wire(queue) for queue in queues]
         return QueueLock.of(self._namespace.wrap_group(group), client_id, wrapped).encode()
 
-    def _unwrapped(self, queue: MessageQueue) -> MessageQueue:
-        return attrs.evolve(queue, topic=self._namespace.unwrap_topic(queue.topic))
+    def _on_wire(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue as Java's clients name it, so that they and this client exclude each other."""
+        topic = self._namespace.wrap_topic(queue.topic)
+        return MessageQueue(topic, java_broker_name(queue.broker_name), queue.queue_id)
 
     def _master(self, queue: MessageQueue) -> str:
         return self._routes.broker_address(queue.broker_name, any_id=True)

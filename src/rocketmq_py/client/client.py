@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, Unpack
 from rocketmq_py.arguments import check_instance, optional
 from rocketmq_py.callables import check_callable
 from rocketmq_py.client.broker_calls import BrokerCalls
-from rocketmq_py.client.config import ClientConfig, ClientOptions, name_servers, split_options
+from rocketmq_py.client.config import ClientConfig, ClientOptions, name_servers, split_options, zone_of
 from rocketmq_py.client.discovery import Discovery
 from rocketmq_py.client.health import ClientHealth, ServerHealth, find_reasons
 from rocketmq_py.client.heartbeats import Heartbeats
@@ -127,6 +127,7 @@ class Client(Lifespan):
             timeout=config.request_timeout,
             refresh_interval=config.name_server_refresh_interval,
             resolves_names=config.proxy is None,
+            zone=zone_of(config),
             rng=self.rng,
         )
         self.routes = Routes(

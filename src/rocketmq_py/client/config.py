@@ -55,6 +55,12 @@ def _unit_name(_: object, attribute: attrs.Attribute[Any], value: object) -> Non
         raise ConfigurationError(f"unit_name is {value!r}; it must not contain spaces or control characters")
 
 
+def _zone(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    zone = optional(check_text, value, attribute.name)
+    if zone is not None and not zone.isprintable():
+        raise ConfigurationError(f"zone is {value!r}; it must not contain control characters")
+
+
 def _credentials(_: object, __: attrs.Attribute[Any], value: object) -> None:
     # The error does not contain the value, which may be a secret.
     if inspect.iscoroutinefunction(value):
@@ -96,6 +102,9 @@ class ClientConfig:
         proxy: the SOCKS5 proxy that connects to name servers and brokers, as a URL
             ``socks5://user:password@host:port``. It resolves their host names. Needs the extra ``socks``
             (socksProxyConfig).
+        zone: use only the brokers of this availability zone, and those without a master. Name servers of 5.x
+            select them. None uses the environment variable ROCKETMQ_ZONE if ROCKETMQ_ZONE_MODE is ``true``.
+            An empty text uses all brokers (rocketmq.zone, rocketmq.zone.mode).
         vip_channel: send requests other than pulls to a second port of the broker, two below its own. Pulls
             cannot delay them there (vipChannelEnabled).
         serialization: the format of request headers: a Serialization or its name, such as "JSON".
@@ -118,6 +127,7 @@ class ClientConfig:
     )
     tls: TLS | None = attrs.field(default=None, validator=attrs.validators.optional(instance_of(TLS)))
     proxy: SocksProxy | None = attrs.field(default=None, converter=_proxy)
+    zone: str | None = attrs.field(default=None, validator=_zone)
     vip_channel: bool = attrs.field(default=False, validator=flag)
     serialization: Serialization = attrs.field(default=Serialization.JSON, converter=_serialization)
     connect_timeout: float = attrs.field(default=3.0, validator=positive)
@@ -148,6 +158,15 @@ def name_servers(address: str | None, config: ClientConfig) -> tuple[str, ...] |
     )
 
 
+def zone_of(config: ClientConfig) -> str:
+    """Return the zone to whose brokers a client is restricted. Empty for no restriction."""
+    if config.zone is not None:
+        return config.zone.strip()
+    if os.environ.get("ROCKETMQ_ZONE_MODE", "").lower() != "true":
+        return ""
+    return os.environ.get("ROCKETMQ_ZONE", "").strip()
+
+
 class ClientOptions(TypedDict, total=False):
     """The fields of ClientConfig, as keyword arguments."""
 
@@ -158,6 +177,7 @@ class ClientOptions(TypedDict, total=False):
     credentials: Credentials | CredentialsProvider | None
     tls: TLS | None
     proxy: SocksProxy | str | None
+    zone: str | None
     vip_channel: bool
     serialization: Serialization | str
     connect_timeout: float

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from rocketmq_py.arguments import check_instance, optional
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.errors import ClosedError, ConfigurationError
+
+member_callbacks: Final[list[Callable[[Member], None]]] = []
+"""Called with each new producer and consumer. Instrumentations add themselves."""
 
 
 class Member(Lifespan):
@@ -40,6 +44,11 @@ class Member(Lifespan):
         else:
             self.client = Client(client, rng=rng, **options)
             self._owns_client = True
+
+    def _announce(self) -> None:
+        """Call the ``member_callbacks``, at the end of the construction of a producer or a consumer."""
+        for callback in tuple(member_callbacks):
+            callback(self)
 
     async def _open(self) -> None:
         if self._owns_client:

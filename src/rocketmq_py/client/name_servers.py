@@ -46,6 +46,7 @@ class NameServers:
         timeout: seconds for one request.
         refresh_interval: seconds between two discoveries or lookups of host names.
         resolves_names: whether to look up host names here. If False, a proxy does.
+        zone: the zone whose brokers routes contain. Empty for all brokers.
         rng: chooses the first name server.
     """
 
@@ -58,6 +59,7 @@ class NameServers:
         timeout: float,
         refresh_interval: float,
         resolves_names: bool = True,
+        zone: str = "",
         rng: random.Random,
     ) -> None:
         self._connections = connections
@@ -67,6 +69,7 @@ class NameServers:
         self._rng = rng
         self._discovery = addresses if isinstance(addresses, Discovery) else None
         self._resolves_names = resolves_names
+        self._zone = zone
         self._unresolved: Sequence[str] = () if isinstance(addresses, Discovery) else addresses
         url = None if self._discovery is None else self._discovery.url
         self._discovery_log = RetryLog(logger, "name server discovery", url=url)
@@ -212,7 +215,10 @@ class NameServers:
             BrokerError: a name server answered with an error.
         """
         header = headers.GetRouteInfoRequest(
-            topic=self._namespace.wrap_topic(topic), accept_standard_json_only=True
+            topic=self._namespace.wrap_topic(topic),
+            accept_standard_json_only=True,
+            zone_name=self._zone or None,
+            zone_mode=True if self._zone else None,
         )
         answer = await self.request(header.code, header.to_fields())
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:

@@ -15,7 +15,8 @@ from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.errors import NameServerError, NoQueueError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import DEFAULT_TOPIC, RETRY_PREFIX
-from rocketmq_py.protocol.bodies import MASTER_ID, READABLE, WRITABLE, TopicRoute
+from rocketmq_py.protocol.bodies import GLOBAL_SCOPE, MASTER_ID, READABLE, WRITABLE, TopicRoute
+from rocketmq_py.queues import LOGICAL_BROKER_PREFIX, logical_queue
 
 logger: Final = logging.getLogger("rocketmq_py.client")
 
@@ -35,6 +36,7 @@ class Route:
         write_queues: the writable queues that have a master.
         read_queues: the readable queues, sorted.
         brokers: the addresses of each broker, by broker name and broker id. 0 is the master.
+        logical_brokers: the same for the broker names of the logical queues of a static topic (5.x).
         is_default: whether the topic does not exist yet. The queues are those that a broker would create.
     """
 
@@ -43,6 +45,7 @@ class Route:
     read_queues: tuple[MessageQueue, ...]
     brokers: Mapping[str, Mapping[int, str]]
     is_default: bool = False
+    logical_brokers: Mapping[str, Mapping[int, str]] = attrs.field(factory=dict)
 
     def queues_to_write(self) -> tuple[MessageQueue, ...]:
         """Return the ``write_queues``. Raises NoQueueError if there are none."""
@@ -54,6 +57,8 @@ class Route:
     def of(cls, topic: str, wire: TopicRoute) -> Route:
         """Return the route that a name server's answer describes."""
         brokers = {broker.broker_name: broker.broker_addrs for broker in wire.broker_datas}
+        if wire.queue_mappings and wire.order_topic_conf is None:
+            return cls._of_static_topic(topic, wire, brokers)
         queues = sorted(wire.queue_datas, key=lambda queue: queue.broker_name)
         write_queues = [
             MessageQueue(topic, queue.broker_name, queue_id)
@@ -74,6 +79,24 @@ class Route:
             for queue_id in range(queue.read_queue_nums)
         ]
         return cls(topic, tuple(write_queues), tuple(read_queues), brokers)
+
+    @classmethod
+    def _of_static_topic(
+        cls, topic: str, wire: TopicRoute, brokers: Mapping[str, Mapping[int, str]]
+    ) -> Route:
+        """Return the route of a static topic. Java: ``topicRouteData2EndpointsForStaticTopic``."""
+        write_queues: list[MessageQueue] = []
+        read_queues: list[MessageQueue] = []
+        logical_brokers: dict[str, Mapping[int, str]] = {}
+        for scope, of_scope in wire.logical_queues().items():
+            java_name = LOGICAL_BROKER_PREFIX + (scope[2:] if scope == GLOBAL_SCOPE else scope)
+            for number, broker_name in enumerate(of_scope):
+                queue = logical_queue(topic, java_name, number)
+                addresses = logical_brokers[queue.broker_name] = brokers.get(broker_name or "", {})
+                read_queues.append(queue)
+                if MASTER_ID in addresses:
+                    write_queues.append(queue)
+        return cls(topic, tuple(write_queues), tuple(read_queues), brokers, logical_brokers=logical_brokers)
 
     @classmethod
     def of_default(cls, topic: str, wire: TopicRoute, most_queues: int) -> Route:
@@ -171,6 +194,7 @@ class Routes:
         if route != self._routes.get(topic):
             self._routes[topic] = route
             self._brokers.update(route.brokers)
+            self._brokers.update(route.logical_brokers)
             self.version += 1
             self._on_change(route)
         return route
@@ -258,7 +282,9 @@ class Routes:
             self._topic_logs.succeeded(topic)
 
     def _forget_brokers_without_route(self) -> None:
-        routed = {name for route in self._routes.values() for name in route.brokers}
+        routed = {
+            name for route in self._routes.values() for name in (*route.brokers, *route.logical_brokers)
+        }
         for name in self._brokers.keys() - routed:
             del self._brokers[name]
             self.version += 1

@@ -368,7 +368,7 @@ def _checked_properties(properties: object) -> Mapping[str, str]:
 
 
 def _check_property(name: str, value: str) -> None:
-    _check_text("property name", name)
+    _check_text("name in properties", name)
     _check_text(f"property {name!r}", value)
     if not name or not value:
         raise InvalidPropertyError(f"property {name!r}: neither name nor value may be empty; brokers drop it")

@@ -19,6 +19,7 @@ from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.delay_relay import delay_relay
 from rocketmq_py.producer.health import ProducerHealth
 from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
+from rocketmq_py.producer.meter import SendMeter
 from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.request_builder import RequestBuilder, check_message
 from rocketmq_py.producer.request_reply import PendingReplies
@@ -51,6 +52,7 @@ class BaseProducer(Member):
         self._tracing = trace_sends(self.config, self.client, self._hooks)
         self._replies = PendingReplies(self.client, self._sender, self._pipeline)
         self.close_timeout: float = self.config.close_timeout
+        self._announce()
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
         """Return the queues of a topic that messages can be sent to, sorted.
@@ -84,6 +86,12 @@ class BaseProducer(Member):
             latency=counters.latency(),
             brokers={} if faults is None else faults.states(),
         )
+
+    def _metered(self) -> SendMeter:
+        """Return the meter, which records from the first call of this method on."""
+        if self._sender.meter is None:
+            self._sender.meter = SendMeter()
+        return self._sender.meter
 
     def health(self) -> ProducerHealth:
         """Return whether it can send. For readiness probes. Does not wait, see :meth:`Client.health`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,10 @@ from rocketmq_py.producer.outcome import Outstanding
 from rocketmq_py.producer.pending import PendingReply, PendingSend
 from rocketmq_py.producer.request_reply import reply_to
 from rocketmq_py.producer.send_request import Destination
+from rocketmq_py.producer.tracing import recall_record
+from rocketmq_py.properties import MESSAGE_REGION, NO_PROPERTIES
 from rocketmq_py.protocol.handles import RecallHandle
+from rocketmq_py.protocol.headers import RecallMessageAnswer
 
 if TYPE_CHECKING:
     from rocketmq_py.codecs import Codec
@@ -308,6 +311,7 @@ class Producer(BaseProducer):
         body: object,
         *,
         codec: Codec | None = None,
+        properties: Mapping[str, str] = NO_PROPERTIES,
         timeout: float | None = None,
     ) -> SendResult:
         """Reply to a request that a consumer received.
@@ -317,10 +321,13 @@ class Producer(BaseProducer):
             body: the body of the reply, bytes-like. With a codec, the value to encode.
             codec: encodes the value, for example ``rocketmq_py.codecs.JSON``. The requester decodes it with
                 ``reply.decode(Quote)``.
+            properties: the reply's own properties, as in a Message.
             timeout: seconds for all attempts together. None for the setting ``send_timeout``.
 
         Raises:
-            InvalidMessageError: the message is not a request, or the codec cannot encode the value.
+            InvalidMessageError: the message is not a request, the body is not valid, or the codec cannot
+                encode the value.
+            InvalidPropertyError: a property is not allowed.
             BrokerError: the requesting client is gone.
             UnsupportedByBrokerError: the brokers are behind a proxy. Nothing was sent.
             RocketMQError: as :meth:`send`.
@@ -329,10 +336,12 @@ class Producer(BaseProducer):
         """
         self._check_open()
         check_instance(request, "request", ReceivedMessage)
-        message, properties, queue = reply_to(request, body, codec)
+        message, system_properties, queue = reply_to(request, body, codec, properties)
         self.client.namespace.add_system_topic(message.topic)
         retries, code = self.config.retries, self._builder.reply_code
-        reply = self._builder.build(message, queue, timeout, retries, code=code, system_properties=properties)
+        reply = self._builder.build(
+            message, queue, timeout, retries, code=code, system_properties=system_properties
+        )
         try:
             return await self._sender.deliver(reply)
         except BrokerError as error:
@@ -360,9 +369,25 @@ class Producer(BaseProducer):
         """
         self._check_open()
         check_topic(topic)
-        broker_name = RecallHandle.decode(check_text(recall_handle, "recall_handle")).broker_name
+        handle = RecallHandle.decode(check_text(recall_handle, "recall_handle"))
         await self.client.routes.get(topic, for_sending=True)
-        return await self.client.brokers.recall(broker_name, self.config.group, topic, recall_handle)
+        try:
+            answer = await self.client.brokers.recall(
+                handle.broker_name, self.config.group, topic, recall_handle
+            )
+        except BrokerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                self._trace_recall(handle, success=False)
+            raise
+        self._trace_recall(handle, success=True, region=answer.fields.get(MESSAGE_REGION))
+        return RecallMessageAnswer.from_fields(answer.fields).msg_id
+
+    def _trace_recall(self, handle: RecallHandle, *, success: bool, region: str | None = None) -> None:
+        if self._tracing is not None:
+            now_ms = self.client.now_ms()
+            self._tracing.append(
+                recall_record(handle, self.config, region=region, success=success, now_ms=now_ms)
+            )
 
     # For the BatchingProducer and the other APIs, which have no task per send
 

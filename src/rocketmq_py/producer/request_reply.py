@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -225,23 +225,30 @@ class PendingReplies:
 
 
 def reply_to(
-    request: ReceivedMessage, body: object, codec: Codec | None
+    request: ReceivedMessage,
+    body: object,
+    codec: Codec | None = None,
+    properties: Mapping[str, str] = names.NO_PROPERTIES,
 ) -> tuple[Message, dict[str, str], MessageQueue]:
     """Return the reply to a request, its system properties, and its queue.
 
     The reply goes to the broker of the request, because that broker knows the requesting client. Raises
     InvalidMessageError if the message is not a request.
     """
-    properties = request.properties
+    received = request.properties
     wanted = (names.CLUSTER, names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
-    missing = [name for name in wanted if not properties.get(name)]
+    missing = [name for name in wanted if not received.get(name)]
     if missing:
         raise InvalidMessageError(
             f"cannot reply to message {request.message_id} of topic {request.topic!r}; it is not a request, "
             f"because it lacks the properties {', '.join(missing)}"
         )
-    topic = reply_topic(properties[names.CLUSTER])
-    system_properties = {name: properties[name] for name in wanted[1:]}
+    topic = reply_topic(received[names.CLUSTER])
+    system_properties = {name: received[name] for name in wanted[1:]}
     system_properties[names.MESSAGE_TYPE] = names.REPLY_MESSAGE_TYPE
-    message = Message(topic, cast("bytes", body)) if codec is None else Message.of(topic, body, codec=codec)
+    message = (
+        Message(topic, cast("bytes", body), properties=properties)
+        if codec is None
+        else Message.of(topic, body, codec=codec, properties=properties)
+    )
     return message, system_properties, MessageQueue(topic, request.broker_name, 0)

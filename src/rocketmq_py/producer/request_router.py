@@ -164,9 +164,12 @@ class RequestRouter:
         return True
 
     def has_other_broker(self, request: SendRequest) -> bool:
-        """Whether a failed request may be sent to a broker other than the one that failed."""
+        """Whether a failed request may be sent to a broker other than the one that failed.
+
+        Never for a static topic: its queues move together, and a retry has to wait for the new route.
+        """
         route = self._client.routes.get_nowait(request.topic)
-        if route is None or request.fixed_queue is not None:
+        if route is None or request.fixed_queue is not None or route.logical_brokers:
             return False
         return any(queue.broker_name != request.failed_broker for queue in route.write_queues)
 

@@ -25,6 +25,7 @@ from rocketmq_py.producer.broker_queues import BrokerQueues
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.fault_detector import FaultDetector, answers
 from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
+from rocketmq_py.producer.meter import SendMeter
 from rocketmq_py.producer.outcome import Outcome, send_result
 from rocketmq_py.producer.request_router import RequestRouter
 from rocketmq_py.producer.send_request import NotStoreOKError, SendRequest
@@ -48,6 +49,7 @@ class Sender:
     Attributes:
         counters: the counters behind the producer's statistics.
         faults: the latency-fault table. None without that strategy.
+        meter: records the duration of each attempt. None without metrics.
         router: finds the queue and the connection of each request.
         on_answer: handles the answers to attempts that no task waits for.
     """
@@ -56,6 +58,7 @@ class Sender:
         self._client = client
         self._config = config
         self.counters: Counters = Counters()
+        self.meter: SendMeter | None = None
         self.faults: LatencyFaults | None = None
         if isinstance(config.latency_faults, LatencyFaultPolicy):
             self.faults = LatencyFaults(config.latency_faults, now=trio.current_time, rng=rng)
@@ -303,12 +306,16 @@ class Sender:
     def _succeeded(self, request: SendRequest, received_at: float) -> None:
         seconds = received_at - request.started
         self.counters.answered(seconds)
+        if self.meter is not None:
+            self.meter.answered(request.topic, seconds)
         faults = self.faults
         if faults is not None and not (faults.all_clear and seconds < faults.tolerated):
             faults.record(_broker_of(request), seconds)
 
     async def _may_retry(self, request: SendRequest, error: RocketMQError) -> bool:
         """Record a failure, back off if needed, and return whether another attempt is allowed."""
+        if self.meter is not None:
+            self.meter.failed(request.topic, error, trio.current_time() - request.started)
         if error.invalidates_route:
             self._client.routes.invalidate(request.topic)
         if self.faults is not None and request.queue is not None:

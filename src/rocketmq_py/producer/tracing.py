@@ -1,4 +1,4 @@
-"""Trace records of sends and of ended transactions. Java: ``SendMessageTraceHookImpl`` and others."""
+"""Trace records of sends, recalls and ended transactions. Java: ``SendMessageTraceHookImpl`` and others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from rocketmq_py.message import Message, ReceivedMessage, SendStatus
 from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import EndTransactionContext, Hooks, ProducerHook, SendContext
-from rocketmq_py.protocol.trace import DEFAULT_REGION, EndTransactionTrace, PublishTrace, TracedType
+from rocketmq_py.protocol.handles import RecallHandle
+from rocketmq_py.protocol.trace import (
+    DEFAULT_REGION,
+    EndTransactionTrace,
+    PublishTrace,
+    RecallTrace,
+    TracedType,
+)
 
 _STATES = {"commit": "COMMIT_MESSAGE", "rollback": "ROLLBACK_MESSAGE", "unknown": "UNKNOW"}
 
@@ -69,6 +76,20 @@ class TraceHook(ProducerHook):
                     from_check=context.from_check,
                 )
             )
+
+
+def recall_record(
+    handle: RecallHandle, config: ProducerConfig, *, region: str | None, success: bool, now_ms: int
+) -> RecallTrace:
+    """Return the record of a recall that a broker has answered. Java: ``DefaultRecallMessageTraceHook``."""
+    return RecallTrace(
+        timestamp_ms=now_ms,
+        region=region or DEFAULT_REGION,
+        group=config.group,
+        topic=handle.topic,
+        message_id=handle.message_id,
+        success=success,
+    )
 
 
 def trace_sends(config: ProducerConfig, client: Client, hooks: Hooks) -> TraceDispatcher | None:

@@ -198,7 +198,39 @@ class EndTransactionTrace(ProducerTrace):
         )  # fmt: skip
 
 
-TraceRecord: TypeAlias = PublishTrace | ConsumeStartTrace | ConsumeEndTrace | EndTransactionTrace
+@attrs.frozen(kw_only=True)
+class RecallTrace:
+    """The record of a recall of a timed message. Java: ``Recall``.
+
+    Attributes:
+        timestamp_ms: the time, epoch milliseconds.
+        region: the broker's region.
+        group: the producer group.
+        topic: the message's topic.
+        message_id: the sender's id of the message.
+        success: whether the broker accepted the recall.
+        keys: empty. Only other records have keys.
+    """
+
+    timestamp_ms: int
+    region: str
+    group: str
+    topic: str
+    message_id: str
+    success: bool
+    keys: str = ""
+
+    def fields(self) -> tuple[object, ...]:
+        """Return the fields of the record."""
+        return (
+            "Recall", self.timestamp_ms, self.region, self.group, self.topic, self.message_id,
+            _boolean(self.success),
+        )  # fmt: skip
+
+
+TraceRecord: TypeAlias = (
+    PublishTrace | ConsumeStartTrace | ConsumeEndTrace | EndTransactionTrace | RecallTrace
+)
 
 
 def encode_record(record: TraceRecord) -> str:
@@ -274,11 +306,19 @@ def _read_end_transaction(fields: Sequence[str]) -> EndTransactionTrace:
     )  # fmt: skip
 
 
+def _read_recall(fields: Sequence[str]) -> RecallTrace:
+    return RecallTrace(
+        timestamp_ms=int(fields[1]), region=fields[2], group=fields[3], topic=fields[4],
+        message_id=fields[5], success=fields[6] == "true",
+    )  # fmt: skip
+
+
 _READERS: Mapping[str, Callable[[Sequence[str]], TraceRecord]] = {
     "Pub": _read_publish,
     "SubBefore": _read_consume_start,
     "SubAfter": _read_consume_end,
     "EndTransaction": _read_end_transaction,
+    "Recall": _read_recall,
 }
 
 

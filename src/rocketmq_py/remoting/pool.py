@@ -114,8 +114,8 @@ class ConnectionPool:
         return None if failures is None or self.get_nowait(address) is not None else failures.reason
 
     def open_connections(self) -> list[Connection]:
-        """Return the open and usable connections."""
-        return [connection for connection in self._connections.values() if connection.is_usable]
+        """Return the open and usable connections. Any thread may call this."""
+        return [connection for connection in list(self._connections.values()) if connection.is_usable]
 
     async def get(self, address: str) -> Connection:
         """Return an open connection to an address. Opens one if there is none.

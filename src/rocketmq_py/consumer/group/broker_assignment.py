@@ -25,6 +25,7 @@ from rocketmq_py.protocol.bodies import (
     RequestMode,
 )
 from rocketmq_py.protocol.headers import QueryAssignmentRequest
+from rocketmq_py.queues import is_logical, logical_queue
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -128,6 +129,10 @@ class BrokerAssignments:
 def _queues_of(
     mode: RequestMode, assigned: Sequence[MessageQueueAssignment], route: Route
 ) -> list[MessageQueue]:
+    queues = [each.message_queue.queue for each in assigned if each.mode is mode]
     return [
-        attrs.evolve(each.message_queue.queue, topic=route.topic) for each in assigned if each.mode is mode
+        logical_queue(route.topic, queue.broker_name, queue.queue_id)
+        if is_logical(queue.broker_name)
+        else attrs.evolve(queue, topic=route.topic)
+        for queue in queues
     ]

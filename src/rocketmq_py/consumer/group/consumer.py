@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -20,6 +20,7 @@ from rocketmq_py.consumer.group.broker_queries import map_over_brokers
 from rocketmq_py.consumer.group.health import ConsumerHealth
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.consumer.group.statistics import (
+    CachedMessages,
     ConsumerCounters,
     ConsumerStatistics,
     QueueStatistics,
@@ -41,6 +42,9 @@ class ConsumerQueues(Protocol):
 
     def statistics(self) -> Mapping[MessageQueue, QueueStatistics]:
         """Return the statistics of each queue."""
+
+    def cached(self) -> Iterator[CachedMessages]:
+        """Yield the unacknowledged messages in memory of each queue. Any thread may call this."""
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Ask the brokers for the group's lag in each queue."""
@@ -84,6 +88,7 @@ class BaseConsumer(Member):
         if trace := config.trace:
             self._tracing = TraceDispatcher(client, group, TRACE_TOPIC if trace is True else trace)
             self._hooks.add(ConsumeTraceHook(self._tracing, client.unique_ids, client.now_ms))
+        self._announce()
 
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
         """Add a hook around the messages consumed from now on. Returns a function that removes it.
@@ -102,6 +107,16 @@ class BaseConsumer(Member):
             },
             queues={} if queues is None else queues.statistics(),
         )
+
+    def _metered(self) -> ConsumerCounters:
+        """Return the counters, whose meters record from the first call of this method on."""
+        self._statistics.start_metering(self.client.now_ms)
+        return self._statistics
+
+    def _cached(self) -> list[CachedMessages]:
+        """Return the unacknowledged messages in memory of each queue. Any thread may call this."""
+        queues = self._consumer_queues()
+        return [] if queues is None else list(queues.cached())
 
     def health(self) -> ConsumerHealth:
         """Return whether it can consume. For readiness probes. Does not wait, see :meth:`Client.health`.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 import math
 import traceback
-from collections import defaultdict, deque
-from collections.abc import Mapping
-from typing import Self
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Self
 
 import attrs
 import trio
 
+from rocketmq_py.consumer.group.meter import ConsumeMeter
 from rocketmq_py.formatting import one_line
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumeStatus
@@ -229,6 +230,22 @@ def _known(offset: int | None) -> str:
     return "?" if offset is None else str(offset)
 
 
+class CachedMessages(NamedTuple):
+    """The unacknowledged messages of a queue in memory.
+
+    Attributes:
+        topic: the topic.
+        messages: their number.
+        size: the total size of their bodies, in bytes.
+        lag: messages of the queue that are not acknowledged. 0 if it is unknown, as for popped queues.
+    """
+
+    topic: str
+    messages: int
+    size: int
+    lag: int
+
+
 @attrs.define
 class TopicCounters:
     """Counters of a topic's messages since the consumer was created.
@@ -244,6 +261,7 @@ class TopicCounters:
         failed: messages whose handler failed, once per failure.
         sent_back: messages returned to a broker.
         last_error: the last error of a handler or a pull, and its time on trio's clock. None without one.
+        meter: records durations. None without metrics.
     """
 
     pulls: int = 0
@@ -256,6 +274,7 @@ class TopicCounters:
     failed: int = 0
     sent_back: int = 0
     last_error: tuple[str, float] | None = attrs.field(default=None, eq=False)
+    meter: ConsumeMeter | None = attrs.field(default=None, eq=False)
 
     def note_error(self, error: BaseException) -> None:
         """Note the error of a handler or a pull."""
@@ -268,7 +287,8 @@ class ConsumerCounters:
     """The counters of all topics, with samples to compute rates from. Java: ``ConsumerStatsManager``."""
 
     def __init__(self) -> None:
-        self._counters: defaultdict[str, TopicCounters] = defaultdict(TopicCounters)
+        self._counters: dict[str, TopicCounters] = {}
+        self._now_ms: Callable[[], int] | None = None
         # Samples by time. The first one is empty: nothing was counted before it.
         self._samples: deque[tuple[float, Mapping[str, TopicCounters]]] = deque()
 
@@ -276,7 +296,27 @@ class ConsumerCounters:
         """Return the counters of a topic, to be incremented in place."""
         if not self._samples:
             self._samples.append((trio.current_time(), {}))
-        return self._counters[topic]
+        counters = self._counters.get(topic)
+        if counters is None:
+            counters = self._counters[topic] = TopicCounters()
+            if self._now_ms is not None:
+                counters.meter = ConsumeMeter(topic, self._now_ms)
+        return counters
+
+    def start_metering(self, now_ms: Callable[[], int]) -> None:
+        """Record durations from now on, with a meter for each topic.
+
+        Args:
+            now_ms: the wall clock, epoch milliseconds.
+        """
+        self._now_ms = now_ms
+        for topic, counters in self.totals():
+            if counters.meter is None:
+                counters.meter = ConsumeMeter(topic, now_ms)
+
+    def totals(self) -> list[tuple[str, TopicCounters]]:
+        """Return each topic with its counters. Any thread may call this."""
+        return list(self._counters.items())
 
     def sample(self) -> None:
         """Store a copy of the counters. Call it every SAMPLE_SECONDS."""

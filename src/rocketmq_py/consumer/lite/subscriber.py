@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 from weakref import WeakKeyDictionary, WeakSet
@@ -58,7 +58,9 @@ class LiteSubscriber:
         # Brokers handle the requests of a connection in several threads, so one must end before the next.
         self._locks: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
         self.lite_topics: set[str] = set()
-        self._subscribing: Counter[str] = Counter()  # lite topics with a subscribe request in flight
+        self._subscribing: Counter[str] = Counter()  # lite topics in calls of subscribe()
+        # The lite topics that each broker has yet to get from such a call, with their start position.
+        self._pending: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     @contextmanager
     def serve(self) -> Iterator[None]:
@@ -86,15 +88,25 @@ class LiteSubscriber:
         If a broker fails, raise its error after the others have answered. Then, and if cancelled, the lite
         topics are not subscribed: brokers that have added them drop them with the next renewal.
         """
+        broker_names = await self._broker_names()
         added = set(lite_topics) - self.lite_topics
         self.lite_topics |= added
         self._subscribing.update(lite_topics)
+        for broker_name in broker_names:
+            self._pending[broker_name].update(added)
         is_done = False
+
+        async def add(broker_name: str) -> None:
+            try:
+                await self._change(broker_name, LiteSubscriptionAction.PARTIAL_ADD, lite_topics, start)
+            finally:
+                _subtract(self._pending[broker_name], added)
+
         try:
-            await self._change_everywhere(LiteSubscriptionAction.PARTIAL_ADD, lite_topics, start)
+            await _on_each(broker_names, add)
             is_done = True
         finally:
-            self._subscribing.subtract(lite_topics)
+            _subtract(self._subscribing, lite_topics)
             if not is_done:
                 self.lite_topics -= added
 
@@ -104,7 +116,10 @@ class LiteSubscriber:
         If a broker fails, raise its error after the others have answered. Its renewal drops them.
         """
         self.lite_topics.difference_update(lite_topics)
-        await self._change_everywhere(LiteSubscriptionAction.PARTIAL_REMOVE, lite_topics)
+        await _on_each(
+            await self._broker_names(),
+            lambda broker_name: self._change(broker_name, LiteSubscriptionAction.PARTIAL_REMOVE, lite_topics),
+        )
 
     async def keep_renewing(self) -> None:
         """Renew the subscription on every broker periodically, until cancelled."""
@@ -130,7 +145,7 @@ class LiteSubscriber:
         if connection in self._current or not self.lite_topics:
             return
         async with self._locks[broker_name]:
-            await self._ensure_current_locked(connection)
+            await self._ensure_current_locked(broker_name, connection)
 
     async def leave(self) -> None:
         """Remove the subscription from all brokers with an open connection. Failures are logged.
@@ -152,43 +167,38 @@ class LiteSubscriber:
                 self._group, self._parent, connection.address, error,
             )  # fmt: skip
 
-    async def _change_everywhere(
-        self, action: LiteSubscriptionAction, lite_topics: Collection[str], start: LiteStart | None = None
+    async def _change(
+        self,
+        broker_name: str,
+        action: LiteSubscriptionAction,
+        lite_topics: Collection[str],
+        start: LiteStart | None = None,
     ) -> None:
-        broker_names = await self._broker_names()
-        errors: list[RocketMQError] = []
-
-        async def change(broker_name: str) -> None:
-            try:
-                async with self._locks[broker_name]:
-                    connection = await self._connect(broker_name)
-                    await self._ensure_current_locked(connection)
-                    await self._send(connection, action, lite_topics, start)
-                    self._current[connection] = None
-            except RocketMQError as error:
-                errors.append(error)
-
-        async with open_nursery() as nursery:
-            for broker_name in broker_names:
-                nursery.start_soon(change, broker_name)
-        if errors:
-            raise errors[0]
+        async with self._locks[broker_name]:
+            connection = await self._connect(broker_name)
+            await self._ensure_current_locked(broker_name, connection)
+            await self._send(connection, action, lite_topics, start)
+            self._current[connection] = None
 
     async def _renew(self, broker_name: str) -> None:
         try:
             async with self._locks[broker_name]:
-                connection = await self._connect(broker_name)
-                if self.lite_topics:
-                    await self._send(connection, LiteSubscriptionAction.COMPLETE_ADD, self.lite_topics)
-                    self._current[connection] = None
+                await self._send_all(broker_name, await self._connect(broker_name))
         except RocketMQError as error:
             self._renew_logs.failed(broker_name, error, retry_in=self._renew_interval)
         else:
             self._renew_logs.succeeded(broker_name)
 
-    async def _ensure_current_locked(self, connection: Connection) -> None:
-        if connection not in self._current and self.lite_topics:
-            await self._send(connection, LiteSubscriptionAction.COMPLETE_ADD, self.lite_topics)
+    async def _ensure_current_locked(self, broker_name: str, connection: Connection) -> None:
+        if connection not in self._current:
+            await self._send_all(broker_name, connection)
+
+    async def _send_all(self, broker_name: str, connection: Connection) -> None:
+        """Send the lite topics, except those that the broker has yet to get with a start position."""
+        pending = self._pending[broker_name]
+        lite_topics = [lite_topic for lite_topic in self.lite_topics if not pending[lite_topic]]
+        if lite_topics:
+            await self._send(connection, LiteSubscriptionAction.COMPLETE_ADD, lite_topics)
             self._current[connection] = None
 
     async def _broker_names(self) -> list[str]:
@@ -244,6 +254,30 @@ class LiteSubscriber:
                 self._group, self._parent, header.lite_topic, connection.address,
             )  # fmt: skip
         return True
+
+
+def _subtract(counter: Counter[str], lite_topics: Iterable[str]) -> None:
+    counter.subtract(lite_topics)
+    for lite_topic in lite_topics:
+        if not counter[lite_topic]:
+            del counter[lite_topic]
+
+
+async def _on_each(broker_names: Iterable[str], change: Callable[[str], Awaitable[None]]) -> None:
+    """Run ``change`` for each broker at once. Raise the first error after all have ended."""
+    errors: list[RocketMQError] = []
+
+    async def run(broker_name: str) -> None:
+        try:
+            await change(broker_name)
+        except RocketMQError as error:
+            errors.append(error)
+
+    async with open_nursery() as nursery:
+        for broker_name in broker_names:
+            nursery.start_soon(run, broker_name)
+    if errors:
+        raise errors[0]
 
 
 def check_version(connection: Connection) -> None:

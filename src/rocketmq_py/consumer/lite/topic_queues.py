@@ -111,16 +111,6 @@ class LiteTopicQueues:
         """Return the number of unacknowledged messages."""
         return sum(map(len, self._queues.values()))
 
-    @property
-    def waiting(self) -> int:
-        """The number of messages that wait for a handler call."""
-        return sum(queue.waiting for queue in self._queues.values())
-
-    @property
-    def size(self) -> int:
-        """The total size of the message bodies, in bytes."""
-        return sum(queue.size for queue in self._queues.values())
-
     def put(self, messages: Sequence[PoppedMessage], until: float) -> None:
         """Add popped messages that are invisible until a time on trio's clock."""
         by_lite_topic: dict[str, list[PoppedMessage]] = {}

@@ -119,6 +119,7 @@ class Assignment:
         self.restart_pull: Final = self._queues.restart_pull
         self.track_progress: Final = self._queues.track_progress
         self.statistics: Final = self._queues.statistics
+        self.cached: Final = self._queues.cached
         self.infos: RunningInfo = RunningInfo(client, self._queues)
 
     def open(self, nursery: trio.Nursery) -> None:

@@ -82,7 +82,10 @@ class PollBuffer:
             process_queue.is_ready = False
             if process_queue.paused or process_queue.dropped:
                 continue
+            wait = None if process_queue.arrivals is None else process_queue.wait_of_next()
             messages = process_queue.take_batch(count)
+            if process_queue.counts.meter is not None:
+                process_queue.counts.meter.waited(wait, len(messages))
             if messages:
                 batches.append((process_queue, messages))
                 count -= len(messages)

@@ -12,7 +12,7 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig
-from rocketmq_py.consumer.group.statistics import ConsumerCounters, QueueStatistics, epoch_ms
+from rocketmq_py.consumer.group.statistics import CachedMessages, ConsumerCounters, QueueStatistics, epoch_ms
 from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
 from rocketmq_py.consumer.pop.pop_loop import PopLoop
 from rocketmq_py.consumer.pop.process_queue import PopProcessQueue
@@ -77,6 +77,11 @@ class PopAssignedQueues:
 
     def __iter__(self) -> Iterator[PopLoop[PopProcessQueue]]:
         return iter(self._loops)
+
+    def cached(self) -> Iterator[CachedMessages]:
+        """Yield the unacknowledged messages in memory of each queue. Any thread may call this."""
+        for loop in self:
+            yield CachedMessages(loop.queue.topic, len(loop.process_queue), loop.process_queue.size, 0)
 
     def statistics(self) -> dict[MessageQueue, QueueStatistics]:
         """Return the statistics of each queue. They have no offsets, which only the brokers know."""

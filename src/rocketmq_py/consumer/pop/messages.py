@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -114,12 +114,14 @@ def classify(
     return classified
 
 
-def count_popped(counts: TopicCounters, popped: Collection[PoppedMessage], seconds: float) -> None:
+def count_popped(counts: TopicCounters, popped: Sequence[PoppedMessage], seconds: float) -> None:
     """Count the messages and the duration of a pop."""
     counts.pulls += 1
     counts.pulled += len(popped)
     counts.pull_seconds += seconds
     counts.redelivered += sum(message.reconsume_times > 0 for message in popped)
+    if counts.meter is not None:
+        counts.meter.arrived(popped)
 
 
 def offset_of(message: PoppedMessage) -> int:

@@ -37,14 +37,6 @@ class PopBuffer(Protocol):
     def __len__(self) -> int:
         """Return the number of unacknowledged messages."""
 
-    @property
-    def waiting(self) -> int:
-        """The number of messages that wait for a handler call."""
-
-    @property
-    def size(self) -> int:
-        """The total size of the message bodies, in bytes."""
-
     def put(self, messages: Sequence[PoppedMessage], until: float) -> None:
         """Add popped messages that are invisible until a time on trio's clock."""
 

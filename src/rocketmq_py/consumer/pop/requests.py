@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import attrs
 import trio
@@ -20,7 +21,7 @@ from rocketmq_py.consumer.pop.messages import (
     read_popped,
     with_new_receipt,
 )
-from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
+from rocketmq_py.errors import BrokerError, Delivery, RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.protocol.bodies import ALL_QUEUES, BatchAck, BatchAcks, SubscriptionData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
@@ -67,6 +68,14 @@ class PopSpec:
     orderly: bool = False
 
 
+class _PopKey(NamedTuple):
+    """The queues that an ordered pop locks."""
+
+    broker_name: str
+    topic: str
+    queue_id: int
+
+
 class PopRequests:
     """Sends the pop requests of a group. Java: ``PullAPIWrapper.popAsync`` and related methods.
 
@@ -83,11 +92,15 @@ class PopRequests:
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self._group = group
+        self._lost_attempts: defaultdict[_PopKey, list[str]] = defaultdict(list)
 
     async def pop(
         self, broker_name: str, spec: PopSpec, *, hold: float, queue_id: int = ALL_QUEUES
     ) -> list[PoppedMessage]:
         """Pop messages from a queue, or all queues, of a broker and from the group's retry topic there.
+
+        If the answer to an ordered pop is lost, the next pop returns the same messages at once. Without that,
+        their queue would be blocked until their invisible time is over.
 
         Args:
             broker_name: the broker.
@@ -104,6 +117,8 @@ class PopRequests:
         """
         timeout = self._client.config.request_timeout
         connection = await self._connect(broker_name, timeout)
+        key = _PopKey(broker_name, spec.subscription.topic, queue_id)
+        attempt_id = self._attempt_id(key) if spec.orderly else None
         header = self._client.namespace.wrap(
             PopMessageRequest(
                 consumer_group=self._group,
@@ -117,13 +132,27 @@ class PopRequests:
                 exp_type=spec.subscription.expression_type,
                 exp=spec.subscription.sub_string,
                 order=spec.orderly,
+                attempt_id=attempt_id,
                 broker_name=broker_name,
             )
         )
-        answer = await connection.request(header.code, header.to_fields(), timeout=hold + timeout)
+        try:
+            answer = await connection.request(header.code, header.to_fields(), timeout=hold + timeout)
+        except RocketMQError as error:
+            if attempt_id is not None and error.delivery is Delivery.UNKNOWN:
+                self._lost_attempts[key].append(attempt_id)
+            raise
         if not await self._has_messages(answer, connection, hold):
             return []
         return read_popped(answer, broker_name, self._client.namespace)
+
+    def _attempt_id(self, key: _PopKey) -> str:
+        """Return the id of a pop whose answer was lost, or a new one.
+
+        A broker repeats an ordered pop for the same id. Concurrent pops therefore have different ids.
+        """
+        lost = self._lost_attempts[key]
+        return lost.pop() if lost else self._client.unique_ids.next()
 
     async def acknowledge(self, broker_name: str, messages: Sequence[PoppedMessage]) -> None:
         """Acknowledge messages of one broker. A repeated or late acknowledgement has no effect."""
@@ -188,6 +217,8 @@ class PopRequests:
         # The answer to the heartbeat contains the broker's version.
         await client.heartbeats.ensure_current(connection, timeout=max(deadline - trio.current_time(), 0.0))
         self._check_version(connection)
+        if connection.peer_is_proxy:
+            raise unsupported_by_proxy(address, RequestCode.POP_MESSAGE)
         return connection
 
     def _check_version(self, connection: Connection) -> None:
@@ -196,8 +227,6 @@ class PopRequests:
             raise UnsupportedByBrokerError(
                 f"cannot pop from {connection.address}: the broker is older than 5.0. Use a PushConsumer"
             )
-        if connection.peer_is_proxy:
-            raise unsupported_by_proxy(connection.address, RequestCode.POP_MESSAGE)
 
     def _address(self, broker_name: str, code: int) -> str:
         """Return the address of a broker, for a request with this code."""

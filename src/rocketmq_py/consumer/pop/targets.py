@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.pull.retry import PullRetry
-from rocketmq_py.errors import NoQueueError, RocketMQError
+from rocketmq_py.errors import NoQueueError, RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ALL_QUEUES
 
@@ -46,7 +46,7 @@ class PopTargets:
     async def of(self, topics: Iterable[str]) -> list[PopTarget]:
         """Return the targets of topics. Each call starts with the next target.
 
-        A topic that has no route or no readable queue is logged and skipped.
+        A static topic, and one that has no route or no readable queue, is logged and skipped.
 
         Raises:
             RocketMQError: no topic has a readable queue. This is the error of the first topic.
@@ -58,6 +58,12 @@ class PopTargets:
                 route = await self._client.routes.get(topic)
             except RocketMQError as error:
                 errors[topic] = error
+                continue
+            if route.logical_brokers:
+                errors[topic] = UnsupportedByBrokerError(
+                    f"topic {topic!r} is a static topic, whose logical queues brokers do not pop; use a "
+                    "PushConsumer or a LitePullConsumer"
+                )
                 continue
             names = {queue.broker_name for queue in route.read_queues}
             targets += [PopTarget(topic, name) for name in sorted(names)]

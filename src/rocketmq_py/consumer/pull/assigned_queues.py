@@ -18,7 +18,13 @@ from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener, notify_listener
 from rocketmq_py.consumer.group.offset_commits import OffsetStore
 from rocketmq_py.consumer.group.queue_locks import QueueLock, QueueLocks
-from rocketmq_py.consumer.group.statistics import SAMPLE_SECONDS, ConsumerCounters, QueueStatistics, epoch_ms
+from rocketmq_py.consumer.group.statistics import (
+    SAMPLE_SECONDS,
+    CachedMessages,
+    ConsumerCounters,
+    QueueStatistics,
+    epoch_ms,
+)
 from rocketmq_py.consumer.pull.loop_table import LoopTable, start_loops
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
@@ -140,6 +146,14 @@ class AssignedQueues:
             await trio.sleep(SAMPLE_SECONDS)
             for loop in self:
                 self.processed_at(loop)
+
+    def cached(self) -> Iterator[CachedMessages]:
+        """Yield the unacknowledged messages in memory of each queue. Any thread may call this."""
+        for loop in self:
+            buffer = loop.process_queue
+            if buffer is not None:
+                lag = 0 if loop.end is None else max(loop.end - buffer.next_offset, 0) + len(buffer)
+                yield CachedMessages(loop.queue.topic, len(buffer), buffer.size, lag)
 
     def statistics(self) -> dict[MessageQueue, QueueStatistics]:
         """Return the statistics of each assigned queue."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from rocketmq_py.consumer.group.meter import Arrivals
 from rocketmq_py.consumer.group.statistics import TopicCounters
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
@@ -26,10 +27,13 @@ class MessageBuffer:
         is_ready: whether the queue is in the dispatch's list of queues with waiting messages.
         counts: see above.
         allows_prefetch: whether messages may be handed to an executor before a handler is free.
+        arrivals: the arrival times of the waiting messages. None without metrics.
         on_removed: called after messages were removed. None if no loop waits for space.
     """
 
-    __slots__ = ("counts", "dropped", "is_ready", "on_removed", "paused", "queue", "waiting_messages")
+    __slots__ = (
+        "arrivals", "counts", "dropped", "is_ready", "on_removed", "paused", "queue", "waiting_messages",
+    )  # fmt: skip
 
     allows_prefetch = True
 
@@ -39,6 +43,7 @@ class MessageBuffer:
         self.dropped: bool = False
         self.paused: bool = False
         self.is_ready: bool = False
+        self.arrivals: Arrivals | None = None
         self.on_removed: Callable[[], None] | None = None
         self.waiting_messages: deque[ReceivedMessage] = deque()
 
@@ -49,6 +54,12 @@ class MessageBuffer:
     def __contains__(self, message: ReceivedMessage) -> bool:
         """Return whether a message is unacknowledged."""
         raise NotImplementedError
+
+    def wait_of_next(self) -> float | None:
+        """Return the seconds that the first waiting message has waited. None if unknown."""
+        if self.arrivals is None or not self.waiting_messages:
+            return None
+        return self.arrivals.wait_of(self.waiting_messages[0].queue_offset)
 
     @property
     def waiting(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import attrs
@@ -13,6 +13,7 @@ import trio
 from rocketmq_py import properties as names
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.consumer.config import FlowLimits
+from rocketmq_py.consumer.group.meter import Arrivals
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.group.statistics import PullState, TopicCounters
 from rocketmq_py.consumer.group.subscriptions import original_topic
@@ -231,10 +232,19 @@ class PullLoop:
         elif pulled.messages and offset > requested:
             messages = self._with_original_topics(pulled.messages) if self._is_retry else pulled.messages
             process_queue.put(messages, offset)
+            if self._counts.meter is not None:
+                self._note_arrival(process_queue, messages)
             self._deliver(process_queue)
         else:
             process_queue.put((), offset)
         return flow
+
+    def _note_arrival(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+        assert self._counts.meter is not None
+        self._counts.meter.arrived(messages)
+        if process_queue.arrivals is None:
+            process_queue.arrivals = Arrivals()
+        process_queue.arrivals.put(messages[-1].queue_offset)
 
     async def _wait_for_change(self, process_queue: ProcessQueue) -> None:
         """Wait until the state may have changed."""

@@ -21,6 +21,7 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageAnswer, PullMessageRequest
 from rocketmq_py.protocol.stored_message import decode_within_budget
 from rocketmq_py.protocol.subscription import matches
+from rocketmq_py.queues import is_logical
 from rocketmq_py.remoting.pending_requests import Answer, CallbackRequest, PendingRequest
 
 
@@ -102,7 +103,8 @@ class QueuePuller:
     """
 
     __slots__ = (
-        "_batch_size", "_broker_id", "_client", "_hold", "_prepared", "_timeout", "group", "queue",
+        "_batch_size", "_broker_id", "_client", "_hold", "_is_logical", "_prepared", "_timeout",
+        "group", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -121,6 +123,7 @@ class QueuePuller:
         self._batch_size = batch_size
         self._hold = hold
         self._timeout = timeout
+        self._is_logical = is_logical(queue.broker_name)
         self._broker_id = MASTER_ID
         self._prepared: tuple[SubscriptionData, int, dict[str, str]] | None = None
 
@@ -282,6 +285,9 @@ class QueuePuller:
                 messages = [
                     attrs.evolve(message, queue_offset=message.queue_offset + delta) for message in messages
                 ]
+            if self._is_logical:
+                # Brokers store the numbers of their own queues.
+                messages = [attrs.evolve(message, queue_id=self.queue.queue_id) for message in messages]
             if messages:  # advance even if the broker does not, or the same messages are pulled again
                 next_offset = max(next_offset, messages[-1].queue_offset + 1)
             if subscription.tags_set:

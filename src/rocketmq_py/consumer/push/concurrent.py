@@ -13,6 +13,7 @@ import trio
 from rocketmq_py.client.user_calls import raise_without_failures
 from rocketmq_py.consumer.group.handler_results import ConsumeLater, SplitResult, check_result
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
+from rocketmq_py.consumer.group.meter import outcome_name
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
 from rocketmq_py.consumer.push.handler_failures import Redelivery, corruption_error, describe
@@ -134,20 +135,26 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
             worker.buffer = buffer = ready[0]
             self._in_flight += 1
             result: Any = None
+            failure: BaseException | None = None
+            suspended_at: float | None = None
+            wait = None if buffer.arrivals is None else buffer.wait_of_next()
             started = trio.current_time()
             try:
                 result = self._start_calls(worker, buffer)
                 if result is not _COMPLETED:
                     self._wake_another()
                     if type(result) is SuspendedCall:
+                        suspended_at = trio.current_time()
                         result = await result
                         worker.until_yield = YIELD_EVERY
             except Exception as error:
+                failure = error
                 self._wake_another()
                 buffer.counts.note_error(error)
                 logger.exception("handler failed: %s", describe_call(buffer, worker.called_with))
                 await self._redeliver(worker, _messages(worker.called_with))
             except BaseExceptionGroup as group:
+                failure = group
                 called_with = describe_call(buffer, worker.called_with)
                 raise_without_failures(group, logger, "handler failed: %s", called_with)
             else:
@@ -159,8 +166,15 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
                 self._in_flight -= 1
                 if self._closed:
                     self._check_drained()
-            buffer.counts.calls += worker.calls
-            buffer.counts.call_seconds += trio.current_time() - started
+            ended = trio.current_time()
+            counts = buffer.counts
+            counts.calls += worker.calls
+            counts.call_seconds += ended - started
+            if counts.meter is not None:
+                counts.meter.waited(wait, worker.calls)
+                outcome = "" if result is _COMPLETED else outcome_name(failure, result)
+                counts.meter.called_in_turn(worker.calls, started, suspended_at, ended, outcome)
+            failure = None
             if result is not _COMPLETED:
                 if worker.item is None:
                     return

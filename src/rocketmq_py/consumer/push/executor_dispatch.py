@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from rocketmq_py.client.user_calls import raise_without_failures
+from rocketmq_py.consumer.group.meter import outcome_name
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch, RunningCall, describe_call
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY
@@ -69,12 +70,14 @@ class ExecutorDispatch(ConcurrentDispatch):
         in_batches = self._executor.accepts_batches and batch_size is None
         count = 0
         calls: list[HandlerCall] = []
+        is_metered = False
         while ready and space + prefetch > 0:
             buffer = ready[0]
             allowed = min(space + (prefetch if buffer.allows_prefetch else 0), YIELD_EVERY)
             items: list[Any]
             if allowed <= 0:
                 break
+            wait = None if buffer.arrivals is None else buffer.wait_of_next()
             if batch_size is None:
                 items = buffer.take_batch(allowed)
             else:
@@ -85,6 +88,9 @@ class ExecutorDispatch(ConcurrentDispatch):
                 continue
             space -= len(items)
             count += len(items)
+            is_metered = buffer.counts.meter is not None
+            if buffer.counts.meter is not None:
+                buffer.counts.meter.waited(wait, len(items))
             # Fast path: one object and one start check for many calls. Saves 15 % of push on asyncio.
             if in_batches:
                 calls.append(_QueueCallBatch(buffer, deque(items)))
@@ -93,8 +99,9 @@ class ExecutorDispatch(ConcurrentDispatch):
         if calls:
             self._in_flight += count
             self._until_timed -= count
-            # Fast path: one call in YIELD_EVERY is timed. Saves 7 % of push with a handler in threads.
-            if self._until_timed <= 0:
+            # Fast path: one call in YIELD_EVERY is timed. Saves 7 % of push with a handler in threads. With
+            # metrics it is one call, or batch of calls, of those that start together.
+            if self._until_timed <= 0 or is_metered:
                 self._until_timed = YIELD_EVERY
                 calls[0].seconds = 0.0
             self._executor.start(calls)
@@ -109,6 +116,8 @@ class ExecutorDispatch(ConcurrentDispatch):
                 if call.seconds is not None:
                     call.buffer.counts.calls += len(call.done)
                     call.buffer.counts.call_seconds += call.seconds
+                    if call.buffer.counts.meter is not None:
+                        call.buffer.counts.meter.called(call.seconds, len(call.done))
                 if call.done:
                     call.buffer.remove_all(call.done)
                 continue
@@ -117,6 +126,10 @@ class ExecutorDispatch(ConcurrentDispatch):
             if call.seconds is not None:
                 buffer.counts.calls += 1
                 buffer.counts.call_seconds += call.seconds
+                # A call that returned an awaitable has not ended.
+                has_ended = call.result is not NO_RESULT and not inspect.isawaitable(call.result)
+                if buffer.counts.meter is not None and has_ended:
+                    buffer.counts.meter.called(call.seconds, 1, outcome_name(call.error, call.result))
             if call.error is not None or call.result is not None:
                 # In the context of the consumer's run(), because the result may have to be awaited.
                 self._context.copy().run(self._nursery.start_soon, self._process_outcome, call)

@@ -18,6 +18,7 @@ from rocketmq_py.consumer.group.handler_results import (
     check_result,
 )
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
+from rocketmq_py.consumer.group.meter import outcome_name
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
 from rocketmq_py.consumer.push.handler_failures import RetryInPlace, corruption_error, describe
@@ -89,15 +90,21 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             lock = process_queue.lock
             assert lock is not None
             # The worker that uses the lock, or the renewal that gets it back, offers the queue again.
+            wait = None if process_queue.arrivals is None else process_queue.wait_of_next()
             messages = [] if lock.busy or not lock.is_held else process_queue.take_batch(batch_size)
             if not messages:
                 process_queue.is_ready = False
                 continue
             lock.busy = True
             self._in_flight += 1
-            if is_timed:
+            meter = process_queue.counts.meter
+            if is_timed or meter is not None:
                 started = trio.current_time()
+                if meter is not None:
+                    meter.waited(wait, len(messages))
             pause: float | None = None
+            failure: BaseException | None = None
+            result: Any = None
             try:
                 for message in messages:
                     if message.corruption is not None:
@@ -105,10 +112,12 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
                 item: Any = messages[0] if one_by_one else messages
                 result = await (self._call_hooked(process_queue, item) if hooked else call(item))
             except Exception as error:
+                failure = error
                 process_queue.counts.note_error(error)
                 logger.exception("handler failed: %s", describe(process_queue, *messages))
                 pause = await self._failures.retry(process_queue, messages)
             except BaseExceptionGroup as group:
+                failure = group
                 raise_without_failures(
                     group, logger, "handler failed: %s", describe(process_queue, *messages)
                 )
@@ -125,10 +134,14 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
                     self._check_drained()
                 if not self._invoker.abandoned:  # an abandoned thread may still work under the lock
                     lock.mark_idle()
-            if is_timed:
+            if is_timed or meter is not None:
                 is_timed = False
+                seconds = trio.current_time() - started
                 process_queue.counts.calls += 1
-                process_queue.counts.call_seconds += trio.current_time() - started
+                process_queue.counts.call_seconds += seconds
+                if meter is not None:
+                    meter.called(seconds, 1, outcome_name(failure, result))
+            failure = None
             self._continue(process_queue, pause)
             until_yield -= 1
             if not until_yield:

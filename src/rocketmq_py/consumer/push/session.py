@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from rocketmq_py.consumer.group.local_offset_commits import LocalOffsetStore, de
 from rocketmq_py.consumer.group.membership import DRAIN_SHARE, Membership
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, starting_offset
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
-from rocketmq_py.consumer.group.statistics import ConsumerCounters, QueueStatistics
+from rocketmq_py.consumer.group.statistics import CachedMessages, ConsumerCounters, QueueStatistics
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, pop_retry_topic_of
 from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
 from rocketmq_py.consumer.pop.messages import PoppedMessage
@@ -178,6 +178,11 @@ class Session:
     def statistics(self) -> dict[MessageQueue, QueueStatistics]:
         """Return the statistics of each assigned queue."""
         return {**self._queues.statistics(), **self._popped.statistics()}
+
+    def cached(self) -> Iterator[CachedMessages]:
+        """Yield the unacknowledged messages in memory of each queue."""
+        yield from self._queues.cached()
+        yield from self._popped.cached()
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Ask the brokers for the group's lag in each assigned queue."""

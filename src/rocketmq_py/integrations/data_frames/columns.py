@@ -23,12 +23,24 @@ _COLUMN_TYPES: Final[Mapping[str, str]] = {
     "queue": "struct of brokerName and queueId",
     "delayLevel": "integer or string",
     "deliverAt": "timestamp, or integer (epoch milliseconds)",
+    "delay": "duration",
+    "priority": "integer",
 }
 """The columns that :func:`write_messages` sends, and their types for error messages."""
 _IGNORED_COLUMNS = frozenset(SOURCE_ARROW_SCHEMA.names) - _COLUMN_TYPES.keys()
 _INDEX_PREFIX = "__index_level_"
 """Pandas adds columns with such names for an index without a name."""
-_EXCLUSIVE_COLUMNS = (("delayLevel", "deliverAt"), ("shardingKey", "queue"))
+_EXCLUSIVE_COLUMNS = (
+    ("delayLevel", "deliverAt"),
+    ("delayLevel", "delay"),
+    ("deliverAt", "delay"),
+    ("shardingKey", "queue"),
+    ("priority", "queue"),
+    ("priority", "shardingKey"),
+    ("priority", "delayLevel"),
+    ("priority", "deliverAt"),
+    ("priority", "delay"),
+)
 
 
 class ArrowStream(Protocol):
@@ -91,10 +103,12 @@ def _plain_type(name: str, kind: pa.DataType) -> pa.DataType | None:
             return _STRING_LIST if is_list else pa.string() if is_text else None
         case "properties":
             return PROPERTY_MAP if _is_property_map(kind) else None
-        case "flag":
+        case "flag" | "priority":
             return pa.int64() if is_integer or pa.types.is_null(kind) else None
         case "queue":
             return _plain_queue_type(kind)
+        case "delay":
+            return pa.duration("us") if pa.types.is_duration(kind) or pa.types.is_null(kind) else None
         case "delayLevel":
             return pa.int64() if is_integer else pa.string() if is_text else None
         case _:
@@ -153,7 +167,8 @@ def _plain_column(name: str, column: pa.Array) -> pa.Array:
         return pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
     if kind == PROPERTY_MAP and not pa.types.is_map(column.type):
         return pa.array([_property_items(value) for value in column.to_pylist()], PROPERTY_MAP)
-    return column if column.type == kind else pc.cast(column, kind)
+    # Nanoseconds of a delay are cut off.
+    return column if column.type == kind else pc.cast(column, kind, safe=not pa.types.is_duration(kind))
 
 
 def _property_items(value: Any) -> list[tuple[str, str]] | None:

@@ -43,8 +43,8 @@ def write_messages(
         frame: the rows, with a column ``body`` (a str is sent as UTF-8) and optional columns: ``topic``,
             ``tags``, ``keys`` (one text with blanks, or a list), ``properties`` (a map, or dicts), ``flag``,
             ``shardingKey``, ``queue`` (brokerName and queueId), ``delayLevel``, ``deliverAt`` (a time, UTC
-            without a time zone, or epoch milliseconds). A null in an optional column means none. The other
-            columns of :func:`read_messages` are ignored.
+            without a time zone, or epoch milliseconds), ``delay`` (a duration), ``priority``. A null in an
+            optional column means none. The other columns of :func:`read_messages` are ignored.
         topic: the topic of all rows. None takes it from the column ``topic``.
         client: as for :func:`read_messages`.
         group: the producer group.

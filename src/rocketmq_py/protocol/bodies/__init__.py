@@ -85,6 +85,7 @@ from rocketmq_py.protocol.bodies.progress import (
     TopicStats,
 )
 from rocketmq_py.protocol.bodies.route import (
+    GLOBAL_SCOPE,
     MASTER_ID,
     READABLE,
     WRITABLE,
@@ -92,11 +93,13 @@ from rocketmq_py.protocol.bodies.route import (
     ClusterInfo,
     QueueData,
     TopicList,
+    TopicQueueMapping,
     TopicRoute,
 )
 
 __all__ = [
     "ALL_QUEUES",
+    "GLOBAL_SCOPE",
     "MASTER_ID",
     "READABLE",
     "WRITABLE",
@@ -164,6 +167,7 @@ __all__ = [
     "TopicConfigTable",
     "TopicList",
     "TopicOffset",
+    "TopicQueueMapping",
     "TopicRoute",
     "TopicStats",
     "UserInfo",

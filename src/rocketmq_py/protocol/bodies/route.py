@@ -17,6 +17,9 @@ READABLE = 4
 WRITABLE = 2
 """Bits of ``QueueData.perm``. Java: ``PermName``."""
 
+GLOBAL_SCOPE = "__global__"
+"""The scope of logical queues. Java: ``MixAll.METADATA_SCOPE_GLOBAL``."""
+
 _ORDERED = re.compile(r"([^:;]*):([0-9]{1,9})", re.ASCII).fullmatch
 
 
@@ -62,6 +65,24 @@ class BrokerData(Body, frozen=True, kw_only=True):
         return {broker_id: normal_address(address) for broker_id, address in self.announced.items()}
 
 
+class TopicQueueMapping(Body, frozen=True, kw_only=True):
+    """The logical queues of a static topic on one broker (5.x). Java: ``TopicQueueMappingInfo``.
+
+    Attributes:
+        scope: the scope of the logical queues. GLOBAL_SCOPE unless brokers are set up otherwise.
+        total_queues: the number of logical queues of the topic, on all brokers.
+        broker_name: the broker (on the wire: bname).
+        epoch: the time of the last change of the mapping, epoch milliseconds. The newest one is valid.
+        current_ids: the broker's physical queue of each logical queue (on the wire: currIdMap).
+    """
+
+    scope: str = GLOBAL_SCOPE
+    total_queues: int = 0
+    broker_name: str = msgspec.field(name="bname")
+    epoch: int = 0
+    current_ids: dict[int, int] = msgspec.field(name="currIdMap", default_factory=dict)
+
+
 class TopicRoute(Body, frozen=True, kw_only=True):
     """A topic's route: the answer to GET_ROUTEINFO_BY_TOPIC. Java: ``TopicRouteData``.
 
@@ -70,6 +91,7 @@ class TopicRoute(Body, frozen=True, kw_only=True):
         broker_datas: the brokers' addresses.
         order_topic_conf: for an ordered topic, ``broker:count;broker:count``, which replaces ``queue_datas``.
         filter_server_table: the filter servers of brokers, a feature of 4.x.
+        queue_mappings: the logical queues of a static topic, by broker name. Empty or None for other topics.
 
     Raises:
         ValueError: the order configuration cannot be read, or the topic has more than MAX_QUEUES queues.
@@ -80,10 +102,14 @@ class TopicRoute(Body, frozen=True, kw_only=True):
     broker_datas: tuple[BrokerData, ...] = ()
     order_topic_conf: str | None = None
     filter_server_table: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    queue_mappings: dict[str, TopicQueueMapping] | None = msgspec.field(
+        name="topicQueueMappingByBroker", default=None
+    )
 
     def __post_init__(self) -> None:
         count = sum([max(queues.read_queue_nums, queues.write_queue_nums, 0) for queues in self.queue_datas])
         count = max(count, sum([count for _, count in self.ordered_queues()]))
+        count = max(count, *[mapping.total_queues for mapping in (self.queue_mappings or {}).values()], 0)
         if count > MAX_QUEUES:
             raise ValueError(f"a topic of {count} queues; at most {MAX_QUEUES} are allowed")
 
@@ -97,6 +123,24 @@ class TopicRoute(Body, frozen=True, kw_only=True):
                     raise ValueError(f"orderTopicConf contains {piece[:80]!r}, expected broker:count")
                 ordered.append((match[1], int(match[2])))
         return ordered
+
+    def logical_queues(self) -> dict[str, list[str | None]]:
+        """Return the broker of each logical queue of a static topic, by scope.
+
+        The index in a list is the number of the logical queue. None means that no broker of the route has the
+        queue at the moment. Empty for other topics.
+        """
+        mappings = sorted((self.queue_mappings or {}).values(), key=lambda mapping: mapping.epoch)
+        brokers: dict[str, list[str | None]] = {
+            scope: [None] * max([one.total_queues for one in mappings if one.scope == scope])
+            for scope in dict.fromkeys([mapping.scope for mapping in mappings])
+        }
+        for mapping in mappings:  # the newest last
+            of_scope = brokers[mapping.scope]
+            for number in mapping.current_ids:
+                if 0 <= number < len(of_scope):
+                    of_scope[number] = mapping.broker_name
+        return brokers
 
 
 class ClusterInfo(Body, frozen=True, kw_only=True):

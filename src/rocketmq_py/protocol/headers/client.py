@@ -16,12 +16,16 @@ class GetRouteInfoRequest(Request, frozen=True, kw_only=True):
     Attributes:
         topic: the topic.
         accept_standard_json_only: whether the answer must be standard JSON, not fastjson's dialect.
+        zone_name: the zone of the client (5.x).
+        zone_mode: whether the answer contains only the brokers of that zone, and those without a master.
     """
 
     code: ClassVar[int] = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
     topic: str
     accept_standard_json_only: bool | None = None
+    zone_name: str | None = msgspec.field(default=None, name="__ZONE_NAME")
+    zone_mode: bool | None = msgspec.field(default=None, name="__ZONE_MODE")
 
 
 class HeartbeatRequest(Request, frozen=True, kw_only=True):

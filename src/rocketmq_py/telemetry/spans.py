@@ -1,7 +1,6 @@
 """OpenTelemetry spans for sends and consumption. The messages' properties propagate the trace context.
 
-Needs the extra ``opentelemetry``. The application configures where the spans are exported to. Span names and
-attributes follow OpenTelemetry's semantic conventions for messaging and for RocketMQ.
+Span names and attributes follow OpenTelemetry's semantic conventions for messaging and for RocketMQ.
 """
 
 from __future__ import annotations

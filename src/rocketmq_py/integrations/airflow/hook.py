@@ -1,0 +1,91 @@
+"""The hook: clients and producers for a connection of Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from rocketmq_py.blocking import Client
+from rocketmq_py.client.config import ClientOptions
+from rocketmq_py.credentials import Credentials
+from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.message import Message, SendResult
+from rocketmq_py.remoting import TLS
+
+try:
+    from airflow.sdk import BaseHook
+except ImportError:
+    raise ConfigurationError(
+        "the Airflow provider needs Airflow 3.1 or newer: install rocketmq-py[airflow]"
+    ) from None
+
+__all__ = ["RocketMQHook"]
+
+DEFAULT_PORT = 9876
+
+
+class RocketMQHook(BaseHook):  # type: ignore[misc]  # Airflow is in an environment of its own
+    """Opens clients for a connection of the type ``rocketmq``.
+
+    The connection's host is a name server, or several as ``host:port;host:port``. Its login and password are
+    the access key and the secret key. Its extra has ``namespace``, ``security_token``, ``tls`` and
+    ``ca_file``, and may have further fields of ClientConfig, such as ``request_timeout``.
+
+    Args:
+        rocketmq_conn_id: the id of the connection.
+    """
+
+    conn_name_attr = "rocketmq_conn_id"
+    default_conn_name = "rocketmq_default"
+    conn_type = "rocketmq"
+    hook_name = "Apache RocketMQ"
+
+    def __init__(self, rocketmq_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.rocketmq_conn_id = rocketmq_conn_id
+
+    def get_conn(self) -> Client:
+        """Return a ``rocketmq_py.blocking.Client``. Use it in a ``with`` block.
+
+        Raises ConfigurationError if the connection has an invalid value or an unknown field.
+        """
+        address, options = client_arguments(self.get_connection(self.rocketmq_conn_id))
+        return Client(address, **options)
+
+    def send(self, messages: Iterable[Message], *, group: str = "airflow") -> list[SendResult]:
+        """Send messages, and return their results. The messages before one that failed are stored.
+
+        Args:
+            messages: the messages.
+            group: the producer group.
+
+        Raises the errors of ``rocketmq_py.blocking.Producer.send``.
+        """
+        with self.get_conn() as client, client.producer(group) as producer:
+            return [producer.send(message) for message in messages]
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Ask the name servers for their brokers. Return whether they answered, and a text."""
+        try:
+            with self.get_conn() as client, client.admin() as admin:
+                brokers = admin.brokers.list()
+        except RocketMQError as error:
+            return False, str(error)
+        return True, f"{len(brokers)} brokers answered"
+
+
+def client_arguments(connection: Any) -> tuple[str, ClientOptions]:
+    """Return the address and the options of a client for a connection. Raises ConfigurationError."""
+    extra: dict[str, Any] = dict(connection.extra_dejson)
+    token, ca_file, tls = (extra.pop(name, None) for name in ("security_token", "ca_file", "tls"))
+    given = {name: value for name, value in extra.items() if value not in (None, "")}
+    options = cast(ClientOptions, given)  # Client checks it
+    if connection.login:
+        options["credentials"] = Credentials(connection.login, connection.password or "", token or None)
+    if tls or ca_file:
+        options["tls"] = TLS(ca_file=ca_file or None)
+    host = connection.host or "127.0.0.1"
+    if ";" not in host and connection.port:
+        host = f"{host}:{connection.port}"
+    servers = [one if ":" in one else f"{one}:{DEFAULT_PORT}" for one in host.split(";")]
+    return ";".join(servers), options

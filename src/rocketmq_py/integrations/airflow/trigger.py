@@ -1,0 +1,98 @@
+"""The trigger: waits for messages in Airflow's triggerer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+from rocketmq_py.aio import PopConsumer
+from rocketmq_py.consumer import ConsumeFrom
+from rocketmq_py.errors import ConfigurationError, NameServerError, RocketMQError, TopicNotFoundError
+from rocketmq_py.integrations.airflow.events import event_of
+from rocketmq_py.integrations.airflow.hook import RocketMQHook, client_arguments
+
+try:
+    from airflow.providers.common.compat.connection import get_async_connection
+    from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+except ImportError:
+    raise ConfigurationError(
+        "the Airflow provider needs Airflow 3.1 or newer: install rocketmq-py[airflow]"
+    ) from None
+
+__all__ = ["RocketMQMessageTrigger"]
+
+logger: Final = logging.getLogger("rocketmq_py.integrations")
+
+RETRY_SECONDS = 5.0
+"""Seconds between attempts to receive while brokers are away, or the topic does not exist yet."""
+
+
+class RocketMQMessageTrigger(BaseEventTrigger):  # type: ignore[misc]  # Airflow is in an environment of its own
+    """Fires for each message of a topic, as a member of a consumer group. Needs brokers of 5.x.
+
+    The payload is a dict with ``topic``, ``message_id``, ``tags``, ``keys``, ``properties``,
+    ``reconsume_times``, ``store_time_ms``, and ``body`` or, for a body that is not UTF-8, ``body_base64``.
+
+    A message is acknowledged when the triggerer has taken its event. If the triggerer stops before, the
+    message is delivered again after ``invisible`` seconds. If the triggerer is killed before it has stored
+    the event, the message is lost. A new group begins with the first message of the topic.
+
+    Args:
+        topic: the topic.
+        group: the consumer group.
+        tags: tags separated by ``||``, or ``*`` for all messages.
+        rocketmq_conn_id: the id of Airflow's connection.
+        invisible: seconds until an unacknowledged message is delivered again.
+        once: end after the first message, as a deferred task needs it.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        group: str,
+        tags: str = "*",
+        rocketmq_conn_id: str = RocketMQHook.default_conn_name,
+        invisible: float = 60.0,
+        once: bool = False,
+    ) -> None:
+        super().__init__()
+        self.topic = topic
+        self.group = group
+        self.tags = tags
+        self.rocketmq_conn_id = rocketmq_conn_id
+        self.invisible = invisible
+        self.once = once
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the path of the class and the arguments, from which a triggerer makes a copy."""
+        names = ("topic", "group", "tags", "rocketmq_conn_id", "invisible", "once")
+        kind = type(self)
+        return f"{kind.__module__}.{kind.__qualname__}", {name: getattr(self, name) for name in names}
+
+    async def run(self) -> AsyncGenerator[TriggerEvent, None]:
+        """Yield an event for each message. Failures of brokers and name servers are logged and retried.
+
+        Raises ConfigurationError for an invalid connection, and UnsupportedByBrokerError for brokers of 4.x.
+        """
+        connection = await get_async_connection(self.rocketmq_conn_id, RocketMQHook)
+        address, options = client_arguments(connection)
+        async with PopConsumer(
+            address, group=self.group, consume_from=ConsumeFrom.FIRST, **options
+        ) as consumer:
+            consumer.subscribe(self.topic, self.tags)
+            while True:
+                try:
+                    messages = await consumer.receive(max_messages=1, invisible=self.invisible)
+                except RocketMQError as error:
+                    if not error.retriable and not isinstance(error, NameServerError | TopicNotFoundError):
+                        raise
+                    logger.warning("receive failed, retrying: topic=%s error=%s", self.topic, error)
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+                for message in messages:
+                    yield TriggerEvent(event_of(message))
+                    await consumer.ack(message)
+                    if self.once:
+                        return

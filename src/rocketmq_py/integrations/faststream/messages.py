@@ -1,0 +1,192 @@
+"""Received messages as FastStream's handlers get them, and the outcomes of their deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Any, Final, TypeAlias
+
+from faststream.message import StreamMessage, decode_message
+
+from rocketmq_py import properties as names
+from rocketmq_py.consumer import ConsumeLater, ConsumeResult, Suspend
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.names import reply_topic
+
+RawMessage: TypeAlias = ReceivedMessage | tuple[ReceivedMessage, ...]
+"""A received message, or the messages of a batch."""
+
+CONTENT_TYPE: Final = "contentType"
+"""The property with the content type of the body. Spring's RocketMQ template uses the same name."""
+CORRELATION_ID: Final = "correlation_id"
+REPLY_TO: Final = "reply_to"
+"""Properties that FastStream's Kafka brokers name alike."""
+DEAD_LETTER: Final = -1
+"""The delay level that moves a message to the dead letters of its group."""
+
+
+class Delivery:
+    """The outcome of one delivery. The first acknowledgement, retry or rejection counts.
+
+    Args:
+        orderly: whether the subscriber processes each queue in order.
+    """
+
+    def __init__(self, *, orderly: bool = False) -> None:
+        self._orderly = orderly
+        self._is_settled = False
+        self._result: ConsumeResult | None = None
+
+    @property
+    def result(self) -> ConsumeResult | None:
+        """The result for the consumer. An unsettled delivery is retried."""
+        if self._is_settled:
+            return self._result
+        return Suspend() if self._orderly else ConsumeLater()
+
+    def acknowledge(self) -> None:
+        """Process the messages no more."""
+        self._settle(None)
+
+    def retry(self, delay_level: int | None, seconds: float | None) -> None:
+        """Deliver the messages again.
+
+        Raises:
+            ConfigurationError: the delay is out of range, or is not the kind that this subscriber has.
+        """
+        if self._orderly:
+            if delay_level is not None:
+                raise ConfigurationError(
+                    "nack(delay_level=...) does not apply to an ordered subscriber; pass seconds"
+                )
+            self._settle(Suspend(seconds))
+        else:
+            if seconds is not None:
+                raise ConfigurationError("nack(seconds=...) needs orderly=True; pass delay_level")
+            self._settle(ConsumeLater(delay_level or 0))
+
+    def reject(self) -> None:
+        """Move the messages to the dead letters. An ordered subscriber drops them."""
+        self._settle(None if self._orderly else ConsumeLater(DEAD_LETTER))
+
+    def _settle(self, result: ConsumeResult | None) -> None:
+        if not self._is_settled:
+            self._is_settled = True
+            self._result = result
+
+
+current_delivery: ContextVar[Delivery] = ContextVar("rocketmq_py.faststream.delivery")
+"""The delivery that the running handler processes."""
+
+
+class RocketMQMessage(StreamMessage[RawMessage]):
+    """A message in FastStream's terms. ``raw_message`` is the ReceivedMessage, or the tuple of a batch.
+
+    Acknowledgements take effect when the handler returns.
+
+    Args:
+        raw_message: the message, or the messages of a batch.
+        body: the encoded body, or a list of them.
+        delivery: receives the outcome. None for a message whose outcome has no effect.
+        **fields: the other arguments of FastStream's StreamMessage.
+    """
+
+    def __init__(
+        self, raw_message: RawMessage, body: Any, *, delivery: Delivery | None = None, **fields: Any
+    ) -> None:
+        super().__init__(raw_message, body, **fields)
+        self._delivery = delivery or Delivery()
+
+    @property
+    def received(self) -> tuple[ReceivedMessage, ...]:
+        """The received message, or the messages of the batch."""
+        return received_messages(self)
+
+    async def ack(self) -> None:
+        """Acknowledge the message."""
+        if self.committed is None:
+            self._delivery.acknowledge()
+        await super().ack()
+
+    async def nack(self, *, delay_level: int | None = None, seconds: float | None = None) -> None:
+        """Have the message delivered again.
+
+        Args:
+            delay_level: the delay, 1 to 18, or 0 for one that grows with the failures of the message.
+            seconds: the pause of the queue instead, for an ordered subscriber.
+
+        Raises:
+            ConfigurationError: the delay is out of range, or is not the kind that this subscriber has.
+        """
+        if self.committed is None:
+            self._delivery.retry(delay_level, seconds)
+        await super().nack()
+
+    async def reject(self) -> None:
+        """Move the message to the dead letters of its group. An ordered subscriber drops it."""
+        if self.committed is None:
+            self._delivery.reject()
+        await super().reject()
+
+
+class RocketMQParser:
+    """FastStream's default parser and decoder of RocketMQ's messages."""
+
+    async def parse_message(self, message: ReceivedMessage) -> RocketMQMessage:
+        """Return a message in FastStream's terms. Its headers are the sender's own properties."""
+        headers = dict(message.user_properties)
+        correlation_id = headers.get(CORRELATION_ID) or message.properties.get(names.CORRELATION_ID)
+        return RocketMQMessage(
+            message,
+            message.body,
+            delivery=current_delivery.get(None),
+            headers=headers,
+            reply_to=_reply_topic(message) or headers.get(REPLY_TO, ""),
+            content_type=headers.get(CONTENT_TYPE),
+            correlation_id=correlation_id,
+            message_id=message.message_id,
+        )
+
+    async def parse_batch(self, messages: Sequence[ReceivedMessage]) -> RocketMQMessage:
+        """Return a batch in FastStream's terms, with the headers of its first message and no reply topic."""
+        batch_headers = [dict(message.user_properties) for message in messages]
+        first = batch_headers[0]
+        return RocketMQMessage(
+            tuple(messages),
+            [message.body for message in messages],
+            delivery=current_delivery.get(None),
+            headers=first,
+            batch_headers=batch_headers,
+            content_type=first.get(CONTENT_TYPE),
+            correlation_id=first.get(CORRELATION_ID),
+            message_id=f"{messages[0].message_id}-{messages[-1].message_id}",
+        )
+
+    async def decode_message(self, message: StreamMessage[Any]) -> Any:
+        """Decode a body by its content type: JSON, or text, or else bytes."""
+        return decode_message(message)
+
+    async def decode_batch(self, message: StreamMessage[Any]) -> list[Any]:
+        """Decode the bodies of a batch, each by its content type."""
+        return [decode_message(await self.parse_message(raw)) for raw in message.raw_message]
+
+
+def received_messages(message: StreamMessage[RawMessage]) -> tuple[ReceivedMessage, ...]:
+    """Return the received message, or the messages of the batch."""
+    raw = message.raw_message
+    return (raw,) if isinstance(raw, ReceivedMessage) else raw
+
+
+def is_request(message: ReceivedMessage) -> bool:
+    """Return whether the sender waits for a reply (``Producer.request``)."""
+    properties = message.properties
+    return bool(properties.get(names.REPLY_TO_CLIENT)) and (
+        properties.get(names.MESSAGE_TYPE) != names.REPLY_MESSAGE_TYPE
+    )
+
+
+def _reply_topic(message: ReceivedMessage) -> str:
+    """Return the topic through which the broker sends the reply to a request, or an empty text."""
+    cluster = message.properties.get(names.CLUSTER)
+    return reply_topic(cluster) if cluster and is_request(message) else ""

@@ -1,0 +1,184 @@
+"""Sends what FastStream publishes: messages, batches, requests and replies."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from faststream._internal.endpoint.publisher.fake import FakePublisher
+from faststream._internal.endpoint.utils import ParserComposition
+from faststream._internal.parser import DefaultCodec
+from faststream._internal.producer import ProducerProto
+from faststream.response import Response
+
+from rocketmq_py.aio import Producer
+from rocketmq_py.errors import ClosedError, RocketMQError
+from rocketmq_py.integrations.faststream.commands import RocketMQPublishCommand, RocketMQResponse
+from rocketmq_py.integrations.faststream.messages import (
+    CONTENT_TYPE,
+    CORRELATION_ID,
+    REPLY_TO,
+    RocketMQParser,
+)
+from rocketmq_py.message import Message, ReceivedMessage, SendResult
+
+if TYPE_CHECKING:
+    from faststream._internal.parser import CodecProto
+    from faststream._internal.types import CustomCallable, PublisherMiddleware
+    from faststream.response import PublishCommand
+
+JSON = "application/json"
+JSON_NULL = (b"null", JSON)
+"""The encoded None. RocketMQ has no messages without a body."""
+
+
+class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
+    """FastStream's producer on a ``rocketmq_py.aio.Producer``.
+
+    Args:
+        parser: the broker's own parser of responses, or None.
+        decoder: the broker's own decoder, or None.
+    """
+
+    def __init__(self, parser: CustomCallable | None, decoder: CustomCallable | None) -> None:
+        default = RocketMQParser()
+        self._parser: Any = ParserComposition(parser, default.parse_message)
+        self._decoder: Any = ParserComposition(decoder, default.decode_message)
+        self.codec: CodecProto = DefaultCodec()
+        self._serializer: Any = None
+        self._producer: Producer | None = None
+
+    def connect(self, producer: Producer, serializer: Any, codec: CodecProto | None) -> None:
+        """Send through this producer from now on."""
+        self._producer = producer
+        self.set_encoding(serializer, codec)
+
+    def set_encoding(self, serializer: Any, codec: CodecProto | None) -> None:
+        """Encode bodies with this serializer and codec from now on."""
+        self._serializer = serializer
+        self.codec = codec or DefaultCodec()
+
+    def disconnect(self) -> None:
+        """Send no more."""
+        self._producer = None
+
+    async def publish(self, cmd: RocketMQPublishCommand) -> SendResult:
+        """Send a message, or the reply to a request. Raises as the producer's ``send`` and ``reply``."""
+        body, properties = await self._encode(cmd, cmd.body)
+        if cmd.request is not None:
+            return await self._open.reply(cmd.request, body, properties=properties, timeout=cmd.timeout)
+        message = self._message(cmd, cmd.options, body, properties)
+        return await self._open.send(message, timeout=cmd.timeout)
+
+    async def publish_batch(self, cmd: RocketMQPublishCommand) -> Sequence[SendResult]:
+        """Send a batch. An empty one sends nothing. Raises as the producer's ``send_batch``."""
+        messages = await self.batch(cmd)
+        return await self._open.send_batch(messages, timeout=cmd.timeout) if messages else ()
+
+    async def request(self, cmd: RocketMQPublishCommand) -> ReceivedMessage:
+        """Send a request and return its reply. Raises as the producer's ``request``."""
+        return await self._open.request(await self.message(cmd), timeout=cmd.timeout)
+
+    async def message(self, cmd: RocketMQPublishCommand) -> Message:
+        """Return the encoded message of a command."""
+        return self._message(cmd, cmd.options, *await self._encode(cmd, cmd.body))
+
+    async def batch(self, cmd: RocketMQPublishCommand) -> list[Message]:
+        """Return the encoded messages of a command. A RocketMQResponse has options of its own."""
+        messages = []
+        for item in cmd.batch_bodies:
+            own = item if isinstance(item, Response) else Response(item)
+            options = cmd.options
+            if isinstance(own, RocketMQResponse):
+                options = own.options.or_else(options)
+            body, properties = await self._encode(cmd, own.body, own)
+            messages.append(self._message(cmd, options, body, properties))
+        return messages
+
+    @property
+    def _open(self) -> Producer:
+        if self._producer is None:
+            raise ClosedError("this FastStream broker is not connected; await broker.start() first")
+        return self._producer
+
+    async def _encode(
+        self, cmd: RocketMQPublishCommand, body: Any, own: Response | None = None
+    ) -> tuple[bytes, dict[str, str]]:
+        """Return the encoded body, and the properties with the headers and the content type."""
+        payload, content_type = (
+            await self.codec.encode(body, self._serializer) if body is not None else JSON_NULL
+        )
+        headers = cmd.headers | own.headers if own is not None else cmd.headers
+        correlation_id = (own.correlation_id if own is not None else None) or cmd.correlation_id
+        properties: dict[str, str] = {}
+        if content_type:
+            properties[CONTENT_TYPE] = content_type
+        if correlation_id:
+            properties[CORRELATION_ID] = correlation_id
+        if cmd.reply_to and cmd.request is None:
+            properties[REPLY_TO] = cmd.reply_to
+        return payload, properties | {name: _text(value) for name, value in headers.items()}
+
+    @staticmethod
+    def _message(
+        cmd: RocketMQPublishCommand, options: Any, body: bytes, properties: dict[str, str]
+    ) -> Message:
+        return Message(
+            cmd.destination,
+            body,
+            tags=options.tags,
+            keys=options.keys,
+            properties=properties,
+            sharding_key=options.sharding_key,
+            delay=options.delay,
+            priority=options.priority,
+        )
+
+
+class ReplyPublisher(FakePublisher):
+    """Publishes a handler's result as the reply to a request, or to the topic that the message names.
+
+    A failed reply is logged, and the request is acknowledged: to process it again would not help its sender.
+
+    Args:
+        producer: the broker's producer.
+        topic: the topic of the reply.
+        request: the request, or None if the message only names a topic.
+        log: called with the level and the text of a failed reply.
+    """
+
+    def __init__(
+        self,
+        *,
+        producer: ProducerProto[Any],
+        topic: str,
+        request: ReceivedMessage | None,
+        log: Callable[[int, str], None],
+    ) -> None:
+        super().__init__(producer=producer)
+        self._topic = topic
+        self._request = request
+        self._log = log
+
+    def patch_command(self, cmd: PublishCommand) -> RocketMQPublishCommand:
+        """Return the command with its destination."""
+        command = RocketMQPublishCommand.from_cmd(super().patch_command(cmd))
+        command.destination = self._topic
+        command.request = self._request
+        return command
+
+    async def _publish(
+        self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]
+    ) -> Any:
+        try:
+            return await super()._publish(cmd, _extra_middlewares=_extra_middlewares)
+        except RocketMQError as error:
+            if self._request is None:
+                raise
+            self._log(logging.WARNING, f"cannot reply to a request: {error}")
+
+
+def _text(header: Any) -> Any:
+    """Return the value of a header as text. None and bytes stay: a message does not accept them."""
+    return header if header is None or isinstance(header, bytes) else str(header)

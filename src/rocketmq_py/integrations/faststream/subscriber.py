@@ -1,0 +1,323 @@
+"""Subscribers: ``@broker.subscriber(...)``, for single messages and for batches."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from faststream._internal.configs import SubscriberSpecificationConfig, SubscriberUsecaseConfig
+from faststream._internal.constants import EMPTY
+from faststream._internal.endpoint.subscriber import SubscriberSpecification, SubscriberUsecase
+from faststream._internal.endpoint.utils import process_msg
+from faststream.middlewares import AckPolicy
+from faststream.specification.asyncapi.utils import resolve_payloads
+from faststream.specification.schema import Message, Operation, SubscriberSpec
+
+from rocketmq_py.aio import Client, LitePullConsumer, PushConsumer
+from rocketmq_py.consumer import ConsumeFrom, ConsumeResult
+from rocketmq_py.consumer.group.subscriptions import subscription_of
+from rocketmq_py.errors import ClosedError, ConfigurationError, RocketMQError
+from rocketmq_py.integrations.faststream.messages import (
+    Delivery,
+    RawMessage,
+    RocketMQMessage,
+    RocketMQParser,
+    current_delivery,
+    is_request,
+    received_messages,
+)
+from rocketmq_py.integrations.faststream.producing import ReplyPublisher
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.names import check_topic
+from rocketmq_py.protocol.bodies import SubscriptionData
+from rocketmq_py.protocol.subscription import ALL
+
+if TYPE_CHECKING:
+    from faststream._internal.endpoint.publisher import PublisherProto
+    from faststream._internal.endpoint.subscriber.call_item import CallsCollection
+    from faststream.message import StreamMessage
+
+RETRY_SECONDS: Final = 5.0
+"""Seconds before a consumer that has failed runs again."""
+
+
+@attrs.frozen(kw_only=True)
+class Subscription:
+    """The topics, the group and the filter of a subscriber, as ``broker.subscriber`` explains them."""
+
+    topics: tuple[str, ...]
+    group: str
+    tags: str
+    sql: str | None
+    orderly: bool
+    broadcasting: bool
+    batch: bool
+    consume_from: ConsumeFrom | str
+
+    def filter(self, topic: str) -> SubscriptionData:
+        """Return the filter of a topic. Raises ConfigurationError if the topic or the filter is not valid."""
+        return subscription_of(check_topic(topic), self.tags, self.sql, version_ms=0)
+
+    @property
+    def binding(self) -> dict[str, Any]:
+        """The group and the filter in terms of the RocketMQ binding of AsyncAPI documents."""
+        binding: dict[str, Any] = {"group": self.group}
+        if self.sql is not None:
+            binding["sql"] = self.sql
+        elif self.tags != ALL:
+            binding["tags"] = self.tags
+        flags = {"orderly": self.orderly, "broadcasting": self.broadcasting, "batch": self.batch}
+        return binding | {name: True for name, is_set in flags.items() if is_set}
+
+
+@dataclass(kw_only=True)
+class SubscriberConfig(SubscriberUsecaseConfig):
+    """The settings of a subscriber."""
+
+    subscription: Subscription
+    consumer_options: Mapping[str, Any]
+
+    @property
+    def ack_policy(self) -> AckPolicy:
+        """The policy of the subscriber, else of the broker, else NACK_ON_ERROR."""
+        for policy in (self._ack_policy, self._outer_config.ack_policy):
+            if policy is not EMPTY:
+                return policy
+        return AckPolicy.NACK_ON_ERROR
+
+
+@dataclass(kw_only=True)
+class RocketMQSubscriberSpecificationConfig(SubscriberSpecificationConfig):
+    """The settings of a subscriber's AsyncAPI documentation."""
+
+    subscription: Subscription
+
+
+class RocketMQSubscriberSpecification(SubscriberSpecification[Any, RocketMQSubscriberSpecificationConfig]):
+    """The AsyncAPI documentation of a subscriber."""
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics, with the prefixes of routers."""
+        prefix = self._outer_config.prefix
+        return [f"{prefix}{topic}" for topic in self.config.subscription.topics]
+
+    @property
+    def channel_labels(self) -> list[str]:
+        """The topics, each of which is a channel."""
+        return self.topics
+
+    @property
+    def bindings(self) -> dict[str, dict[str, Any]]:
+        """The RocketMQ binding of each channel, by the channel's key."""
+        return {key: {"topic": topic} | self.config.subscription.binding for key, topic in self._channels()}
+
+    def get_schema(self) -> dict[str, SubscriberSpec]:
+        """Return a channel for each topic. RocketMQAsyncAPI adds the bindings."""
+        payloads = self.get_payloads()
+        return {
+            key: SubscriberSpec(
+                address=topic,
+                description=self.description,
+                operation=Operation(
+                    message=Message(title=f"{key}:Message", payload=resolve_payloads(payloads)),
+                    bindings=None,
+                ),
+                bindings=None,
+            )
+            for key, topic in self._channels()
+        }
+
+    def _channels(self) -> list[tuple[str, str]]:
+        topics = self.topics
+        return [(self._channel_key(topic, split=len(topics) > 1), topic) for topic in topics]
+
+
+class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
+    """Consumes topics as a member of a group. ``broker.subscriber`` returns it.
+
+    A subscriber without a handler returns messages from :meth:`get_one` and as an async iterator.
+
+    Args:
+        config: the settings.
+        specification: the AsyncAPI documentation.
+        calls: the handlers.
+    """
+
+    def __init__(
+        self,
+        config: SubscriberConfig,
+        specification: RocketMQSubscriberSpecification,
+        calls: CallsCollection[RawMessage],
+    ) -> None:
+        parser = RocketMQParser()
+        batch = config.subscription.batch
+        config.parser = parser.parse_batch if batch else parser.parse_message
+        config.decoder = parser.decode_batch if batch else parser.decode_message
+        super().__init__(config, specification, calls)  # type: ignore[arg-type]  # a parameter is invariant
+        self.subscription: Subscription = config.subscription
+        self._consumer_options = config.consumer_options
+        self._consumer: PushConsumer | None = None
+        self._consuming: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._closing: asyncio.Task[None] | None = None
+        self._puller: LitePullConsumer | None = None
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics, with the prefixes of routers."""
+        return [f"{self._outer_config.prefix}{topic}" for topic in self.subscription.topics]
+
+    @property
+    def _client(self) -> Client:
+        config: Any = self._outer_config  # a composition of the settings of routers and of the broker
+        client: Client = config.client
+        return client
+
+    async def start(self) -> None:
+        """Join the group and start to consume. Does nothing more if it has started already."""
+        await super().start()
+        self._post_start()
+        if self.calls and self._consumer is None:
+            options = dict(self._consumer_options)
+            if graceful_timeout := self._outer_config.graceful_timeout:
+                options.setdefault("close_timeout", 2 * graceful_timeout)  # handlers get half of it
+            consumer = self._client.push_consumer(self.subscription.group, **options)
+            await consumer.start()
+            self._stopping.clear()
+            self._subscribe(consumer)
+            self._consumer = consumer
+            self._consuming = asyncio.create_task(self._consume(consumer))
+
+    async def stop(self) -> None:
+        """Start no more handler calls, wait for the running ones, and leave the group.
+
+        They have the broker's ``graceful_timeout`` to end. Then they are cancelled, and their messages are
+        delivered again. A handler that stops its own subscriber does not wait for itself.
+        """
+        consumer, self._consumer = self._consumer, None
+        puller, self._puller = self._puller, None
+        if consumer is not None and self._consuming is not None:
+            self._stopping.set()
+            consumer.stop()
+            self._closing = asyncio.create_task(_close(consumer, self._consuming))
+        if self._closing is not None and current_delivery.get(None) is None:
+            await self._closing
+        if puller is not None:
+            await puller.aclose()
+        await super().stop()
+
+    async def get_one(self, *, timeout: float = 5.0) -> RocketMQMessage | None:
+        """Return the next message, or None after ``timeout`` seconds.
+
+        The next call acknowledges it. ``ack``, ``nack`` and ``reject`` have no effect.
+        """
+        puller = await self._open_puller()
+        messages = await puller.poll(max_messages=1, timeout=timeout)
+        return await self._parse(messages[0]) if messages else None
+
+    async def __aiter__(self) -> AsyncIterator[RocketMQMessage]:
+        """Yield messages, each of which acknowledges the one before."""
+        puller = await self._open_puller()
+        async for message in puller:
+            yield await self._parse(message)
+
+    def get_log_context(self, message: StreamMessage[RawMessage] | None) -> dict[str, str]:
+        """Return the fields of log records."""
+        topic = ",".join(self.topics)
+        if message is not None:
+            topic = received_messages(message)[0].topic
+        return log_context(message, topic=topic, group=self.subscription.group)
+
+    async def _consume(self, consumer: PushConsumer) -> None:
+        """Run the consumer. One that fails runs again later."""
+        while True:
+            try:
+                await consumer.run(self._handle_batch if self.subscription.batch else self._handle)
+            except ClosedError:
+                return
+            except RocketMQError as error:
+                self._log(
+                    logging.ERROR,
+                    f"cannot consume, trying again in {RETRY_SECONDS:g} s: {error}",
+                    extra=self.get_log_context(None),
+                )
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), RETRY_SECONDS)
+            else:
+                return
+
+    async def _handle_batch(self, messages: list[ReceivedMessage]) -> ConsumeResult | None:
+        return await self._handle(tuple(messages))
+
+    async def _handle(self, message: RawMessage) -> ConsumeResult | None:
+        """Have FastStream process a delivery, and return the outcome."""
+        delivery = Delivery(orderly=self.subscription.orderly)
+        token = current_delivery.set(delivery)
+        try:
+            await self.consume(message)
+        finally:
+            current_delivery.reset(token)
+        return delivery.result
+
+    def _make_response_publisher(self, message: StreamMessage[RawMessage]) -> Sequence[PublisherProto]:
+        raw = message.raw_message
+        request = raw if isinstance(raw, ReceivedMessage) and is_request(raw) else None
+        return (
+            ReplyPublisher(
+                producer=self._outer_config.producer,
+                topic=message.reply_to,
+                request=request,
+                log=partial(self._log, extra=self.get_log_context(message)),
+            ),
+        )
+
+    async def _open_puller(self) -> LitePullConsumer:
+        if self.calls:
+            raise ConfigurationError(
+                f"the subscriber of {','.join(self.topics)} has a handler, which receives its messages; use "
+                "a subscriber without one"
+            )
+        if not self.running:
+            raise ClosedError("this subscriber is not started; await subscriber.start() first")
+        if self._puller is None:
+            puller = self._client.lite_pull_consumer(
+                self.subscription.group, consume_from=self.subscription.consume_from
+            )
+            await puller.start()
+            self._subscribe(puller)
+            self._puller = puller
+        return self._puller
+
+    def _subscribe(self, consumer: PushConsumer | LitePullConsumer) -> None:
+        for topic in self.topics:
+            consumer.subscribe(topic, self.subscription.tags, sql=self.subscription.sql)
+
+    async def _parse(self, raw: ReceivedMessage) -> RocketMQMessage:
+        message: RawMessage = (raw,) if self.subscription.batch else raw
+        parser, decoder = self._get_parser_and_decoder()
+        context = self._outer_config.context
+        parsed: Any = await process_msg(
+            message,
+            middlewares=(make(message, context=context) for make in self._broker_middlewares),
+            parser=parser,
+            decoder=decoder,
+        )
+        return parsed  # type: ignore[no-any-return]
+
+
+def log_context(message: StreamMessage[Any] | None, *, topic: str, group: str) -> dict[str, str]:
+    """Return the fields of log records."""
+    return {"topic": topic, "group": group, "message_id": getattr(message, "message_id", "")}
+
+
+async def _close(consumer: PushConsumer, consuming: asyncio.Task[None]) -> None:
+    """Wait until the running handlers of a stopped consumer have ended, and close it."""
+    await asyncio.wait([consuming])
+    await consumer.aclose()

@@ -1,0 +1,274 @@
+"""Metrics of producers and consumers, as exporters need them.
+
+``rocketmq_py.telemetry`` exports them through OpenTelemetry, ``rocketmq_py.integrations.prometheus`` through
+prometheus-client. Counters and gauges are read when they are exported. Durations are counted by bucket, from
+the addition of a producer or consumer to a :class:`MetricSource` on.
+"""
+
+from __future__ import annotations
+
+import enum
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from rocketmq_py.arguments import wrong_type
+from rocketmq_py.client.histogram import BOUNDS, HistogramSnapshot
+from rocketmq_py.client.member import Member
+from rocketmq_py.consumer.group.consumer import GroupConsumer
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.handoff.hosted import Hosted
+from rocketmq_py.producer.base_producer import BaseProducer
+from rocketmq_py.producer.batching import BatchingProducer
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+"""Names and values of the labels of one sample."""
+
+
+class MetricKind(enum.Enum):
+    """The kind of a metric."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@attrs.frozen
+class Metric:
+    """The description of a metric.
+
+    Attributes:
+        name: its name.
+        kind: its kind.
+        description: one sentence.
+        unit: the unit in OpenTelemetry's notation. Empty for names that contain no unit.
+        bounds: the upper bounds of a histogram's buckets, in seconds.
+        scale: the factor from seconds to the unit of a histogram.
+    """
+
+    name: str
+    kind: MetricKind
+    description: str
+    unit: str = ""
+    bounds: tuple[float, ...] = ()
+    scale: float = 1.0
+
+
+class MetricNames(enum.Enum):
+    """The names of metrics and labels."""
+
+    ROCKETMQ = "rocketmq"
+    """Those of the official clients, such as ``rocketmq_send_cost_time``."""
+    SEMCONV = "semconv"
+    """Those of OpenTelemetry's semantic conventions for messaging, where these have one."""
+
+    @classmethod
+    def of(cls, value: MetricNames | str) -> MetricNames:
+        """Return the member for its value. Raises ConfigurationError."""
+        try:
+            return cls(value)
+        except ValueError:
+            raise ConfigurationError(f"names is {value!r}; it must be 'rocketmq' or 'semconv'") from None
+
+
+def _milliseconds(name: str, description: str, *bounds: int) -> Metric:
+    seconds = tuple(bound / 1000 for bound in bounds)
+    assert set(seconds) <= set(BOUNDS)
+    return Metric(name, MetricKind.HISTOGRAM, description, bounds=seconds, scale=1000)
+
+
+def _seconds(name: str, description: str) -> Metric:
+    bounds = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+    return Metric(name, MetricKind.HISTOGRAM, description, unit="s", bounds=bounds)
+
+
+def _counter(name: str, description: str) -> Metric:
+    return Metric(name, MetricKind.COUNTER, description)
+
+
+def _gauge(name: str, description: str) -> Metric:
+    return Metric(name, MetricKind.GAUGE, description)
+
+
+_SEND = "Time of an attempt to send, until the broker's answer or the error"
+_PROCESS = "Time of a handler call"
+ROCKETMQ_METRICS: Final[Mapping[str, Metric]] = {
+    "send": _milliseconds("rocketmq_send_cost_time", _SEND, 1, 5, 10, 20, 50, 200, 500),
+    "delivery": _milliseconds(
+        "rocketmq_delivery_latency",
+        "Time from the store time of messages to their arrival", 1, 5, 10, 20, 50, 200, 500,
+    ),
+    "wait": _milliseconds(
+        "rocketmq_await_time",
+        "Time from the arrival of messages to their handler call or poll", 1, 5, 20, 100, 1000, 5000, 10000,
+    ),
+    "process": _milliseconds("rocketmq_process_time", _PROCESS, 1, 5, 10, 100, 1000, 10000, 60000),
+    "cached_messages": _gauge("rocketmq_consumer_cached_messages", "Unacknowledged messages in memory"),
+    "cached_bytes": _gauge("rocketmq_consumer_cached_bytes", "Size of the unacknowledged messages in memory"),
+    "lag": _gauge("rocketmq_client_lag_messages", "Unacknowledged messages of the assigned queues"),
+    "sent": _counter("rocketmq_client_sent_messages", "Messages that a broker has acknowledged"),
+    "send_failed": _counter("rocketmq_client_failed_messages", "Messages that could not be sent"),
+    "oneway": _counter("rocketmq_client_oneway_messages", "Oneway messages written to a connection"),
+    "retries": _counter("rocketmq_client_send_retries", "Attempts to send after the first"),
+    "in_flight": _gauge("rocketmq_client_in_flight_messages", "Pipelined sends without an outcome"),
+    "in_flight_bytes": _gauge("rocketmq_client_in_flight_bytes", "Size of their bodies"),
+    "pulled": _counter("rocketmq_client_pulled_messages", "Messages received from brokers"),
+    "redelivered": _counter("rocketmq_client_redelivered_messages", "Received messages that failed before"),
+    "handled": _counter("rocketmq_client_acknowledged_messages", "Messages acknowledged"),
+    "handle_failed": _counter("rocketmq_client_failed_deliveries", "Messages whose handler failed"),
+    "sent_back": _counter("rocketmq_client_sent_back_messages", "Messages returned to a broker"),
+    "connections": _gauge("rocketmq_client_connections", "Open connections to name servers and brokers"),
+}  # fmt: skip
+"""The metrics with the names of the official clients and, with ``rocketmq_client``, our own."""
+SEMCONV_METRICS: Final[Mapping[str, Metric]] = {
+    **ROCKETMQ_METRICS,
+    "send": _seconds("messaging.client.operation.duration", _SEND),
+    "process": _seconds("messaging.process.duration", _PROCESS),
+    "sent": attrs.evolve(ROCKETMQ_METRICS["sent"], name="messaging.client.sent.messages", unit="{message}"),
+    "pulled": attrs.evolve(
+        ROCKETMQ_METRICS["pulled"], name="messaging.client.consumed.messages", unit="{message}"
+    ),
+}
+"""The same with the names of OpenTelemetry's semantic conventions."""
+
+_SEMCONV_LABELS = {
+    "topic": "messaging.destination.name",
+    "client_id": "messaging.client.id",
+    "consumer_group": "messaging.consumer.group.name",
+}
+_HAS_OUTCOME = {"send", "process"}
+_OPERATIONS = {"send": "send", "sent": "send", "process": "process", "pulled": "receive"}
+
+
+class MetricSource:
+    """Reads the metrics of producers and consumers of all three APIs.
+
+    Args:
+        names: the names of metrics and labels.
+
+    Attributes:
+        metrics: the metrics by key.
+    """
+
+    def __init__(self, names: MetricNames | str = MetricNames.ROCKETMQ) -> None:
+        self._names = MetricNames.of(names)
+        self._members: list[weakref.ref[Member]] = []
+        self.metrics: Mapping[str, Metric] = (
+            SEMCONV_METRICS if self._names is MetricNames.SEMCONV else ROCKETMQ_METRICS
+        )
+
+    def add(self, member: object) -> None:
+        """Add a producer or consumer. It is forgotten when the program forgets it.
+
+        Raises ConfigurationError for another object.
+        """
+        target: object = member._target if isinstance(member, Hosted) else member
+        if isinstance(target, BatchingProducer):
+            target = target.producer
+        if not isinstance(target, BaseProducer | GroupConsumer):
+            raise wrong_type("member", "a producer or consumer of rocketmq_py", member)
+        target._metered()
+        self._members = [one for one in self._members if one() not in (None, target)]
+        self._members.append(weakref.ref(target))
+
+    def collect(self, key: str) -> dict[Labels, Any]:
+        """Return the samples of a metric: numbers, or HistogramSnapshots, by their labels.
+
+        Samples with the same labels, for example of two producers of one client, are added. Any thread may
+        call this.
+        """
+        found: dict[Labels, Any] = {}
+        for reference in list(self._members):
+            member = reference()
+            if member is None:
+                continue
+            samples = _producer_samples if isinstance(member, BaseProducer) else _consumer_samples
+            for labels, value in samples(member, key):
+                named = self._named(key, {**labels, "client_id": member.client.client_id})
+                if key == "connections":  # of a client, which members may share
+                    found[named] = value
+                else:
+                    found[named] = found[named] + value if named in found else value
+        return found
+
+    def _named(self, key: str, labels: Mapping[str, str]) -> Labels:
+        named = dict(labels)
+        outcome = named.pop("outcome", "")
+        if self._names is MetricNames.ROCKETMQ or self.metrics[key] is ROCKETMQ_METRICS[key]:
+            if key in _HAS_OUTCOME:
+                named["invocation_status"] = "failure" if outcome else "success"
+            return tuple(sorted(named.items()))
+        named = {_SEMCONV_LABELS.get(name, name): value for name, value in named.items()}
+        named["messaging.system"] = "rocketmq"
+        named["messaging.operation.name"] = named["messaging.operation.type"] = _OPERATIONS[key]
+        if outcome:
+            named["error.type"] = outcome
+        return tuple(sorted(named.items()))
+
+
+def _producer_samples(producer: Any, key: str) -> Iterable[tuple[dict[str, str], Any]]:
+    labels = {"producer_group": producer.config.group}
+    counters = producer._sender.counters
+    match key:
+        case "send":
+            return _by_outcome(producer._metered().attempts.snapshots())
+        case "sent":
+            return [(labels, counters.sent)]
+        case "send_failed":
+            return [(labels, counters.failed)]
+        case "oneway":
+            return [(labels, counters.oneway)]
+        case "retries":
+            return [(labels, counters.retried)]
+        case "in_flight":
+            return [(labels, producer.in_flight)]
+        case "in_flight_bytes":
+            return [(labels, producer._pipeline.admission.bytes)]
+        case "connections":
+            return _connections(producer)
+    return []
+
+
+_COUNTER_FIELDS = {
+    "pulled": "pulled",
+    "redelivered": "redelivered",
+    "handled": "done",
+    "handle_failed": "failed",
+    "sent_back": "sent_back",
+}
+
+
+def _consumer_samples(consumer: Any, key: str) -> Iterator[tuple[dict[str, str], Any]]:
+    group = {"consumer_group": consumer.config.group}
+    if key == "connections":
+        yield from _connections(consumer)
+    elif key in ("cached_messages", "cached_bytes", "lag"):
+        for cached in consumer._cached() if consumer.is_open else ():
+            values = {"cached_messages": cached.messages, "cached_bytes": cached.size, "lag": cached.lag}
+            yield {**group, "topic": cached.topic}, values[key]
+    else:
+        for topic, counters in consumer._metered().totals():
+            labels, meter = {**group, "topic": topic}, counters.meter
+            if key in _COUNTER_FIELDS:
+                yield labels, getattr(counters, _COUNTER_FIELDS[key])
+            elif meter is not None and key == "delivery":
+                yield labels, meter.deliveries.snapshot()
+            elif meter is not None and key == "wait":
+                yield labels, meter.waits.snapshot()
+            elif meter is not None and key == "process":
+                for found, value in _by_outcome(meter.calls.snapshots()):
+                    yield {**group, **found}, value
+
+
+def _by_outcome(
+    snapshots: Iterator[tuple[str, str, HistogramSnapshot]],
+) -> Iterator[tuple[dict[str, str], HistogramSnapshot]]:
+    for topic, outcome, snapshot in snapshots:
+        yield {"topic": topic, "outcome": outcome}, snapshot
+
+
+def _connections(member: Member) -> list[tuple[dict[str, str], int]]:
+    client = member.client
+    return [({}, len(client.connections.open_connections()))] if client.is_open else []

@@ -1,0 +1,204 @@
+"""The subscription of a client to lite topics: renewals, new connections, notices and failures."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py import Client, LiteConsumer, LiteStart
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import (
+    BrokerError,
+    ConfigurationError,
+    LiteQuotaError,
+    RequestTimeoutError,
+    TopicNotFoundError,
+)
+from rocketmq_py.protocol.headers import NotifyUnsubscribeLiteRequest
+from tests.consumer.lite.lite_broker import lite_brokers
+
+pytestmark = pytest.mark.usefixtures("jumping_clock")
+
+ADD, REMOVE = "PARTIAL_ADD", "PARTIAL_REMOVE"
+ADD_ALL, REMOVE_ALL = "COMPLETE_ADD", "COMPLETE_REMOVE"
+
+
+def consumer_of(client: str | Client, group: str = "g", renew_interval: float = 30.0) -> LiteConsumer:
+    return LiteConsumer(client, group=group, parent="T", renew_interval=renew_interval)
+
+
+async def test_every_broker_gets_the_subscription() -> None:
+    async with lite_brokers(2) as (cluster, brokers), consumer_of(cluster.address) as consumer:
+        await consumer.subscribe_lite("s1", "s2", start=LiteStart.back(3))
+        await consumer.unsubscribe_lite("s2")
+        await consumer.unsubscribe_lite("s9")
+        assert consumer.lite_topics == {"s1"}
+        client_id = consumer.client.client_id
+    for broker in brokers:
+        assert broker.changes == [
+            (ADD, ["s1", "s2"]), (REMOVE, ["s2"]), (REMOVE, ["s9"]), (REMOVE_ALL, []),
+        ]  # fmt: skip
+        first = broker.subscriptions[0]
+        assert (first.client_id, first.group, first.topic) == (client_id, "g", "T")
+        assert first.offset_option is not None
+        assert (first.offset_option.type, first.offset_option.value) == ("TAIL_N", 3)
+
+
+async def test_names_on_the_wire_have_the_namespace() -> None:
+    async with lite_brokers() as (cluster, [broker]):
+        cluster.topics["ns%T"] = cluster.topics["T"]
+        async with Client(cluster.address, namespace="ns") as client, consumer_of(client) as consumer:
+            await consumer.subscribe_lite("s1")
+            await consumer.receive(wait=0)
+            (connection,) = cluster.brokers["broker-a"].connections
+            notice = NotifyUnsubscribeLiteRequest(
+                lite_topic="s1", consumer_group="ns%g", client_id=client.client_id
+            )
+            await connection.oneway(notice.code, notice.to_fields())
+            await trio.testing.wait_all_tasks_blocked(0.1)
+            assert consumer.lite_topics == frozenset()
+    assert (broker.subscriptions[0].group, broker.subscriptions[0].topic) == ("ns%g", "ns%T")
+    fields = broker.requests[1].fields
+    assert (fields["consumerGroup"], fields["topic"]) == ("ns%g", "ns%T")
+
+
+async def test_the_subscription_is_renewed() -> None:
+    async with lite_brokers() as (cluster, [broker]):
+        async with consumer_of(cluster.address, renew_interval=10) as consumer:
+            await trio.sleep(15)  # nothing to renew
+            await consumer.subscribe_lite("s1", "s2")
+            await trio.sleep(20)
+        assert broker.changes == [
+            (ADD, ["s1", "s2"]), (ADD_ALL, ["s1", "s2"]), (ADD_ALL, ["s1", "s2"]), (REMOVE_ALL, []),
+        ]  # fmt: skip
+
+
+async def test_a_failed_renewal_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="rocketmq_py.consumer")
+    async with lite_brokers() as (cluster, [broker]):
+        async with consumer_of(cluster.address, renew_interval=10) as consumer:
+            await consumer.subscribe_lite("s1")
+            broker.refused[RequestCode.LITE_SUBSCRIPTION_CTL] = ResponseCode.SYSTEM_ERROR
+            await trio.sleep(11)
+            broker.refused.clear()
+            await trio.sleep(10)
+            broker.refused[RequestCode.LITE_SUBSCRIPTION_CTL] = ResponseCode.SYSTEM_ERROR
+        assert broker.changes[-3:] == [(ADD_ALL, ["s1"]), (ADD_ALL, ["s1"]), (REMOVE_ALL, [])]
+    text = caplog.text
+    assert "renewal of lite topics failed, retrying: group=g broker=broker-a" in text
+    assert "unsubscribing from lite topics failed: group=g parent=T" in text
+
+
+async def test_a_renewal_waits_for_the_route_of_the_parent_topic(caplog: pytest.LogCaptureFixture) -> None:
+    async with lite_brokers() as (cluster, [broker]):
+        del cluster.topics["T"]
+        async with consumer_of(cluster.address, renew_interval=10) as consumer:
+            with pytest.raises(TopicNotFoundError):
+                await consumer.subscribe_lite("s1")
+            await trio.sleep(11)
+    assert "renewal of lite topics failed, retrying" in caplog.text
+    assert broker.changes == []
+
+
+async def test_a_new_connection_gets_the_subscription_before_a_pop() -> None:
+    async with lite_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        await consumer.subscribe_lite("s1", "s2")
+        await consumer.receive(wait=0)
+        (connection,) = cluster.brokers["broker-a"].connections
+        connection.close()
+        await trio.testing.wait_all_tasks_blocked()
+        await consumer.receive(wait=0)
+        await consumer.receive(wait=0)
+        sent = [name for name in broker.log if name != "POP_LITE_MESSAGE"]
+        assert sent == ["LITE_SUBSCRIPTION_CTL"] * 2
+        assert broker.changes == [(ADD, ["s1", "s2"]), (ADD_ALL, ["s1", "s2"])]
+
+
+async def test_a_start_position_is_sent_before_its_lite_topic_over_a_new_connection() -> None:
+    async with lite_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        await consumer.subscribe_lite("s1")
+        (connection,) = cluster.brokers["broker-a"].connections
+        connection.close()
+        await trio.testing.wait_all_tasks_blocked()
+        await consumer.subscribe_lite("s2", start="end")
+        assert broker.changes == [(ADD, ["s1"]), (ADD_ALL, ["s1"]), (ADD, ["s2"])]
+
+
+async def test_a_refused_subscription_is_not_renewed() -> None:
+    async with lite_brokers(2) as (cluster, [one, other]):
+        async with consumer_of(cluster.address, renew_interval=10) as consumer:
+            await consumer.subscribe_lite("s1")
+            other.refused[RequestCode.LITE_SUBSCRIPTION_CTL] = ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
+            with pytest.raises(LiteQuotaError):
+                await consumer.subscribe_lite("s1", "s2")
+            assert consumer.lite_topics == {"s1"}
+            other.refused.clear()
+            await trio.sleep(11)
+        assert one.changes == [(ADD, ["s1"]), (ADD, ["s1", "s2"]), (ADD_ALL, ["s1"]), (REMOVE_ALL, [])]
+
+
+async def test_a_cancelled_subscription_is_not_renewed() -> None:
+    async with lite_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        broker.is_silent = True
+        with trio.move_on_after(1):
+            await consumer.subscribe_lite("s1")
+        assert consumer.lite_topics == frozenset()
+        with pytest.raises(RequestTimeoutError):
+            await consumer.subscribe_lite("s1")
+        broker.is_silent = False
+        await consumer.subscribe_lite("s1")
+        assert consumer.lite_topics == {"s1"}
+
+
+async def test_notices_for_others_are_ignored() -> None:
+    async with lite_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        await consumer.subscribe_lite("s1", "s2")
+        (connection,) = cluster.brokers["broker-a"].connections
+        own = consumer.client.client_id
+        for lite_topic, group, client_id in (("s1", "other", own), ("s1", "g", "other"), ("s9", "g", own)):
+            notice = NotifyUnsubscribeLiteRequest(
+                lite_topic=lite_topic, consumer_group=group, client_id=client_id
+            )
+            await connection.oneway(notice.code, notice.to_fields())
+        await consumer.receive(wait=0)
+        assert consumer.lite_topics == {"s1", "s2"}
+    assert broker.log.count("LITE_SUBSCRIPTION_CTL") == 2
+
+
+async def test_a_client_has_one_consumer_of_lite_topics() -> None:
+    async with lite_brokers() as (cluster, _), Client(cluster.address) as client:
+        async with consumer_of(client):
+            with pytest.raises(
+                ConfigurationError, match="another consumer of this client subscribes to lite"
+            ):
+                async with consumer_of(client, "other"):
+                    raise AssertionError
+        async with consumer_of(client, "other"):
+            pass
+
+
+async def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="parent is missing"):
+        LiteConsumer("127.0.0.1:1", group="g")
+    with pytest.raises(ConfigurationError, match="start is 'middle'"):
+        LiteStart.of("middle")
+    with pytest.raises(ConfigurationError, match="start must be"):
+        LiteStart.of(5)  # type: ignore[arg-type]  # the test
+    async with lite_brokers() as (cluster, _), consumer_of(cluster.address) as consumer:
+        with pytest.raises(ConfigurationError, match="no lite topic was given"):
+            await consumer.subscribe_lite()
+        with pytest.raises(ConfigurationError, match="lite_topic is 'a b'"):
+            await consumer.subscribe_lite("a b")
+        with pytest.raises(ConfigurationError, match="start is 'middle'"):
+            await consumer.subscribe_lite("s1", start="middle")
+
+
+async def test_a_refusal_of_one_broker_is_raised_after_the_others_answered() -> None:
+    async with lite_brokers(2) as (cluster, [one, other]), consumer_of(cluster.address) as consumer:
+        one.refused[RequestCode.LITE_SUBSCRIPTION_CTL] = ResponseCode.ILLEGAL_OPERATION
+        with pytest.raises(BrokerError, match="ILLEGAL_OPERATION"):
+            await consumer.subscribe_lite("s1")
+        assert other.changes == [(ADD, ["s1"])]
