@@ -24,16 +24,16 @@ from tests.simulation.workload import run
 
 SOME = range(int(os.environ.get("SIMULATED_SEEDS", "8")))
 FOUND_BY = {
-    "queue_change_missed_by_name_server": 1093,
+    "queue_change_missed_by_name_server": 108,
     "task_left_by_close": 0,
     "deduplicated_batch": 0,
     "dropped_acknowledgement": 2,
     "gap_in_reading": 4,
     "lost_wake_up": 6,
-    "offset_not_recommitted": 5384,
+    "offset_not_recommitted": 28,
     "offset_too_early": 0,
-    "shared_queue_lock": 48,
-    "revoked_queue_overcommitted": 7,
+    "shared_queue_lock": 1,
+    "revoked_queue_overcommitted": 65,
     "reply_matched_twice": 0,
     "request_of_closed_connection": 50,
     "forgotten_requester_expected": 6,
