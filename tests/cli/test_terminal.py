@@ -61,6 +61,8 @@ ARGUMENTS = {
     "group create": "new",
     "group delete": "old --yes",
     "group reset": "{group} --to latest --yes",
+    "lite client": "{topic} {group} {client_id}",
+    "lite describe": "{topic}",
     "message consume": "{message_id} {group} {client_id} -t {topic}",
     "message find": "{topic} {key}",
     "message get": "{message_id} -t {topic}",

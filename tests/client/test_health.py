@@ -41,6 +41,16 @@ async def test_a_client_that_is_not_open_is_unhealthy() -> None:
         assert client.health() == ClientHealth(reasons=("this Client is closed",))
 
 
+async def test_consumers_of_lite_topics_report_their_health(jumping_clock: trio.testing.MockClock) -> None:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
+        await until(client.health, is_healthy)
+        async with client.lite_consumer("lite", parent="Sessions") as pulling:
+            assert pulling.health().healthy
+        async with client.lite_push_consumer("lite", parent="Sessions") as pushing:
+            (reason,) = pushing.health().reasons
+            assert reason.startswith("this LitePushConsumer is not running")
+
+
 async def test_a_probe_connects_a_client_that_has_sent_nothing(
     jumping_clock: trio.testing.MockClock,
 ) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from rocketmq_py import Admin, Client, Message, MessageQueue, PoppedMessage, ReceivedMessage
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.consumer import PopConsumer
+from rocketmq_py.consumer.read.offset_queries import _may_be_gone
 from rocketmq_py.errors import BrokerError, NameServerError, UnsupportedByBrokerError
 from rocketmq_py.protocol.stored_message import decode_messages
 from tests.consumer.pop_broker import message, pop_brokers
@@ -96,6 +98,26 @@ async def test_unsupported_request_names_the_proxy_and_the_feature(
         with pytest.raises(UnsupportedByBrokerError, match=text):
             await call(client)
     assert not proxy.asked(RequestCode.SEND_MESSAGE_V2), "nothing was sent"
+
+
+async def test_a_failed_reply_to_a_broker_raises_its_error() -> None:
+    async with (
+        scripted_cluster(store) as cluster,
+        Client(cluster.address) as client,
+        client.producer("g") as producer,
+    ):
+        gone = BrokerError(1, "the client is gone", cluster.address)
+        with (
+            mock.patch.object(producer._sender, "deliver", side_effect=gone),
+            pytest.raises(BrokerError, match="the client is gone"),
+        ):
+            await producer.reply(request_message(), b"answer")
+
+
+async def test_the_first_message_of_a_queue_behind_a_proxy_may_be_gone() -> None:
+    async with scripted_proxy() as proxy, Client(proxy.address) as client:
+        await client.routes.get("T")
+        assert await _may_be_gone(client, QUEUE)
 
 
 async def popped_messages() -> list[PoppedMessage]:

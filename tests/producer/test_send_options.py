@@ -358,6 +358,20 @@ async def test_timed_messages_are_not_sent_to_brokers_4_x(monkeypatch: pytest.Mo
         assert decode_properties(request.fields["i"])["DELAY"] == "3"
 
 
+async def test_messages_with_a_lite_topic_are_not_sent_to_brokers_5_4(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rocketmq_py.protocol.command.VERSION", 511)  # 5.4.9, the last version before 5.5.0
+    async with scripted_cluster(store) as cluster:
+        async with Producer(cluster.address) as producer:
+            for _ in range(2):  # the second time its version is known already
+                with pytest.raises(
+                    UnsupportedByBrokerError, match=r"older than 5\.5\.0 and has no lite topics"
+                ):
+                    await producer.send(Message("T", b"x", lite_topic="s1"))
+        assert not sends_of(cluster)
+
+
 async def test_a_timed_message_is_recalled_at_its_broker() -> None:
     handle = RecallHandle("T", "broker-b", "1900000000000", "unique").encode()
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     )
     from rocketmq_py.errors import RocketMQError
 
-parent_argument = click.argument("parent", metavar="PARENT", callback=checked(check_topic))
-group_argument = click.argument("group", metavar="GROUP", callback=checked(check_group))
+_parent = click.argument("parent", metavar="PARENT", callback=checked(check_topic))
+_group = click.argument("group", metavar="GROUP", callback=checked(check_group))
 
 
 @click.group
@@ -78,7 +78,7 @@ def brokers(access: Access, output: OutputFormat) -> None:
 
 
 @lite.command()
-@parent_argument
+@_parent
 @click.argument("lite_topic", metavar="[LITE_TOPIC]", required=False, callback=checked(check_lite_topic))
 @output_option
 @watch_option
@@ -99,8 +99,8 @@ def describe(access: Access, output: OutputFormat, parent: str, lite_topic: str 
 
 
 @lite.command()
-@parent_argument
-@group_argument
+@_parent
+@_group
 @click.argument("client_id", metavar="CLIENT", callback=checked(not_empty))
 @click.option(
     "--max", "max_lite_topics", type=click.IntRange(0, 10_000), default=1000, show_default=True,
@@ -125,7 +125,7 @@ def client(
 
 
 @lite.command()
-@group_argument
+@_group
 @click.argument("lite_topic", metavar="[LITE_TOPIC]", required=False, callback=checked(check_lite_topic))
 @click.option(
     "--max", "largest", type=click.IntRange(0, 1000), default=10, show_default=True,
@@ -146,7 +146,7 @@ def lag(access: Access, output: OutputFormat, group: str, lite_topic: str | None
 
 
 @lite.command()
-@group_argument
+@_group
 @click.option("--client", "client_id", metavar="CLIENT", help="Only to this client of the group.")
 @output_option
 @access_options

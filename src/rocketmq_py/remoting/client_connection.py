@@ -64,7 +64,7 @@ class ClientConnection(Connection):
 
     def _answered(self, answer: Command, pending: PendingRequest | None) -> None:
         if answer.code == ResponseCode.GO_AWAY:
-            self.peer_version = answer.version
+            self.peer_version: int = answer.version
             self._go_away(answer, pending)
         elif pending is not None and self._credential_source and denies_access(answer.code, answer.remark):
             self._access_denied(answer, pending, self._credential_source)

@@ -16,6 +16,7 @@ from rocketmq_py.errors import (
     LiteQuotaError,
     RequestTimeoutError,
     TopicNotFoundError,
+    UnsupportedByBrokerError,
 )
 from rocketmq_py.protocol.headers import NotifyUnsubscribeLiteRequest
 from tests.consumer.lite.lite_broker import lite_brokers
@@ -202,3 +203,15 @@ async def test_a_refusal_of_one_broker_is_raised_after_the_others_answered() -> 
         with pytest.raises(BrokerError, match="ILLEGAL_OPERATION"):
             await consumer.subscribe_lite("s1")
         assert other.changes == [(ADD, ["s1"])]
+
+
+async def test_an_older_broker_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketmq_py.protocol.command.VERSION", 511)  # 5.4.9, the last version before 5.5.0
+    text = r"is older than 5\.5\.0 and has no lite topics"
+    async with lite_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        with pytest.raises(UnsupportedByBrokerError, match=text):
+            await consumer.subscribe_lite("s1")
+        with pytest.raises(UnsupportedByBrokerError, match=text):
+            await consumer.receive(wait=0)
+        assert consumer.lite_topics == frozenset()
+    assert broker.log == ["UNREGISTER_CLIENT"]

@@ -34,7 +34,7 @@ class Lease:
         self._retry_log = retry_log
         self._stopping = trio.Event()
         self._ended = trio.Event()
-        self.message = message
+        self.message: PoppedMessage = message
 
     async def renew(self) -> None:
         """Renew the invisible time now. Raises as ``PopRequests.change_invisible``."""

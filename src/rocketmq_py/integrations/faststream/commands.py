@@ -117,6 +117,8 @@ class RocketMQPublishCommand(BatchPublishCommand):
         self.options: SendOptions = SendOptions() if options is None else options
         self.timeout: float | None = timeout
         self.request: ReceivedMessage | None = None
+        self.extra_bodies: tuple[Any, ...] = self.extra_bodies
+        self.body: Any = self.body
 
     @property
     def batch_bodies(self) -> tuple[Any, ...]:
