@@ -190,8 +190,8 @@ async def consumed_plainly(address: str, calls: Calls) -> None:
         (awaited, 57.1),
         (in_lists, 1.7),
         (batching, 7.5),
-        (consumed, 5.15),
-        (consumed_in_lists, 4.35),
+        (consumed, 5.1),
+        (consumed_in_lists, 4.3),
     ],
 )
 def test_a_message_takes_no_more_calls_than_stated(

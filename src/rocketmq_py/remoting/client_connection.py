@@ -63,13 +63,15 @@ class ClientConnection(Connection):
         self._onward: Callable[[], Channel] | None = None
 
     def _answered(self, answer: Command, pending: PendingRequest | None) -> None:
+        # Not with super(), because each answer would take another call.
+        self.peer_version: int = answer.version
         if answer.code == ResponseCode.GO_AWAY:
-            self.peer_version: int = answer.version
             self._go_away(answer, pending)
-        elif pending is not None and self._credential_source and denies_access(answer.code, answer.remark):
-            self._access_denied(answer, pending, self._credential_source)
-        else:
-            super()._answered(answer, pending)
+        elif pending is not None:
+            if self._credential_source is not None and denies_access(answer.code, answer.remark):
+                self._access_denied(answer, pending, self._credential_source)
+            else:
+                pending.answered(answer)
         if self.draining and not self._pending:
             self._close_when_written("the peer is going away")
 
