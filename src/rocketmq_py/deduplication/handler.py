@@ -135,19 +135,13 @@ class DeduplicatedHandler(HandlerWrapper):
 
         async def call_async(item: Any) -> Any:
             attempt = _Attempt(deduplicate, config, item)
-            token = current_claims.set(attempt.claims)
-            try:
+
+            async def claim_and_call() -> Any:
                 await _in_thread(attempt.claim)
                 result = call(attempt.argument) if attempt.claimed else None
-                result = await result if inspect.isawaitable(result) else result
-            except GeneratorExit:  # the loop is closed. The claims expire by themselves
-                raise
-            except BaseException:
-                current_claims.reset(token)
-                await _in_thread(attempt.release)
-                raise
-            current_claims.reset(token)
-            return await _in_thread(attempt.result, result)
+                return await result if inspect.isawaitable(result) else result
+
+            return await _settle_later(attempt, claim_and_call())
 
         def call_plain(item: Any) -> Any:
             if _on_asyncio():  # the asyncio API calls plain handlers on the loop
@@ -164,7 +158,7 @@ class DeduplicatedHandler(HandlerWrapper):
                 raise
             finally:
                 current_claims.reset(token)
-            return _result_later(attempt, result) if inspect.isawaitable(result) else attempt.result(result)
+            return _settle_later(attempt, result) if inspect.isawaitable(result) else attempt.result(result)
 
         return call_async if is_async(call) else call_plain
 
@@ -294,12 +288,12 @@ async def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
         raise
 
 
-async def _result_later(attempt: _Attempt, awaitable: Awaitable[Any]) -> Any:
-    """Await the result of a plain function that returned an awaitable."""
+async def _settle_later(attempt: _Attempt, awaitable: Awaitable[Any]) -> Any:
+    """Await a handler's call and settle its claims. The handler sees the claims meanwhile."""
     token = current_claims.set(attempt.claims)
     try:
         result = await awaitable
-    except GeneratorExit:
+    except GeneratorExit:  # the loop is closed. The claims expire by themselves
         raise
     except BaseException:
         current_claims.reset(token)

@@ -54,8 +54,7 @@ class Membership:
         subscriptions: the current subscriptions by topic. Each heartbeat announces them.
         consume_type: how the consumer consumes.
         consume_from: where a new group starts.
-        broadcasting: whether every member receives every message.
-        model: the message model. None is the one for ``broadcasting``.
+        model: whether a message goes to one member, to every member, or to the subscribers of a lite topic.
         members_changed: called when a broker reports that the members have changed.
 
     Attributes:
@@ -70,8 +69,7 @@ class Membership:
         consume_type: ConsumeType,
         consume_from: ConsumeFrom,
         *,
-        broadcasting: bool = False,
-        model: MessageModel | None = None,
+        model: MessageModel = MessageModel.CLUSTERING,
         members_changed: Callable[[], None] | None = None,
     ) -> None:
         self._client = client
@@ -79,8 +77,7 @@ class Membership:
         self._subscriptions = subscriptions
         self._consume_type = consume_type
         self._consume_from = consume_from
-        default = MessageModel.BROADCASTING if broadcasting else MessageModel.CLUSTERING
-        self._model = default if model is None else model
+        self._model = model
         self._members_changed = members_changed
         self._comparison = _SubscriptionComparison(client, group, self.describe)
         self._change_reported = trio.Event()

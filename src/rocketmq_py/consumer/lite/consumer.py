@@ -10,13 +10,12 @@ import trio
 from rocketmq_py.arguments import check_flag
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.lite.base import BaseLiteConsumer
 from rocketmq_py.consumer.lite.config import LiteConsumerConfig, LiteConsumerOptions
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.receiver import (
     MAX_MESSAGES,
-    PopReceiver,
+    ReceivingConsumer,
     check_popped,
     check_receive,
     check_seconds,
@@ -25,7 +24,7 @@ from rocketmq_py.consumer.pop.requests import PopSpec
 from rocketmq_py.protocol.headers import INIT_FROM_MAX
 
 
-class LiteConsumer(BaseLiteConsumer):
+class LiteConsumer(ReceivingConsumer, BaseLiteConsumer):
     """Receives messages of lite topics on request. Similar to the ``LiteSimpleConsumer`` of the gRPC clients.
 
     ::
@@ -70,16 +69,7 @@ class LiteConsumer(BaseLiteConsumer):
         super().__init__(
             LiteConsumerConfig, client, configs=configs, group=group, options={**options}, rng=rng
         )
-        self._receiver = PopReceiver(
-            self.client,
-            self._requests,
-            self._group,
-            max_reconsume_times=self.config.max_reconsume_times,
-            hooks=self._hooks,
-            statistics=self._statistics,
-            check_open=self._check_open,
-        )
-        self._member_left = trio.Event()
+        self._receive_with(self._requests)
 
     async def receive(
         self, *, max_messages: int = MAX_MESSAGES, invisible: float = 60.0, wait: float = 15.0
@@ -161,32 +151,3 @@ class LiteConsumer(BaseLiteConsumer):
         check_popped(message)
         check_seconds("seconds", seconds)
         return await self._receiver.change_invisible(message, seconds, suspend=check_flag(suspend, "suspend"))
-
-    # Membership
-
-    async def _open(self) -> None:
-        await super()._open()
-        self._receiver.open(self.nursery)
-        await self.nursery.start(self._run_as_member)
-
-    async def _run_as_member(self, *, task_status: trio.TaskStatus[None]) -> None:
-        self._membership.join()
-        try:
-            with BrokerRequests(
-                self.client,
-                self.config.group,
-                describe=self._membership.describe,
-                properties={"maxReconsumeTimes": str(self.config.max_reconsume_times)},
-                statistics=self._statistics,
-                nursery=self.nursery,
-            ).serve():
-                task_status.started()
-                await self._stopping.wait()
-        finally:
-            await self._membership.leave(self.close_timeout)
-            self._member_left.set()
-
-    async def _close(self) -> None:
-        self._stopping.set()
-        await self._member_left.wait()
-        await super()._close()

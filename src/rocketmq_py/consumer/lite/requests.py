@@ -9,10 +9,10 @@ from rocketmq_py import properties as names
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.consumer.lite.subscriber import LiteSubscriber, check_version
+from rocketmq_py.consumer.lite.subscriber import LiteSubscriber, check_version, run_for_each
 from rocketmq_py.consumer.pop.messages import MESSAGE_FIELDS, PoppedMessage
 from rocketmq_py.consumer.pop.requests import BROKERS_OWN_TIME, PopRequests, PopSpec
-from rocketmq_py.errors import BrokerError, LiteTopicExpiredError, ProtocolError, RocketMQError
+from rocketmq_py.errors import BrokerError, LiteTopicExpiredError, ProtocolError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.bodies import ALL_QUEUES
 from rocketmq_py.protocol.command import Command
@@ -20,7 +20,6 @@ from rocketmq_py.protocol.handles import ReceiptHandle, TopicKind
 from rocketmq_py.protocol.headers import PopLiteMessageAnswer, PopLiteMessageRequest
 from rocketmq_py.protocol.stored_message import decode_within_budget
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.running import open_nursery
 
 
 class LiteRequests(PopRequests):
@@ -68,20 +67,8 @@ class LiteRequests(PopRequests):
         """
         if len(messages) == 1:
             await self._acknowledge_one(messages[0])
-            return
-        errors: list[RocketMQError] = []
-
-        async def acknowledge(message: PoppedMessage) -> None:
-            try:
-                await self._acknowledge_one(message)
-            except RocketMQError as error:
-                errors.append(error)
-
-        async with open_nursery() as nursery:
-            for message in messages:
-                nursery.start_soon(acknowledge, message)
-        if errors:
-            raise errors[0]
+        else:
+            await run_for_each(messages, self._acknowledge_one)
 
     async def change_invisible(
         self, message: PoppedMessage, seconds: float, *, suspend: bool = False

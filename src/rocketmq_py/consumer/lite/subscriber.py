@@ -6,7 +6,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 import trio
@@ -24,6 +24,8 @@ from rocketmq_py.remoting import Connection
 from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
+
+_Item = TypeVar("_Item")
 
 _subscribing_clients: WeakSet[Client] = WeakSet()
 """The clients with an open subscriber. Brokers keep one subscription for each client."""
@@ -103,7 +105,7 @@ class LiteSubscriber:
                 _subtract(self._pending[broker_name], added)
 
         try:
-            await _on_each(broker_names, add)
+            await run_for_each(broker_names, add)
             is_done = True
         finally:
             _subtract(self._subscribing, lite_topics)
@@ -116,7 +118,7 @@ class LiteSubscriber:
         If a broker fails, raise its error after the others have answered. Its renewal drops them.
         """
         self.lite_topics.difference_update(lite_topics)
-        await _on_each(
+        await run_for_each(
             await self._broker_names(),
             lambda broker_name: self._change(broker_name, LiteSubscriptionAction.PARTIAL_REMOVE, lite_topics),
         )
@@ -263,19 +265,19 @@ def _subtract(counter: Counter[str], lite_topics: Iterable[str]) -> None:
             del counter[lite_topic]
 
 
-async def _on_each(broker_names: Iterable[str], change: Callable[[str], Awaitable[None]]) -> None:
-    """Run ``change`` for each broker at once. Raise the first error after all have ended."""
+async def run_for_each(items: Iterable[_Item], function: Callable[[_Item], Awaitable[None]]) -> None:
+    """Run ``function`` for each item, all at once. Raise the first RocketMQError after all have ended."""
     errors: list[RocketMQError] = []
 
-    async def run(broker_name: str) -> None:
+    async def run(item: _Item) -> None:
         try:
-            await change(broker_name)
+            await function(item)
         except RocketMQError as error:
             errors.append(error)
 
     async with open_nursery() as nursery:
-        for broker_name in broker_names:
-            nursery.start_soon(run, broker_name)
+        for item in items:
+            nursery.start_soon(run, item)
     if errors:
         raise errors[0]
 

@@ -17,7 +17,6 @@ from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.consumer.group.broker_queries import query_lag
-from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
@@ -25,7 +24,7 @@ from rocketmq_py.consumer.pop.lease import Lease
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.receiver import (
     MAX_MESSAGES,
-    PopReceiver,
+    ReceivingConsumer,
     check_popped,
     check_receive,
     check_seconds,
@@ -40,7 +39,7 @@ from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
-class PopConsumer(GroupConsumer):
+class PopConsumer(ReceivingConsumer, GroupConsumer):
     """Receives messages of a group on request. Similar to the ``SimpleConsumer`` of Java's 5.x client.
 
     ::
@@ -94,21 +93,12 @@ class PopConsumer(GroupConsumer):
             PopConsumerConfig, client, configs=configs, group=group, options=options, rng=rng, now_ms=now_ms
         )
         self._requests = PopRequests(self.client, self._group)
-        self._receiver = PopReceiver(
-            self.client,
-            self._requests,
-            self._group,
-            max_reconsume_times=self.config.max_reconsume_times,
-            hooks=self._hooks,
-            statistics=self._statistics,
-            check_open=self._check_open,
-        )
+        self._receive_with(self._requests)
         self._membership = Membership(
             self.client, self._group, self._subscriptions, ConsumeType.POP, self.config.consume_from
         )
         self._renewal_logs = RetryLogs(logger, "renewal of the invisible time", "broker", group=self._group)
         self._stopping = trio.Event()
-        self._left = trio.Event()
 
     async def receive(
         self,
@@ -282,31 +272,7 @@ class PopConsumer(GroupConsumer):
 
     async def _open(self) -> None:
         await super()._open()
-        self._receiver.open(self.nursery)
-        await self.nursery.start(self._run_as_member)
-
-    async def _run_as_member(self, *, task_status: trio.TaskStatus[None]) -> None:
-        self._membership.join()
         self.nursery.start_soon(self._membership.keep_comparing_subscriptions)
-        try:
-            with BrokerRequests(
-                self.client,
-                self.config.group,
-                describe=self._membership.describe,
-                properties={"maxReconsumeTimes": str(self.config.max_reconsume_times)},
-                statistics=self._statistics,
-                nursery=self.nursery,
-            ).serve():
-                task_status.started()
-                await self._stopping.wait()
-        finally:
-            await self._membership.leave(self.close_timeout)
-            self._left.set()
-
-    async def _close(self) -> None:
-        self._stopping.set()
-        await self._left.wait()
-        await super()._close()
 
     def _subscription_changed(self, _: str) -> None:
         if self._membership.joined.is_set() and self.is_open:

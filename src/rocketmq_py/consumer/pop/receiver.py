@@ -12,7 +12,10 @@ import trio
 from rocketmq_py.arguments import check_integer, check_timeout
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLogs
+from rocketmq_py.consumer.group.broker_requests import BrokerRequests
+from rocketmq_py.consumer.group.consumer import BaseConsumer
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
+from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.group.statistics import ConsumerCounters, PullState
 from rocketmq_py.consumer.pop.messages import ClassifiedMessages, PoppedMessage, classify, count_popped
 from rocketmq_py.consumer.pop.pending_pops import PendingPops
@@ -184,6 +187,60 @@ class PopReceiver:
             self._acknowledge_logs.failed(broker_name, error)
         else:
             self._acknowledge_logs.succeeded(broker_name)
+
+
+class ReceivingConsumer(BaseConsumer):
+    """A consumer whose program asks for messages. It is a member of its group while it is open.
+
+    Attributes:
+        _membership: the membership of the group.
+        _stopping: set when the consumer is closed.
+    """
+
+    _membership: Membership
+    _stopping: trio.Event
+    _receiver: PopReceiver
+    _member_left: trio.Event
+
+    def _receive_with(self, requests: PopRequests) -> None:
+        """Make the receiver, which sends these requests."""
+        self._receiver = PopReceiver(
+            self.client,
+            requests,
+            self._group,
+            max_reconsume_times=self.config.max_reconsume_times,
+            hooks=self._hooks,
+            statistics=self._statistics,
+            check_open=self._check_open,
+        )
+        self._member_left = trio.Event()
+
+    async def _open(self) -> None:
+        await super()._open()
+        self._receiver.open(self.nursery)
+        await self.nursery.start(self._run_as_member)
+
+    async def _run_as_member(self, *, task_status: trio.TaskStatus[None]) -> None:
+        self._membership.join()
+        try:
+            with BrokerRequests(
+                self.client,
+                self._group,
+                describe=self._membership.describe,
+                properties={"maxReconsumeTimes": str(self.config.max_reconsume_times)},
+                statistics=self._statistics,
+                nursery=self.nursery,
+            ).serve():
+                task_status.started()
+                await self._stopping.wait()
+        finally:
+            await self._membership.leave(self.close_timeout)
+            self._member_left.set()
+
+    async def _close(self) -> None:
+        self._stopping.set()
+        await self._member_left.wait()
+        await super()._close()
 
 
 def check_receive(max_messages: int, invisible: float, wait: float) -> int:

@@ -35,7 +35,7 @@ from rocketmq_py.consumer.push.send_back import SendBack
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import RETRY_PREFIX
-from rocketmq_py.protocol.bodies import ConsumeType
+from rocketmq_py.protocol.bodies import ConsumeType, MessageModel
 from rocketmq_py.protocol.subscription import make_subscription
 from rocketmq_py.remoting.running import open_nursery
 
@@ -109,7 +109,7 @@ class Session:
             subscriptions,
             ConsumeType.PUSH,
             config.consume_from,
-            broadcasting=config.broadcasting,
+            model=MessageModel.BROADCASTING if config.broadcasting else MessageModel.CLUSTERING,
             members_changed=self.rebalancer.wake,
         )
         self._stopping = trio.Event()
