@@ -17,7 +17,7 @@ import attrs
 from rocketmq_py.arguments import wrong_type
 from rocketmq_py.client.histogram import BOUNDS, HistogramSnapshot
 from rocketmq_py.client.member import Member
-from rocketmq_py.consumer.group.consumer import GroupConsumer
+from rocketmq_py.consumer.group.consumer import BaseConsumer
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.hosted import Hosted
 from rocketmq_py.producer.base_producer import BaseProducer
@@ -167,7 +167,7 @@ class MetricSource:
         target: object = member._target if isinstance(member, Hosted) else member
         if isinstance(target, BatchingProducer):
             target = target.producer
-        if not isinstance(target, BaseProducer | GroupConsumer):
+        if not isinstance(target, BaseProducer | BaseConsumer):
             raise wrong_type("member", "a producer or consumer of rocketmq_py", member)
         target._metered()
         self._members = [one for one in self._members if one() not in (None, target)]

@@ -424,5 +424,20 @@ async def test_the_instrumentor_adds_spans_and_metrics_to_new_producers_and_cons
     assert Producer("127.0.0.1:1")._hooks.all == []
 
 
+async def test_consumers_of_lite_topics_are_instrumented(
+    provider: MeterProvider, jumping_clock: trio.testing.MockClock
+) -> None:
+    instrumentor = RocketMQInstrumentor()
+    instrumentor.instrument(meter_provider=provider, tracer_provider=TracerProvider())
+    try:
+        async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
+            async with client.lite_consumer("g", parent="Sessions") as receiving:
+                assert receiving._hooks.all
+            async with client.lite_push_consumer("g", parent="Sessions") as pushing:
+                assert pushing._hooks.all
+    finally:
+        instrumentor.uninstrument()
+
+
 def test_names_may_be_members() -> None:
     assert MetricSource(MetricNames.SEMCONV).metrics["sent"].name == "messaging.client.sent.messages"

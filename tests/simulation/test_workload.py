@@ -27,7 +27,7 @@ FOUND_BY = {
     "task_left_by_close": 0,
     "deduplicated_batch": 0,
     "dropped_acknowledgement": 2,
-    "gap_in_reading": 4,
+    "gap_in_reading": 5,
     "lost_wake_up": 6,
     "offset_too_early": 0,
     "reply_matched_twice": 0,

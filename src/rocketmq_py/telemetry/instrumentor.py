@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from rocketmq_py.client.member import Member, member_callbacks
-from rocketmq_py.consumer.group.consumer import GroupConsumer
+from rocketmq_py.consumer.group.consumer import BaseConsumer
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.metrics import MetricNames
 from rocketmq_py.producer.base_producer import BaseProducer
@@ -50,7 +50,7 @@ class RocketMQInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # mypy does
         def instrument(member: Member) -> None:
             if isinstance(member, BaseProducer):
                 member.add_hook(TelemetryProducerHook(tracer_provider))
-            elif isinstance(member, GroupConsumer):
+            elif isinstance(member, BaseConsumer):
                 member.add_hook(TelemetryConsumerHook(tracer_provider))
             metrics.add(member)
 
