@@ -79,6 +79,12 @@ def lite_queue(parent: str, lite_topic: str) -> str:
     return f"{LITE_QUEUE_PREFIX}{parent}${lite_topic}"
 
 
+def split_lite_queue(queue: str) -> tuple[str, str]:
+    """Return the parent topic and the lite topic of a queue that :func:`lite_queue` has named."""
+    parent, _, lite_topic = queue.removeprefix(LITE_QUEUE_PREFIX).rpartition("$")
+    return parent, lite_topic
+
+
 def check_count(number: int, name: str, lowest: int = 1) -> int:
     """Return ``number`` if it is from ``lowest`` to MAX_QUEUES, else raise ConfigurationError."""
     return check_integer(number, name, lowest=lowest, highest=MAX_QUEUES)

@@ -36,7 +36,7 @@ FOUND_BY = {
     "retry_ignores_queue": 3,
     "rolled_back_message_shown": 0,
     "send_back_skipped": 1,
-    "transaction_at_reused_offset": 229,
+    "transaction_at_reused_offset": 280,
 }
 FOUND_BRIEFLY_BY = {
     "queue_change_missed_by_name_server": 108,

@@ -20,7 +20,7 @@ from rocketmq_py.admin.lite_values import (
 from rocketmq_py.admin.operations import Operations, call_broker, master_address
 from rocketmq_py.arguments import check_integer, check_not_blank, optional
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.names import check_group, check_lite_topic, check_topic
+from rocketmq_py.names import check_group, check_lite_topic, check_topic, split_lite_queue
 from rocketmq_py.protocol.bodies import (
     BrokerData,
     BrokerLiteInfo,
@@ -135,7 +135,7 @@ class LiteTopics(Operations):
         found = {
             name: LiteClient(
                 count=info.lite_topic_count,
-                lite_topics=tuple(sorted(queue.rpartition("$")[2] for queue in info.lite_topic_set)),
+                lite_topics=tuple(sorted(split_lite_queue(queue)[1] for queue in info.lite_topic_set)),
                 last_pop_ms=_time(info.last_access_time),
             )
             for name, info in results.values.items()
@@ -163,7 +163,7 @@ class LiteTopics(Operations):
         results = await self._query(await self._select_brokers(), header, LiteGroupInfo.decode)
         lags = [
             LiteTopicLag(
-                lite_topic=one.lite_topic.rpartition("$")[2],
+                lite_topic=split_lite_queue(one.lite_topic)[1],
                 broker=name,
                 lag=one.lag_count,
                 waiting_since_ms=_time(one.earliest_unconsumed_timestamp),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
-from rocketmq_py.broker.lite.lite_expiry import EXPIRATION, parent_of
+from rocketmq_py.broker.lite.lite_expiry import EXPIRATION
 from rocketmq_py.broker.lite.lite_requests import LITE_TYPE, LitePopProcessor
 from rocketmq_py.broker.lite.subscriptions import BIND_TOPIC
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.names import lite_queue
+from rocketmq_py.names import lite_queue, split_lite_queue
 from rocketmq_py.protocol.bodies import (
     BrokerLiteInfo,
     ClientGroup,
@@ -90,7 +90,7 @@ class LiteInfoProcessor:
             ttl=_expiration(topic),
             groups=self._groups_by_parent().get(header.topic, ()),
             lmq_num=len(queues),
-            lite_topic_count=sum(parent_of(queue.topic) == header.topic for queue in queues),
+            lite_topic_count=sum(split_lite_queue(queue.topic)[0] == header.topic for queue in queues),
         )
         connection.respond(request, ResponseCode.SUCCESS, body=info.encode())
 
@@ -173,10 +173,11 @@ class LiteInfoProcessor:
         lags = []
         for queue in self._state.store.lite_queues():
             committed = self._state.offsets.committed(group, queue.topic, 0)
-            if parent_of(queue.topic) == parent and committed is not None and committed < queue.end:
+            of_parent, lite_topic = split_lite_queue(queue.topic)
+            if of_parent == parent and committed is not None and committed < queue.end:
                 lags.append(
                     LiteLag(
-                        lite_topic=queue.topic.rpartition("$")[2],
+                        lite_topic=lite_topic,
                         lag_count=queue.end - committed,
                         earliest_unconsumed_timestamp=_store_time(queue, committed, -1),
                     )

@@ -9,7 +9,7 @@ from rocketmq_py.broker.lite.subscriptions import BIND_TOPIC
 from rocketmq_py.broker.pop.ordered_pops import GroupQueue
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue
-from rocketmq_py.names import LITE_QUEUE_PREFIX
+from rocketmq_py.names import split_lite_queue
 
 CHECK_SECONDS = 120.0
 """Seconds between two searches for expired lite topics (liteTtlCheckInterval)."""
@@ -17,11 +17,6 @@ MIN_MS = 15 * 60 * 1000
 """Milliseconds after its last message for which a lite topic always stays (minLiteTTl)."""
 EXPIRATION = "lite.topic.expiration"
 """A topic attribute: minutes after its last message until a lite topic expires; -1 for never."""
-
-
-def parent_of(queue: str) -> str:
-    """Return the parent topic of the queue of a lite topic."""
-    return queue.removeprefix(LITE_QUEUE_PREFIX).rpartition("$")[0]
 
 
 class LiteExpiry:
@@ -45,7 +40,7 @@ class LiteExpiry:
                     self._remove(queue.topic)
 
     def _is_expired(self, queue: ConsumeQueue) -> bool:
-        topic = self._state.topics.get(parent_of(queue.topic))
+        topic = self._state.topics.get(split_lite_queue(queue.topic)[0])
         minutes = int(topic.attributes.get(EXPIRATION, "-1")) if topic is not None else -1
         if minutes <= 0 or queue.start == queue.end:
             return False
@@ -54,7 +49,7 @@ class LiteExpiry:
 
     def _remove(self, queue: str) -> None:
         state = self._state
-        parent = parent_of(queue)
+        parent = split_lite_queue(queue)[0]
         for group in state.subscription_groups:
             if group.attributes.get(BIND_TOPIC) == parent:
                 state.offsets.delete(group.group_name, queue)

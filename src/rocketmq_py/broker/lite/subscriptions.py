@@ -8,6 +8,7 @@ import attrs
 import trio
 
 from rocketmq_py.broker.state import BrokerState
+from rocketmq_py.names import split_lite_queue
 from rocketmq_py.protocol.headers import NotifyUnsubscribeLiteRequest
 from rocketmq_py.remoting import Connection
 
@@ -214,7 +215,7 @@ class LiteSubscriptionTable:
         if connection is None or connection.is_closed:
             return
         notice = NotifyUnsubscribeLiteRequest(
-            lite_topic=queue.rpartition("$")[2],
+            lite_topic=split_lite_queue(queue)[1],
             consumer_group=subscription.group,
             client_id=subscription.client_id,
         )
