@@ -32,7 +32,7 @@ FOUND_BY = {
     "offset_too_early": 0,
     "reply_matched_twice": 0,
     "request_of_closed_connection": 25,
-    "forgotten_requester_expected": 6,
+    "forgotten_requester_expected": 1264,
     "retry_ignores_queue": 3,
     "rolled_back_message_shown": 0,
     "send_back_skipped": 1,
