@@ -223,7 +223,9 @@ async def run_all(address: str, values: dict[str, str], tmp_path: Path) -> dict[
 
     async with trio.open_nursery() as nursery:
         for name in COMMANDS:
-            nursery.start_soon(run_one, name)
+            if name != "relay":
+                nursery.start_soon(run_one, name)
+    await run_one("relay")  # `relay status` would show a relay that runs at the same time
     return shown
 
 
