@@ -114,11 +114,11 @@ class Scene:
 
     def wait_for(self, *wanted: str) -> None:
         """Wait until tasks have written these lines."""
-        wait_until(lambda: set(wanted) <= set(self.lines()), lambda: self.lines())
+        wait_until(lambda: set(wanted) <= set(self.lines()), self.lines, self.lines)
 
     def wait_for_count(self, count: int) -> None:
         """Wait until tasks have written ``count`` different lines."""
-        wait_until(lambda: len(set(self.lines())) >= count, self.lines)
+        wait_until(lambda: len(set(self.lines())) >= count, self.lines, self.lines)
 
 
 class Worker:
@@ -155,10 +155,14 @@ class Worker:
         self._process.wait(PATIENCE)
 
 
-def wait_until(condition: Callable[[], object], seen: Callable[[], object]) -> None:
-    """Poll a condition that other processes fulfil."""
-    deadline = time.monotonic() + PATIENCE
+def wait_until(
+    condition: Callable[[], object], seen: Callable[[], object], progress: Callable[[], object] = lambda: None
+) -> None:
+    """Poll a condition that other processes fulfil. Fails after PATIENCE seconds without progress."""
+    deadline, last = time.monotonic() + PATIENCE, progress()
     while not condition():
+        if (now := progress()) != last:  # slow on a busy machine, but not stuck
+            deadline, last = time.monotonic() + PATIENCE, now
         assert time.monotonic() < deadline, seen()
         time.sleep(0.05)
 

@@ -194,7 +194,7 @@ def real_proxy(real_cluster: StartCluster) -> Iterator[Callable[[str], Proxy]]:
 async def _send_first_message(address: str) -> None:
     """Send a message, because the first one takes seconds on a busy machine."""
     async with Producer(address, send_timeout=START_TIMEOUT) as producer:
-        await producer.send(Message("warm-up", b"first"))
+        await producer.send(Message("test_first_message", b"first"))
 
 
 def start_own_cluster(version: str, **options: Any) -> Cluster:

@@ -43,6 +43,8 @@ SYSTEM_TOPICS = frozenset(
         "CHECKPOINT_TOPIC",
     }
 )
+PROXY_TOPIC = "DefaultHeartBeatSyncerTopic"
+"""The default topic of the proxies, which send each other heartbeats. Brokers do not list it as their own."""
 NOT_SENDABLE_TOPICS = SYSTEM_TOPICS - {DEFAULT_TOPIC, "BenchmarkTest", TRACE_TOPIC}
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
@@ -120,7 +122,9 @@ def is_internal_topic(topic: str) -> bool:
 
     Brokers 5.5 have system topics that are missing in Java's own list. Their names begin with RMQ_SYS_.
     """
-    return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX, "RMQ_SYS_")) or is_system_topic(topic)
+    if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX, "RMQ_SYS_")):
+        return True
+    return topic == PROXY_TOPIC or is_system_topic(topic)
 
 
 def is_system_topic(topic: str) -> bool:

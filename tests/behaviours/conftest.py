@@ -110,7 +110,9 @@ def real_one(cluster_name: str, request: pytest.FixtureRequest) -> ClusterUnderT
     if name == cluster_name:
         return ClusterUnderTest(name, real.name_servers, real.sees_clients_at)
     proxy = request.getfixturevalue("real_proxy")(name)
-    return ClusterUnderTest(cluster_name, proxy.remoting_address, admin_address=real.name_servers)
+    return ClusterUnderTest(
+        cluster_name, proxy.remoting_address, real.sees_clients_at, admin_address=real.name_servers
+    )
 
 
 @pytest.fixture

@@ -135,7 +135,7 @@ async def test_waiting_messages_are_offered_again(
 async def test_wrong_topics_and_groups_are_refused(
     client: Client, admin: Admin, group: str, unique: str
 ) -> None:
-    plain = f"plain-{unique}"
+    plain = f"{unique}-plain"
     await admin.topics.create(plain, queues=1)
     with pytest.raises(TopicNotFoundError):
         await admin.lite_topics.describe_parent(f"missing-{unique}")

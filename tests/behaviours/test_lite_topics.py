@@ -266,7 +266,7 @@ async def test_a_group_that_may_not_consume_is_refused(
 
 
 async def test_a_topic_of_another_type_is_refused(scenario: LiteScenario, client: Client) -> None:
-    plain = f"plain-{scenario.parent}"
+    plain = f"{scenario.parent}-plain"
     await create_topic(client, plain, queues=1)
     async with client.lite_consumer(scenario.group, parent=plain) as consumer:
         await consumer.subscribe_lite(SESSION)

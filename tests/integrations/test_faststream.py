@@ -445,7 +445,7 @@ async def test_a_handler_stops_its_subscriber(address: str, unique: str) -> None
 async def test_routers(address: str, unique: str) -> None:
     received = Received()
     inner = RocketMQRouter("inner-")
-    router = RocketMQRouter("outer-", routers=[inner])
+    router = RocketMQRouter("test_outer-", routers=[inner])
 
     @inner.subscriber(unique, f"{unique}-b", group=unique, consume_from="first")
     @router.publisher(f"{unique}-done")
@@ -454,13 +454,13 @@ async def test_routers(address: str, unique: str) -> None:
 
     broker = broker_of(address)
 
-    @broker.subscriber(f"outer-{unique}-done", group=f"{unique}-done", consume_from="first")
+    @broker.subscriber(f"test_outer-{unique}-done", group=f"{unique}-done", consume_from="first")
     async def collect(body: str) -> None:
         received.add(body)
 
     broker.include_router(router)
-    topics = [f"outer-inner-{unique}", f"outer-inner-{unique}-b"]
-    async with running(broker, *topics, f"outer-{unique}-done"):
+    topics = [f"test_outer-inner-{unique}", f"test_outer-inner-{unique}-b"]
+    async with running(broker, *topics, f"test_outer-{unique}-done"):
         for topic in topics:
             await broker.publish("hello", topic)
         assert sorted(await received.wait_for(2)) == topics

@@ -29,7 +29,7 @@ _IRREGULAR_NAMES = {
     "cluster_name": "brokerClusterName",
     "short_polling_time": "shortPollingTimeMills",
 }
-_WITHOUT_JAVA_NAME = frozenset({"access_keys", "max_store_bytes", "max_store_messages"})
+_WITHOUT_JAVA_NAME = frozenset({"access_keys", "max_store_bytes", "max_store_messages", "zone_name"})
 _READ_ONLY = frozenset(
     {
         "brokerIP1", "brokerClusterName", "brokerId", "brokerName", "brokerRole", "defaultTopicQueueNums",
