@@ -3,8 +3,8 @@
     python -m integration.site_pages [--screenshots FOLDER] [PAGE ...]
 
 It builds the site in build/site, serves it on loopback, and loads each page in light and dark, at the width
-of a phone, then of a laptop. PAGE is a path below the site, such as ``start.html``. An error is a message on the
-console, a request that fails, a request to another host, or a page that scrolls sideways.
+of a phone, then of a laptop. PAGE is a path below the site, such as ``start.html``. An error is a message on
+the console, a request that fails, a request to another host, or a page that scrolls sideways.
 """
 
 from __future__ import annotations
