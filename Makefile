@@ -168,8 +168,10 @@ million: java  ## A million messages through Spark and back, as batch and stream
 relay-kills: .venv/installed  ## Kill relays a hundred times and targets for minutes (make test: ten times, seconds)
 	RELAY_KILLS=100 RELAY_AWAY=180 $(REAL) integration/test_relay_kills.py integration/test_relay_faults.py
 
-airflow: .venv/installed  ## The tests of the Airflow provider, in an environment with Airflow
-	$(BIN)/python -m integration.airflow_environment
+AIRFLOW_CLUSTERS ?= embedded,5.5.0
+
+airflow: .venv/installed  ## The Airflow provider in an environment with Airflow; AIRFLOW_CLUSTERS=embedded,5.5.0
+	$(BIN)/python -m integration.airflow_environment --clusters $(AIRFLOW_CLUSTERS)
 
 spark-matrix: java  ## The tests of Spark with older supported versions
 	$(BIN)/python -m integration.spark_matrix
