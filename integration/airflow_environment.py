@@ -32,7 +32,7 @@ def main() -> int:
     """Run the tests. Return pytest's exit code."""
     names = [line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()]
     python = environment("airflow", sys.executable, ["--editable", ".[airflow]", *NEEDED], not_pinned=names)
-    command = [python, "-m", "pytest", "-q", "-p", "integration.clusters.plugin", *sys.argv[1:], TESTS]
+    command = [str(python), "-m", "pytest", "-q", "-p", "integration.clusters.plugin", *sys.argv[1:], TESTS]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
