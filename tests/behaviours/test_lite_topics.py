@@ -156,6 +156,38 @@ async def test_the_invisible_time_is_changed(scenario: LiteScenario, consumer: L
     assert bodies_of(await receive(consumer, 1), SESSION) == [b"b"]
 
 
+async def test_a_held_message_and_its_successors_are_not_delivered(
+    scenario: LiteScenario, consumer: LiteConsumer
+) -> None:
+    await consumer.subscribe_lite(SESSION, OTHER)
+    await scenario.send(SESSION, b"a", b"b")
+    (message,) = await receive(consumer, 1, invisible=2)
+    async with consumer.holding(message, invisible=2):
+        assert await consumer.receive(wait=5) == []
+        await scenario.send(OTHER, b"free")
+        free = await receive(consumer, 1)
+        assert bodies_of(free, OTHER) == [b"free"]
+    await consumer.ack(*free)
+    (successor,) = await receive(consumer, 1)
+    assert (successor.body, successor.reconsume_times) == (b"b", 0)
+    await consumer.ack(successor)
+    assert (await scenario.admin.lite_topics.lag(scenario.group)).lag == 0
+
+
+async def test_a_held_message_is_redelivered_after_a_failure(
+    scenario: LiteScenario, consumer: LiteConsumer
+) -> None:
+    await consumer.subscribe_lite(SESSION)
+    await scenario.send(SESSION, b"a", b"b")
+    (message,) = await receive(consumer, 1)
+    with pytest.raises(LookupError):
+        async with consumer.holding(message, invisible=1):
+            raise LookupError
+    (again,) = await receive(consumer, 1)
+    assert (again.body, again.reconsume_times) == (b"a", 1)
+    await consumer.ack(again)
+
+
 @pytest.mark.parametrize(
     ("start", "expected"),
     [("first", [b"a", b"b", b"c"]), ("end", []), (LiteStart.at(2), [b"c"]), (LiteStart.back(1), [b"c"])],
