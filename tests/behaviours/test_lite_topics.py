@@ -307,6 +307,15 @@ async def test_a_group_that_may_not_consume_is_refused(
     assert consumer.lite_topics == frozenset()
 
 
+async def test_a_group_of_all_lite_topics_cannot_subscribe_to_single_ones(
+    scenario: LiteScenario, consumer: LiteConsumer
+) -> None:
+    await scenario.admin.groups.alter(scenario.group, attributes={"lite.sub.wildcard": "true"})
+    with pytest.raises(BrokerError, match="subscribe lite operation is not supported for this group"):
+        await consumer.subscribe_lite(SESSION)
+    assert consumer.lite_topics == frozenset()
+
+
 async def test_a_topic_of_another_type_is_refused(scenario: LiteScenario, client: Client) -> None:
     plain = f"{scenario.parent}-plain"
     await create_topic(client, plain, queues=1)
