@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
-	docs docs-serve release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
+	docs docs-serve docs-pages pictures release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
 	million relay-kills spark-matrix airflow java bench apis format clean
 
 help:  ## List the commands
@@ -188,6 +188,12 @@ bench: .venv/bench java  ## Benchmarks with the Java, Go and official Python cli
 docs: .venv/installed  ## The documentation as a site in build/site; warnings are errors
 	$(BIN)/python docs/drawings/draw.py
 	$(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees docs build/site
+
+pictures: .venv/installed  ## Run the commands shown in README.md and the documentation, and draw their output
+	$(BIN)/python examples/pictures.py
+
+docs-pages: .venv/installed  ## Load each page of the documentation in headless Chromium, and report errors
+	$(BIN)/python -m integration.site_pages $(PAGES)
 
 SITE_PORT ?= 8000
 

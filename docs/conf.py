@@ -37,6 +37,10 @@ napoleon_use_rtype = False
 html_theme = "furo"
 html_title = f"rocketmq-py {release}"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_favicon = "_static/icon.svg"
+pygments_dark_style = "github-dark"  # furo's default underlines the names of modules like links
 html_show_sphinx = False
 html_theme_options = {
     "source_repository": "https://github.com/rocketmq-py/rocketmq-py/",
