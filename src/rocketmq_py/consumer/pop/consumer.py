@@ -93,7 +93,7 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
             PopConsumerConfig, client, configs=configs, group=group, options=options, rng=rng, now_ms=now_ms
         )
         self._requests = PopRequests(self.client, self._group)
-        self._receive_with(self._requests)
+        self._create_receiver(self._requests)
         self._membership = Membership(
             self.client, self._group, self._subscriptions, ConsumeType.POP, self.config.consume_from
         )
@@ -276,4 +276,4 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
 
     def _subscription_changed(self, _: str) -> None:
         if self._membership.joined.is_set() and self.is_open:
-            self.client.heartbeats.submit()
+            self.client.heartbeats.request_round()
