@@ -253,7 +253,7 @@ class Relay(Member):
             try:
                 await self._acquire(queue, nursery)
             except NotAssignedError:
-                pass  # listeners are called before the consumer has the queue; the next turn tries again
+                pass  # listeners are called before the consumer has the queue; the next round tries again
             except RocketMQError as error:
                 self._acquire_logs.failed(queue, error)
             else:

@@ -55,7 +55,7 @@ class QueueRange(MessageIterator):
         group: the group that pulls.
 
     Attributes:
-        end: the first offset after the range. Known after the first call of :meth:`some`.
+        end: the first offset after the range. Known after the first call of :meth:`next_batch`.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class MessageIterator(ABC):
-    """Iterates over the messages of the batches that :meth:`some` returns."""
+    """Iterates over the messages of the batches that :meth:`next_batch` returns."""
 
     _messages: Iterator[ReceivedMessage] = iter(())
     _until_yield = YIELD_EVERY
@@ -56,7 +56,7 @@ class MessageIterator(ABC):
     async def __anext__(self) -> ReceivedMessage:
         """Return the next message, waiting for it if necessary. When cancelled, no message is lost.
 
-        Raises the errors of :meth:`some`. After an error, the iteration can be continued.
+        Raises the errors of :meth:`next_batch`. After an error, the iteration can be continued.
         """
         self._until_yield -= 1
         if not self._until_yield:
