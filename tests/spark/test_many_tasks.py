@@ -16,7 +16,7 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from rocketmq_py.spark import connections
 from rocketmq_py.spark.options import ConnectionOptions
-from rocketmq_py.spark.source_task import read_spans
+from rocketmq_py.spark.source_task import read_ranges
 from tests.scripted import scripted_cluster
 from tests.spark.stored_messages import stored
 
@@ -67,8 +67,8 @@ async def test_tasks_share_one_connection_and_back_off_from_a_busy_broker() -> N
         server = cluster.brokers["broker-a"]
 
         def read(number: int) -> None:
-            span = OffsetRange(MessageQueue("T", "broker-a", number), 0, END)
-            rows.append(sum(batch.num_rows for batch in read_spans(connection, [span])))
+            offset_range = OffsetRange(MessageQueue("T", "broker-a", number), 0, END)
+            rows.append(sum(batch.num_rows for batch in read_ranges(connection, [offset_range])))
 
         limiter = trio.CapacityLimiter(TASKS)
         async with trio.open_nursery() as nursery:
