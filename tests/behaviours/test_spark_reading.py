@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -11,14 +12,14 @@ import trio
 
 from rocketmq_py import Client, Message, TransactionState
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
-from rocketmq_py.errors import DataLossError
+from rocketmq_py.errors import DataLossError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.producer.compression import Compression
 from rocketmq_py.protocol.compression import CompressionType
 from rocketmq_py.spark import connections
 from rocketmq_py.spark.batch_plan import RangesPartition
 from rocketmq_py.spark.options import ConnectionOptions, Role
-from rocketmq_py.spark.source import BatchSource
+from rocketmq_py.spark.source import BatchSource, StreamSource
 from rocketmq_py.spark.source_options import SourceOptions
 from rocketmq_py.spark.source_task import read_ranges
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
@@ -201,6 +202,40 @@ async def test_batch_starts_at_the_offsets_of_a_consumer_group(
     partitions = await trio.to_thread.run_sync(BatchSource(parsed).partitions)
     ranges = [one for each in partitions if isinstance(each, RangesPartition) for one in each.ranges]
     assert {one.queue: one.start for one in ranges} == {queues[0]: 3, **dict.fromkeys(queues[2:], 0)}
+
+
+async def test_batches_of_a_stream_keep_about_to_the_limit_of_bytes(
+    client: Client, connection: ConnectionOptions, topic: str
+) -> None:
+    sizes = random.Random(3)
+    messages = [Message(topic, bytes(sizes.randint(1, 3000))) for _ in range(600)]
+    async with client.batching_producer("senders") as producer:
+        for outcome in await producer.send_all(messages):
+            assert not isinstance(outcome, RocketMQError)
+    await until_readable(client, topic, count=len(messages))
+    options = {"nameServer": connection.name_server, "topic": topic, "startingOffsets": "earliest"}
+    options |= {"maxBytesPerTrigger": "200k"}
+
+    def batches() -> list[list[OffsetRange]]:
+        source = StreamSource(SourceOptions.parse(options, Role.STREAM_SOURCE))
+        begin, found = source.initialOffset(), []
+        while (end := source.latestOffset(begin)) != begin:
+            partitions = source.partitions(begin, end)
+            found.append(
+                [one for each in partitions if isinstance(each, RangesPartition) for one in each.ranges]
+            )
+            begin = end
+        return found
+
+    planned = await trio.to_thread.run_sync(batches)
+    ranges = [one for batch in planned for one in batch]
+    assert len(await read(connection, ranges)) == len(messages)
+    async with client.reader() as reader:
+        for number, batch in enumerate(planned):
+            async with reader.pull(batch) as results:
+                size = sum([len(result.body) async for result in results])
+            assert size <= 1.25 * 200 * 1024, f"batch {number} of {len(planned)}"
+    assert len(planned) <= 15  # of about a megabyte
 
 
 async def test_topic_has_no_namespace_prefix(cluster: ClusterUnderTest, unique: str) -> None:

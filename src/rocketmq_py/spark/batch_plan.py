@@ -95,6 +95,10 @@ class Backlog:
             queue: end - self.starts[queue] for queue, end in self.ends.items() if end > self.starts[queue]
         }
 
+    def shares(self, max_offsets: int | None) -> dict[MessageQueue, int]:
+        """Return the number of offsets of each queue in a batch of at most ``max_offsets``."""
+        return share_out(self.lags(), max_offsets, turn=sum(self.starts.values()))
+
 
 def stream_backlog(start: Offsets, ranges: QueueRanges, *, initial: bool = False) -> Backlog:
     """Return the backlog of a stream in the queues that exist now.
@@ -153,7 +157,7 @@ def next_stream_offset(start: StreamOffset, backlog: Backlog, max_offsets: int |
         backlog: the offsets left to read.
         max_offsets: the maximum number of offsets of the batch.
     """
-    shares = share_out(backlog.lags(), max_offsets, turn=sum(backlog.starts.values()))
+    shares = backlog.shares(max_offsets)
     ends = {**start.offsets, **{queue: backlog.starts[queue] + share for queue, share in shares.items()}}
     repositioned = {queue: begin for queue, begin in backlog.repositioned.items() if queue in ends}
     ends |= {queue: begin for queue, begin in repositioned.items() if queue not in shares}
