@@ -1,8 +1,8 @@
 """The catalogues of translations: ``make translations`` updates them and prints the pages that lag behind.
 
 A catalogue has the messages of one page: paragraphs, headings, items, and cells of tables. Messages that
-consist of code have no translation, so catalogues leave them out. If the English text of a message changes, its
-translation becomes *fuzzy*. The site shows the English text until a translator adapts the translation and
+consist of code have no translation, so catalogues leave them out. If the English text of a message changes,
+its translation becomes *fuzzy*. The site shows the English text until a translator adapts the translation and
 removes that flag.
 """
 
