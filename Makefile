@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
-	docs docs-serve release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
+	docs docs-serve translations release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
 	million relay-kills spark-matrix airflow java bench apis format clean
 
 help:  ## List the commands
@@ -183,14 +183,18 @@ bench: .venv/bench java  ## Benchmarks with the Java, Go and official Python cli
 	$(BIN)/python -m integration.benchmarks.spark $(SPARK_BENCH)
 	$(BIN)/python -m integration.benchmarks.relay
 
-docs: .venv/installed  ## The documentation as a site in build/site; warnings are errors
+docs: .venv/installed  ## The documentation as a site in build/site, in Chinese in build/site/zh; warnings are errors
 	$(BIN)/python docs/drawings/draw.py
 	$(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees docs build/site
+	$(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees-zh -D language=zh_CN docs build/site/zh
 
 SITE_PORT ?= 8000
 
 docs-serve: docs  ## Build the site and serve it at http://127.0.0.1:8000; SITE_PORT=8000
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site $(SITE_PORT)
+
+translations: .venv/installed  ## Update the Chinese catalogues from the English pages, and print the pages that lag behind
+	$(BIN)/python docs/extensions/catalogues.py
 
 .venv/release: .venv/installed
 	$(PIP) -c constraints.txt --group release

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rocketmq_py.errors import ConfigurationError
+from translated_pages import LANGUAGE, PAGES, UNTRANSLATED
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -104,17 +106,21 @@ def test_documented_names_that_are_not_modules_exist() -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site."""
+    """The built site, with the Chinese one in its folder ``zh``."""
     pytest.importorskip("sphinx", reason="needs the group docs")
     folder = tmp_path_factory.mktemp("site")
-    options = ("-q", "-W", "--keep-going", "-d", str(folder / "doctrees"))
-    built = subprocess.run(
-        [sys.executable, "-m", "sphinx", *options, str(DOCS), str(folder / "html")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (built.returncode, built.stderr) == (0, "")
+    # Sphinx writes compiled catalogues next to the others, so each process has its own copy.
+    catalogues = shutil.copytree(DOCS / "locale", folder / "locale")
+    chinese = (f"-Dlanguage={LANGUAGE}", f"-Dlocale_dirs={catalogues}", "-d", str(folder / "doctrees-zh"))
+    english = ("-d", str(folder / "doctrees"))
+    for html, options in {folder / "html": english, folder / "html" / "zh": chinese}.items():
+        built = subprocess.run(
+            [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", *options, str(DOCS), str(html)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (built.returncode, built.stderr) == (0, "")
     return folder / "html"
 
 
@@ -129,6 +135,19 @@ def test_site_builds_without_warnings_and_loads_nothing_from_other_hosts(site: P
     for style in site.rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style.read_text()), style
     assert (site / "searchindex.js").exists()
+
+
+@pytest.mark.long
+def test_chinese_pages_are_translated_or_say_that_they_are_not(site: Path) -> None:
+    for page in DOCS.glob("*.md"):
+        text = (site / "zh" / f"{page.stem}.html").read_text()
+        assert '<html class="no-js" lang="zh-CN"' in text
+        assert (UNTRANSLATED in text) == (page.stem not in PAGES), page.name
+        assert f'href="./../{page.stem}.html">English</a>' in text
+        assert f'href="./zh/{page.stem}.html">中文</a>' in (site / f"{page.stem}.html").read_text()
+    title = re.search(r"<h1>(.*?)<a", (site / "zh" / "start.html").read_text())
+    assert title
+    assert title[1] == "快速开始"
 
 
 @pytest.mark.long
