@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ import translated_pages
 
 ROOT = Path(__file__).resolve().parent.parent
 TRANSLATED = sorted(catalogues.CATALOGUES.rglob("*.po"))
+
+
+README, CHINESE_README = ROOT / "README.md", ROOT / "README.zh.md"
 
 
 def catalogue(translations: dict[str, str]) -> Catalog:
@@ -96,6 +100,26 @@ def test_the_report_lists_the_pages_that_lag_behind() -> None:
     report = catalogues.report({"start": [], "index": ["A new paragraph."]}).splitlines()
     assert report[:2] == ["index: 1 messages to translate", "    A new paragraph."]
     assert report[2].startswith("1 of 2 translated pages lag behind.")
+
+
+def test_both_readmes_have_the_same_code_and_figures() -> None:
+    readmes = [path.read_text(encoding="utf-8") for path in (README, CHINESE_README)]
+    code, chinese_code = (re.findall(r"^```.*?^```$", text, re.MULTILINE | re.DOTALL) for text in readmes)
+    assert code == chinese_code
+    figures, chinese_figures = (re.findall(r"(?<=\| )[\d.,]+(?= \|)", text) for text in readmes)
+    assert len(figures) > 10
+    assert figures == chinese_figures
+
+
+def test_both_readmes_have_the_same_links_and_link_each_other() -> None:
+    links, chinese_links = (
+        sorted(re.findall(r"\]\(([^)]+)\)", path.read_text(encoding="utf-8")))
+        for path in (README, CHINESE_README)
+    )
+    assert "README.zh.md" in links
+    links.remove("README.zh.md")
+    chinese_links.remove("README.md")
+    assert chinese_links == links
 
 
 def test_search_finds_chinese_words_of_two_characters() -> None:
