@@ -145,7 +145,7 @@ def test_chinese_pages_are_translated_or_say_that_they_are_not(site: Path) -> No
         assert (UNTRANSLATED in text) == (page.stem not in PAGES), page.name
         assert f'href="./../{page.stem}.html">English</a>' in text
         assert f'href="./zh/{page.stem}.html">中文</a>' in (site / f"{page.stem}.html").read_text()
-    title = re.search(r"<h1>(.*?)<a", (site / "zh" / "start.html").read_text())
+    title = re.search(r"<h1>(.*?)<a", (site / "zh" / "start.html").read_text(encoding="utf-8"))
     assert title
     assert title[1] == "快速开始"
 
