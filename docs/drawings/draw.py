@@ -1,7 +1,8 @@
 """Draw the pictures of the documentation: ``python docs/drawings/draw.py`` writes them next to this file.
 
-``architecture.txt`` lists the packages of the library in layers. The other pictures are described here.
-Each of them has a Chinese copy, ``*.zh_CN.svg``, which Sphinx uses on the Chinese site. ``zh_CN.toml`` has its texts.
+``architecture.txt`` lists the packages of the library in layers. The other pictures are described here. Each
+of them has a Chinese copy, ``*.zh_CN.svg``, which Sphinx uses on the Chinese site, with the texts of
+``zh_CN.toml``.
 """
 
 from __future__ import annotations
