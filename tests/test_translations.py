@@ -74,7 +74,12 @@ def test_an_update_keeps_translations_and_marks_those_of_changed_texts(tmp_path:
         path,
     )
     template = catalogue(
-        {"Send a message.": "", "Close the producer soon.": "", "A new paragraph.": "", "`send`, 5": ""}
+        {
+            "Send a message.": "",
+            "Close the producer soon.": "",
+            "A new paragraph.": "",
+            "[`send`](/sending.md), 5": "",
+        }
     )
     catalogues.write(catalogues.updated(catalogues.read(path), template), path)
     updated = catalogues.read(path)
