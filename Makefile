@@ -214,4 +214,5 @@ format: .venv/installed  ## Format the code and sort the imports
 
 clean:  ## Remove everything that the other commands created
 	test ! -d build/engine || $(BIN)/python -m integration.clusters.engine down
+	find docs/locale -name '*.mo' -delete
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis integration/.cache build dist

@@ -23,7 +23,7 @@ extensions = [
     "repository_links",
     "translated_pages",
 ]
-exclude_patterns = ["extensions", "locale", "templates"]
+exclude_patterns = ["extensions", "locale", "static", "templates"]
 templates_path = ["templates"]
 nitpicky = True
 
@@ -44,6 +44,8 @@ gettext_location = False  # lines of sources change more often than messages
 html_theme = "furo"
 html_title = f"rocketmq-py {release}"
 html_copy_source = False
+html_static_path = ["static"]
+html_css_files = ["chinese.css"]
 html_show_sphinx = False
 html_theme_options = {
     "source_repository": "https://github.com/rocketmq-py/rocketmq-py/",

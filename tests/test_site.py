@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import shutil
 import subprocess
@@ -145,9 +146,20 @@ def test_chinese_pages_are_translated_or_say_that_they_are_not(site: Path) -> No
         assert (UNTRANSLATED in text) == (page.stem not in PAGES), page.name
         assert f'href="./../{page.stem}.html">English</a>' in text
         assert f'href="./zh/{page.stem}.html">中文</a>' in (site / f"{page.stem}.html").read_text()
-    title = re.search(r"<h1>(.*?)<a", (site / "zh" / "start.html").read_text())
+    title = re.search(r"<h1>(.*?)<a", (site / "zh" / "start.html").read_text(encoding="utf-8"))
     assert title
     assert title[1] == "快速开始"
+
+
+@pytest.mark.long
+def test_search_of_the_chinese_site_has_its_words_and_scripts(site: Path) -> None:
+    index = (site / "zh" / "searchindex.js").read_text(encoding="utf-8")
+    for word in ("死信", "位点", "重平"):
+        assert f"{json.dumps(word)}:" in index
+    scripts = (site / "zh" / "_static" / "language_data.js").read_text(encoding="utf-8")
+    stemmers = re.findall(r"^window\.Stemmer = (\w+);$", scripts, re.MULTILINE)
+    assert [f"var {stemmer}=" in scripts for stemmer in stemmers] == [True]
+    assert "var splitQuery = " in scripts
 
 
 @pytest.mark.long

@@ -55,8 +55,10 @@ def read(path: Path) -> Catalog:
 
 
 def needs_translation(text: str) -> bool:
-    """Return whether a message contains more than code, numbers and signs."""
-    return re.search(r"[^\W\d_]", _CODE.sub("", text)) is not None
+    """Return whether a message contains more than code, links, placeholders, numbers and signs."""
+    for markup in _MARKUP:
+        text = markup.sub("", text)
+    return re.search(r"[^\W\d_]", text) is not None
 
 
 def updated(catalogue: Catalog, template: Catalog) -> Catalog:

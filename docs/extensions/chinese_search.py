@@ -1,4 +1,4 @@
-"""The search of the Chinese site, which needs no dictionary of Chinese words."""
+"""The search of the Chinese site: pairs of characters in place of words, so that it needs no dictionary."""
 
 from __future__ import annotations
 
@@ -8,20 +8,30 @@ from sphinx.application import Sphinx
 from sphinx.search.zh import SearchChinese
 
 _HAN = re.compile(r"[\u4e00-\u9fff]+")
+_JAVASCRIPT = r"""
+var splitQuery = (query) =>
+  (query.match(/[\u4e00-\u9fff]+|(?:(?![\u4e00-\u9fff])[\p{Letter}\p{Number}_])+/gu) ?? []).flatMap((term) =>
+    /[\u4e00-\u9fff]{2}/.test(term)
+      ? Array.from({ length: term.length - 1 }, (_, start) => term.slice(start, start + 2))
+      : [term],
+  );
+"""
 
 
 class SearchChinesePairs(SearchChinese):
-    """Splits Chinese text into runs of characters and their pairs.
+    """Splits Chinese text, and on the search page the query, into pairs of adjacent characters.
 
-    The search page looks for terms of three characters and more inside of indexed words, so the runs answer
-    them. It compares shorter terms with whole words, so each pair of characters is a word, too.
+    A page matches if it has all pairs of the query. Latin words are searched like on the English site.
     """
+
+    # Sphinx derives the name of the script's stemmer from this name, and Chinese uses the English stemmer.
+    language_name = "English"
+    js_splitter_code = _JAVASCRIPT
 
     def split(self, input: str) -> list[str]:  # noqa: A002  (the name in the base class)
         """Return the words of a text for the index."""
         words = super().split(_HAN.sub(" ", input))
         for run in _HAN.findall(input):
-            words.append(run)
             words += [run[start : start + 2] for start in range(len(run) - 1)]
         return words
 
