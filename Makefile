@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
-	docs docs-serve translations release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
+	docs docs-serve docs-pages translations pictures release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
 	million relay-kills spark-matrix airflow java bench apis format clean
 
 help:  ## List the commands
@@ -168,8 +168,10 @@ million: java  ## A million messages through Spark and back, as batch and stream
 relay-kills: .venv/installed  ## Kill relays a hundred times and targets for minutes (make test: ten times, seconds)
 	RELAY_KILLS=100 RELAY_AWAY=180 $(REAL) integration/test_relay_kills.py integration/test_relay_faults.py
 
-airflow: .venv/installed  ## The tests of the Airflow provider, in an environment with Airflow
-	$(BIN)/python -m integration.airflow_environment
+AIRFLOW_CLUSTERS ?= embedded,5.5.0
+
+airflow: .venv/installed  ## The Airflow provider in an environment with Airflow; AIRFLOW_CLUSTERS=embedded,5.5.0
+	$(BIN)/python -m integration.airflow_environment --clusters $(AIRFLOW_CLUSTERS)
 
 spark-matrix: java  ## The tests of Spark with older supported versions
 	$(BIN)/python -m integration.spark_matrix
@@ -187,6 +189,12 @@ docs: .venv/installed  ## The documentation as a site in build/site, in Chinese 
 	$(BIN)/python docs/drawings/draw.py
 	$(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees docs build/site
 	$(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees-zh -D language=zh_CN docs build/site/zh
+
+pictures: .venv/installed  ## Run the commands shown in README.md and the documentation, and draw their output
+	$(BIN)/python examples/pictures.py
+
+docs-pages: .venv/installed  ## Load each page of the documentation in headless Chromium, and report errors
+	$(BIN)/python -m integration.site_pages $(PAGES)
 
 SITE_PORT ?= 8000
 

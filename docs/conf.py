@@ -44,8 +44,10 @@ gettext_location = False  # lines of sources change more often than messages
 html_theme = "furo"
 html_title = f"rocketmq-py {release}"
 html_copy_source = False
-html_static_path = ["static"]
-html_css_files = ["chinese.css"]
+html_static_path = ["_static", "static"]
+html_css_files = ["site.css", "chinese.css"]
+html_favicon = "_static/icon.svg"
+pygments_dark_style = "github-dark"  # furo's default underlines the names of modules like links
 html_show_sphinx = False
 html_theme_options = {
     "source_repository": "https://github.com/rocketmq-py/rocketmq-py/",

@@ -30,7 +30,7 @@ BY_HAND = {
         "poll", "seek", "seek_to_begin", "seek_to_end", "seek_to_time", "add_hook",
     },
     consumer.PopConsumer: {"receive", "holding", "add_hook"},
-    consumer.LiteConsumer: {"receive", "add_hook"},
+    consumer.LiteConsumer: {"receive", "holding", "add_hook"},
     consumer.LitePushConsumer: {"run", "add_hook", "abandon_threads"},
     consumer.Reader: {"open", "range", "pull"},
 }  # fmt: skip

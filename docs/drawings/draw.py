@@ -69,7 +69,7 @@ def queues(texts: Mapping[str, str]) -> Drawing:
     for broker in range(2):
         top = 40 + broker * 95
         drawing.box(230, top, 340, 80, "", GREY)
-        drawing.text(270, top + 45, f"broker-{'ab'[broker]}")
+        drawing.text(604, top + 45, f"broker-{'ab'[broker]}", FAINT)
         for queue in range(2):
             y = top + 10 + queue * 34
             drawing.box(320, y, 70, 26, f"queue {queue}", GREEN)

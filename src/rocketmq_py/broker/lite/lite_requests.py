@@ -12,7 +12,12 @@ import trio
 
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler, answer_with
 from rocketmq_py.broker.lite.dispatcher import HeldLitePop, LiteDispatcher
-from rocketmq_py.broker.lite.subscriptions import BIND_TOPIC, LiteSubscriptionTable, QuotaExceededError
+from rocketmq_py.broker.lite.subscriptions import (
+    BIND_TOPIC,
+    LiteSubscriptionTable,
+    QuotaExceededError,
+    WildcardGroupError,
+)
 from rocketmq_py.broker.pop.ordered_pops import GroupQueue, OrderedPops
 from rocketmq_py.broker.pop.pop_reader import start_offset
 from rocketmq_py.broker.pop.pop_requests import EARLY_MS, MAX_LATE_MS, MAX_POPPED
@@ -224,6 +229,10 @@ class LitePopProcessor:
                     raise Refusal(
                         ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
                         f"org.apache.rocketmq.broker.lite.LiteQuotaException: {error}",
+                    ) from None
+                except WildcardGroupError as error:
+                    raise Refusal(
+                        ResponseCode.ILLEGAL_OPERATION, f"java.lang.IllegalStateException: {error}"
                     ) from None
 
     def _check_consume_enable(self, group: str) -> None:
