@@ -2,9 +2,9 @@
 
     python -m integration.site_pages [--screenshots FOLDER] [PAGE ...]
 
-It builds the site in build/site, serves it on loopback, and loads each page in light and dark, at the width
-of a phone, then of a laptop. PAGE is a path below the site, such as ``start.html``. An error is a message on
-the console, a request that fails, a request to another host, or a page that scrolls sideways.
+It serves the site that ``make docs`` has built on loopback, and loads each page in light and dark, at the
+width of a phone, then of a laptop. PAGE is a path below the site, such as ``start.html``. An error is a
+message on the console, a request that fails, a request to another host, or a page that scrolls sideways.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import base64
 import itertools
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -27,17 +26,6 @@ WIDTHS = {"phone": 390, "laptop": 1280}
 THEMES = ("light", "dark")
 PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-
-
-def build_site(folder: Path) -> None:
-    """Build the site. Warnings are errors.
-
-    Raises:
-        subprocess.CalledProcessError: Sphinx printed the cause on stderr.
-    """
-    doctrees = folder.with_name("doctrees")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-d", doctrees, ROOT / "docs", folder]
-    subprocess.run([str(part) for part in command], check=True)
 
 
 def problem_of(event: dict[str, Any], site: str) -> str | None:
@@ -129,7 +117,6 @@ def main(arguments: list[str]) -> int:
         print("there is no Chromium on the PATH", file=sys.stderr)
         return 1
     site = ROOT / "build" / "site"
-    build_site(site)
     paths = options.pages or paths_of(site)
     problems = check_pages(site, chromium, paths, options.screenshots)
     for problem in problems:
