@@ -98,7 +98,7 @@ def test_tasks_are_profiled(real_cluster: Callable[[str], Cluster], tmp_path: Pa
     words = ["--count", "10000", "--rounds", "0", "--profile", str(tmp_path)]
     spark.run(real_cluster("5.5.0"), spark.parse(words))
     profiles = {file.name: file.read_text() for file in tmp_path.iterdir()}
-    assert "read_spans" in profiles["spark-source-task.html"]
+    assert "read_ranges" in profiles["spark-source-task.html"]
     assert "pull" in profiles["spark-source-trio.html"]
     assert "RowWriter" in profiles["spark-sink-task.html"]
     assert "trio_thread" in profiles["spark-sink-trio.html"]

@@ -26,7 +26,7 @@ from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.piece_sender import WriteSummary
 from rocketmq_py.spark.sink import row_writer
 from rocketmq_py.spark.sink_options import SinkOptions
-from rocketmq_py.spark.source_task import read_spans
+from rocketmq_py.spark.source_task import read_ranges
 from rocketmq_py.spark.stamps import TaskIdentity
 from tests.scripted import scripted_cluster
 from tests.spark.stored_messages import stored
@@ -101,9 +101,9 @@ async def test_tasks_have_one_connection_per_process_and_back_off_from_a_busy_br
             monkeypatch.setattr(source_task, "client_for", lambda _: local.client)
 
         def read(number: int) -> None:
-            span = OffsetRange(MessageQueue("T", "broker-a", number), 0, END)
+            offset_range = OffsetRange(MessageQueue("T", "broker-a", number), 0, END)
             with Client(cluster.address) as local.client:
-                rows.append(sum(batch.num_rows for batch in read_spans(connection, [span])))
+                rows.append(sum(batch.num_rows for batch in read_ranges(connection, [offset_range])))
 
         await in_threads(read)
         await trio.to_thread.run_sync(connections.close_all)

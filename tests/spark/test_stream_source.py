@@ -11,7 +11,7 @@ import pytest
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.errors import ConnectError, DataLossError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.spark.batch_plan import SMALL_PLAN_TASKS, SpansPartition
+from rocketmq_py.spark.batch_plan import SMALL_PLAN_TASKS, RangesPartition
 from rocketmq_py.spark.offsets import CheckpointError
 from rocketmq_py.spark.options import Role
 from rocketmq_py.spark.source import StreamSource, open_offset_client
@@ -194,13 +194,13 @@ def test_queues_that_share_a_task_keep_their_order(start: Start, client: FakeOff
 
     def tasks(source: StreamSource) -> list[tuple[OffsetRange, ...]]:
         partitions = source.partitions(begin, end)
-        return [partition.spans for partition in partitions if isinstance(partition, SpansPartition)]
+        return [partition.ranges for partition in partitions if isinstance(partition, RangesPartition)]
 
     first_plan = tasks(source)
     assert len(first_plan) == SMALL_PLAN_TASKS
     assert tasks(source) == tasks(start()) == first_plan
     for task in first_plan:
-        assert [span.queue for span in task] == sorted([span.queue for span in task])
+        assert [one.queue for one in task] == sorted([one.queue for one in task])
 
 
 # --- offsets that no longer exist
