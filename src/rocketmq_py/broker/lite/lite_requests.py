@@ -159,6 +159,7 @@ class LitePopProcessor:
         )
         self.offer_when_free(group_queue)
         batch.messages += result.messages
+        # The last number of an entry is how often the message was popped before.
         batch.counts += [
             f"0 qo0%{offset} {counts[offset]}" if offset in counts else "0" for offset in offsets
         ]

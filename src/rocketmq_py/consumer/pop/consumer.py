@@ -86,7 +86,7 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
         super().__init__(
             PopConsumerConfig, client, configs=configs, group=group, options=options, rng=rng, now_ms=now_ms
         )
-        self._receive_with(PopRequests(self.client, self._group))
+        self._create_receiver(PopRequests(self.client, self._group))
         self._membership = Membership(
             self.client, self._group, self._subscriptions, ConsumeType.POP, self.config.consume_from
         )
@@ -224,4 +224,4 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
 
     def _subscription_changed(self, _: str) -> None:
         if self._membership.joined.is_set() and self.is_open:
-            self.client.heartbeats.submit()
+            self.client.heartbeats.request_round()

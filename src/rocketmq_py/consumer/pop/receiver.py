@@ -89,7 +89,7 @@ class PopReceiver:
         hold = 0.0
         while True:
             round_started = now
-            messages = await self._ask_all(specs, count, deadline=deadline, hold=hold)
+            messages = await self._pop_from_each(specs, count, deadline=deadline, hold=hold)
             now = trio.current_time()
             if messages and self._hooks.all:
                 queues = [message.queue for message in messages]
@@ -141,7 +141,7 @@ class PopReceiver:
         self._check_open()
         await self.acknowledge([lease.message])
 
-    async def _ask_all(
+    async def _pop_from_each(
         self, specs: Mapping[str, PopSpec], count: int, *, deadline: float, hold: float
     ) -> list[PoppedMessage]:
         """Pop from each broker of the topics once, until messages arrive."""
@@ -187,7 +187,7 @@ class PopReceiver:
     async def _remove_undeliverable(self, broker_name: str, classified: ClassifiedMessages) -> None:
         """Acknowledge filtered-out messages and make exhausted ones dead letters.
 
-        If that fails, the broker redelivers them, and it is tried again then.
+        If that fails, the broker redelivers them, and the next pop tries again.
         """
         try:
             if classified.filtered_out:
@@ -220,8 +220,8 @@ class ReceivingConsumer(BaseConsumer):
     _receiver: PopReceiver
     _member_left: trio.Event
 
-    def _receive_with(self, requests: PopRequests) -> None:
-        """Make the receiver, which sends these requests."""
+    def _create_receiver(self, requests: PopRequests) -> None:
+        """Create the receiver. It sends its requests through ``requests``."""
         self._receiver = PopReceiver(
             self.client,
             requests,
