@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
-	docs docs-serve release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
+	docs docs-serve docs-pages translations pictures release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
 	million relay-kills spark-matrix airflow java bench apis format clean
 
 help:  ## List the commands
@@ -168,8 +168,10 @@ million: java  ## A million messages through Spark and back, as batch and stream
 relay-kills: .venv/installed  ## Kill relays a hundred times and targets for minutes (make test: ten times, seconds)
 	RELAY_KILLS=100 RELAY_AWAY=180 $(REAL) integration/test_relay_kills.py integration/test_relay_faults.py
 
-airflow: .venv/installed  ## The tests of the Airflow provider, in an environment with Airflow
-	$(BIN)/python -m integration.airflow_environment
+AIRFLOW_CLUSTERS ?= embedded,5.5.0
+
+airflow: .venv/installed  ## The Airflow provider in an environment with Airflow; AIRFLOW_CLUSTERS=embedded,5.5.0
+	$(BIN)/python -m integration.airflow_environment --clusters $(AIRFLOW_CLUSTERS)
 
 spark-matrix: java  ## The tests of Spark with older supported versions
 	$(BIN)/python -m integration.spark_matrix
@@ -183,14 +185,24 @@ bench: .venv/bench java  ## Benchmarks with the Java, Go and official Python cli
 	$(BIN)/python -m integration.benchmarks.spark $(SPARK_BENCH)
 	$(BIN)/python -m integration.benchmarks.relay
 
-docs: .venv/installed  ## The documentation as a site in build/site; warnings are errors
+docs: .venv/installed  ## The documentation as a site in build/site, in Chinese in build/site/zh; warnings are errors
 	$(BIN)/python docs/drawings/draw.py
 	$(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees docs build/site
+	$(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees-zh -D language=zh_CN docs build/site/zh
+
+pictures: .venv/installed  ## Run the commands shown in README.md and the documentation, and draw their output
+	$(BIN)/python examples/pictures.py
+
+docs-pages: docs  ## Load each page of the documentation in headless Chromium, and report errors
+	$(BIN)/python -m integration.site_pages $(PAGES)
 
 SITE_PORT ?= 8000
 
 docs-serve: docs  ## Build the site and serve it at http://127.0.0.1:8000; SITE_PORT=8000
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site $(SITE_PORT)
+
+translations: .venv/installed  ## Update the Chinese catalogues from the English pages, and print the pages that lag behind
+	$(BIN)/python docs/extensions/catalogues.py
 
 .venv/release: .venv/installed
 	$(PIP) -c constraints.txt --group release
@@ -210,4 +222,5 @@ format: .venv/installed  ## Format the code and sort the imports
 
 clean:  ## Remove everything that the other commands created
 	test ! -d build/engine || $(BIN)/python -m integration.clusters.engine down
+	find docs/locale -name '*.mo' -delete
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis integration/.cache build dist

@@ -34,7 +34,7 @@ def wait_until_converted(broker: TestBroker) -> list[bytes]:
     async def main() -> list[bytes]:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(convert_prices, broker.name_server_address, 1.1)
-            found = await broker.arrived("Dollars")
+            found = await broker.wait_for_async("Dollars")
             nursery.cancel_scope.cancel()
         return [message.body for message in found]
 

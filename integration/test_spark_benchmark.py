@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from integration.benchmarks import spark, spark_planning, spark_source
+from integration.benchmarks import spark, spark_fixed_costs, spark_planning, spark_source
 from integration.benchmarks.plain_pulls import PlainPulls
 from integration.benchmarks.ready_rows import columns_of_pulled, decode_spans, encode_spans, ready_for_pulled
 from integration.benchmarks.spark import Figure
@@ -98,7 +98,7 @@ def test_tasks_are_profiled(real_cluster: Callable[[str], Cluster], tmp_path: Pa
     words = ["--count", "10000", "--rounds", "0", "--profile", str(tmp_path)]
     spark.run(real_cluster("5.5.0"), spark.parse(words))
     profiles = {file.name: file.read_text() for file in tmp_path.iterdir()}
-    assert "read_spans" in profiles["spark-source-task.html"]
+    assert "read_ranges" in profiles["spark-source-task.html"]
     assert "pull" in profiles["spark-source-trio.html"]
     assert "RowWriter" in profiles["spark-sink-task.html"]
     assert "trio_thread" in profiles["spark-sink-trio.html"]
@@ -109,3 +109,12 @@ def test_planning_is_measured_on_scripted_brokers() -> None:
     assert [(reading.queues, reading.tasks) for reading in readings] == [(8, 8), (40, 40)]
     assert all(reading.first_batch > 0 and reading.memory > reading.growth for reading in readings)
     assert len(spark_planning.table(readings).splitlines()) == 4
+
+
+def test_fixed_costs_of_streams_are_measured(real_cluster: Callable[[str], Cluster]) -> None:
+    java_or_skip()
+    figures = spark_fixed_costs.run(real_cluster("5.5.0"), [1, 2], rounds=1, batches=2)
+    sources = (spark_fixed_costs.OWN, spark_fixed_costs.READY, spark_fixed_costs.RATE)
+    assert set(figures) == {(source, topics) for source in sources for topics in (1, 2)}
+    assert all(costs.first > 0 and costs.each > 0 for (costs,) in figures.values())
+    assert len(spark_fixed_costs.table(figures).splitlines()) == 2 + len(figures)

@@ -107,7 +107,14 @@ def test_python_blocks_use_existing_attributes(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, ROOT / "src/rocketmq_py/integrations/README.md", ROOT / "CONTRIBUTING.md"], ids=name
+    "page",
+    [
+        *PAGES,
+        ROOT / "src/rocketmq_py/integrations/README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "README.zh.md",
+    ],
+    ids=name,
 )
 def test_relative_links_lead_to_files_and_headings(page: Path) -> None:
     for link in LINK.findall(text_outside_code(page)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -20,8 +21,20 @@ PICTURES = dict(draw.drawings())
 @pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.stem)
 def test_pictures_are_those_that_the_script_draws(path: Path) -> None:
     content = PICTURES[path]
-    assert path.read_text() == content, "run `python docs/drawings/draw.py`"
+    assert path.read_text(encoding="utf-8") == content, "run `python docs/drawings/draw.py`"
     ElementTree.fromstring(content)
+
+
+def test_chinese_pictures_have_no_english_text() -> None:
+    english, chinese = set(), set()
+    for path, content in PICTURES.items():
+        texts = set(re.findall(r"<t(?:ext|itle)[^>]*>([^<]+)</", content))
+        if path.name.endswith(".zh_CN.svg"):
+            chinese |= texts
+        elif path.stem != "architecture":
+            english |= texts
+    assert chinese - set(draw.CHINESE.values()) <= {"broker-a", "broker-b", *map(str, range(12))}
+    assert english >= set(draw.CHINESE)
 
 
 def test_architecture_lists_every_room_once() -> None:

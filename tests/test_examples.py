@@ -6,7 +6,9 @@ import ast
 import re
 import signal
 import sys
+import xml.etree.ElementTree as ElementTree
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 from subprocess import PIPE
 
@@ -18,6 +20,7 @@ from rocketmq_py.broker import EmbeddedBroker
 from tests.programs import ENVIRONMENT, run
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+SVG_TEXT = "{http://www.w3.org/2000/svg}text"
 
 
 @pytest.fixture
@@ -277,9 +280,25 @@ def test_only_public_names_are_used(path: Path) -> None:
 
 async def test_pictures(tmp_path: Path) -> None:
     lines = await example("pictures.py", str(tmp_path))
-    assert lines == [str(tmp_path / name) for name in ("topics.svg", "group.svg", "top.svg")]
-    for name, words in (("topics", "TRANSACTION"), ("group", "Payments"), ("top", "shipping")):
-        text = (tmp_path / f"{name}.svg").read_text()
-        assert text.startswith("<svg ")
-        assert words in text
-        assert words in (EXAMPLES / "pictures" / f"{name}.svg").read_text()
+    words = {
+        "topics": "TRANSACTION",
+        "group": "Payments",
+        "top": "shipping",
+        "session-light": "5000 messages sent",
+        "session-dark": "5000 messages sent",
+    }
+    assert lines == [str(tmp_path / f"{name}.svg") for name in words]
+    for name, word in words.items():
+        made = (tmp_path / f"{name}.svg").read_text()
+        kept = (EXAMPLES / "pictures" / f"{name}.svg").read_text()
+        for picture in (made, kept):
+            assert word in picture
+            assert "url(" not in picture
+            assert "href" not in picture
+        assert commands_of(kept) == commands_of(made), "run `make pictures`"
+
+
+def commands_of(picture: str) -> list[str]:
+    """Return the text of each line that begins with the prompt."""
+    texts = [element.text or "" for element in ElementTree.fromstring(picture).iter(SVG_TEXT)]
+    return [command for prompt, command in pairwise(texts) if prompt == "$"]

@@ -49,3 +49,11 @@ def test_pictures_are_raw_files(published: str) -> None:
     pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", published)
     assert pictures
     assert all(picture.startswith(PREFIXES[1]) for picture in pictures)
+
+
+def test_pictures_for_dark_and_light_pages_are_raw_files(published: str) -> None:
+    addresses = re.findall(r'(?:src|srcset)="([^"]+)"', published)
+    assert len(addresses) == 2
+    for address in addresses:
+        assert address.startswith(PREFIXES[1])
+        assert (ROOT / address.removeprefix(PREFIXES[1])).exists(), address

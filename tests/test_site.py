@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import rocketmq_py
 from rocketmq_py.errors import ConfigurationError
+from translated_pages import LANGUAGE, PAGES, UNTRANSLATED
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -95,6 +99,15 @@ def names_of(package: str) -> set[str]:
         return set(re.findall(r'"(\w+)"', listed))
 
 
+def test_page_on_stability_and_docstring_name_the_same_public_packages() -> None:
+    page = (DOCS / "api-stability.md").read_text()
+    section = page.split("## The public API")[1].split("- the pytest fixtures")[0]
+    named = set(re.findall(r"`(rocketmq_py\.\w+)`", section))
+    assert set(re.findall(r"``(rocketmq_py\.\w+)``", rocketmq_py.__doc__ or "")) == named
+    with_reference = {".".join(package.split(".")[:2]) for package in PACKAGES} - {"rocketmq_py"}
+    assert named == with_reference | {"rocketmq_py.codes", "rocketmq_py.errors"}
+
+
 def test_documented_names_that_are_not_modules_exist() -> None:
     for name in sorted(directives()):
         package, _, last = name.rpartition(".")
@@ -102,24 +115,38 @@ def test_documented_names_that_are_not_modules_exist() -> None:
             assert hasattr(importlib.import_module(package), last), name
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site."""
-    pytest.importorskip("sphinx", reason="needs the group docs")
-    folder = tmp_path_factory.mktemp("site")
-    options = ("-q", "-W", "--keep-going", "-d", str(folder / "doctrees"))
+def build(html: Path, *options: str) -> None:
+    """Build the site, and fail on warnings."""
     built = subprocess.run(
-        [sys.executable, "-m", "sphinx", *options, str(DOCS), str(folder / "html")],
+        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", *options, str(DOCS), str(html)],
         capture_output=True,
         text=True,
         check=False,
     )
     assert (built.returncode, built.stderr) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def english_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site."""
+    pytest.importorskip("sphinx", reason="needs the group docs")
+    folder = tmp_path_factory.mktemp("site")
+    build(folder / "html", "-d", str(folder / "doctrees"))
     return folder / "html"
 
 
-@pytest.mark.long
-def test_site_builds_without_warnings_and_loads_nothing_from_other_hosts(site: Path) -> None:
+@pytest.fixture(scope="module")
+def site(english_site: Path) -> Path:
+    """The built site, with the Chinese one in its folder ``zh``."""
+    folder = english_site.parent
+    # Sphinx writes compiled catalogues next to the others, so each process has its own copy.
+    catalogues = shutil.copytree(DOCS / "locale", folder / "locale")
+    options = ("-d", str(folder / "doctrees-zh"), f"-Dlanguage={LANGUAGE}", f"-Dlocale_dirs={catalogues}")
+    build(english_site / "zh", *options)
+    return english_site
+
+
+def assert_nothing_loaded_from_other_hosts(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > len(list(DOCS.glob("*.md")))
     loaded = re.compile(r'<(?:script|img|iframe|source)[^>]* src="([^"]*)"|<link [^>]*href="([^"]*)"')
@@ -129,6 +156,40 @@ def test_site_builds_without_warnings_and_loads_nothing_from_other_hosts(site: P
     for style in site.rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style.read_text()), style
     assert (site / "searchindex.js").exists()
+
+
+@pytest.mark.long
+def test_site_builds_without_warnings_and_loads_nothing_from_other_hosts(english_site: Path) -> None:
+    assert_nothing_loaded_from_other_hosts(english_site)
+
+
+@pytest.mark.long
+def test_chinese_site_builds_without_warnings_and_loads_nothing_from_other_hosts(site: Path) -> None:
+    assert_nothing_loaded_from_other_hosts(site / "zh")
+
+
+@pytest.mark.long
+def test_chinese_pages_are_translated_or_say_that_they_are_not(site: Path) -> None:
+    for page in DOCS.glob("*.md"):
+        text = (site / "zh" / f"{page.stem}.html").read_text()
+        assert '<html class="no-js" lang="zh-CN"' in text
+        assert (UNTRANSLATED in text) == (page.stem not in PAGES), page.name
+        assert f'href="./../{page.stem}.html">English</a>' in text
+        assert f'href="./zh/{page.stem}.html">中文</a>' in (site / f"{page.stem}.html").read_text()
+    title = re.search(r"<h1>(.*?)<a", (site / "zh" / "start.html").read_text(encoding="utf-8"))
+    assert title
+    assert title[1] == "快速开始"
+
+
+@pytest.mark.long
+def test_search_of_the_chinese_site_has_its_words_and_scripts(site: Path) -> None:
+    index = (site / "zh" / "searchindex.js").read_text(encoding="utf-8")
+    for word in ("死信", "位点", "重平"):
+        assert f"{json.dumps(word)}:" in index
+    scripts = (site / "zh" / "_static" / "language_data.js").read_text(encoding="utf-8")
+    stemmers = re.findall(r"^window\.Stemmer = (\w+);$", scripts, re.MULTILINE)
+    assert [f"var {stemmer}=" in scripts for stemmer in stemmers] == [True]
+    assert "var splitQuery = " in scripts
 
 
 @pytest.mark.long

@@ -1,17 +1,21 @@
 """Draw the pictures of the documentation: ``python docs/drawings/draw.py`` writes them next to this file.
 
-``architecture.txt`` lists the packages of the library in layers. The other pictures are described here.
+``architecture.txt`` lists the packages of the library in layers. The other pictures are described here. Each
+of them has a Chinese copy, ``*.zh_CN.svg``, which Sphinx uses on the Chinese site, with the texts of
+``zh_CN.toml``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 FOLDER = Path(__file__).parent
 BLUE, GREEN, ORANGE, GREY = "#dbeafe", "#dcfce7", "#ffedd5", "#f1f5f9"
 LINE, TEXT, FAINT = "#475569", "#0f172a", "#64748b"
+CHINESE: dict[str, str] = tomllib.loads((FOLDER / "zh_CN.toml").read_text(encoding="utf-8"))
 
 
 class Drawing:
@@ -21,13 +25,15 @@ class Drawing:
         width: the width in pixels.
         height: the height in pixels.
         title: the text for readers who cannot see the picture.
+        texts: translations of texts. Other texts stay as they are.
     """
 
-    def __init__(self, width: int, height: int, title: str) -> None:
+    def __init__(self, width: int, height: int, title: str, texts: Mapping[str, str]) -> None:
+        self._texts = texts
         self._lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
             f'font-family="system-ui, sans-serif" font-size="14">',
-            f"<title>{escape(title)}</title>",
+            f"<title>{escape(texts.get(title, title))}</title>",
             '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
             f'orient="auto"><path d="M0 0 8 4 0 8z" fill="{LINE}"/></marker></defs>',
             f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>',
@@ -42,9 +48,8 @@ class Drawing:
 
     def text(self, x: int, y: int, text: str, color: str = TEXT, anchor: str = "middle") -> None:
         """Add a text, centered by default."""
-        self._lines.append(
-            f'<text x="{x}" y="{y}" fill="{color}" text-anchor="{anchor}">{escape(text)}</text>'
-        )
+        shown = escape(self._texts.get(text, text))
+        self._lines.append(f'<text x="{x}" y="{y}" fill="{color}" text-anchor="{anchor}">{shown}</text>')
 
     def arrow(self, x: int, y: int, to_x: int, to_y: int) -> None:
         """Add an arrow."""
@@ -56,15 +61,15 @@ class Drawing:
         return "\n".join([*self._lines, "</svg>", ""])
 
 
-def queues() -> Drawing:
+def queues(texts: Mapping[str, str]) -> Drawing:
     """Draw a topic with queues on two brokers."""
-    drawing = Drawing(640, 230, "A producer sends to four queues of a topic on two brokers")
+    drawing = Drawing(640, 230, "A producer sends to four queues of a topic on two brokers", texts)
     drawing.box(20, 90, 110, 50, "producer", BLUE)
     drawing.text(400, 26, "topic Orders", FAINT)
     for broker in range(2):
         top = 40 + broker * 95
         drawing.box(230, top, 340, 80, "", GREY)
-        drawing.text(270, top + 45, f"broker-{'ab'[broker]}")
+        drawing.text(604, top + 45, f"broker-{'ab'[broker]}", FAINT)
         for queue in range(2):
             y = top + 10 + queue * 34
             drawing.box(320, y, 70, 26, f"queue {queue}", GREEN)
@@ -74,9 +79,11 @@ def queues() -> Drawing:
     return drawing
 
 
-def groups() -> Drawing:
+def groups(texts: Mapping[str, str]) -> Drawing:
     """Draw two groups of a topic."""
-    drawing = Drawing(640, 230, "A topic is delivered to two groups; the members of each share its queues")
+    drawing = Drawing(
+        640, 230, "A topic is delivered to two groups; the members of each share its queues", texts
+    )
     drawing.text(90, 26, "topic Orders", FAINT)
     for queue in range(4):
         drawing.box(30, 40 + queue * 44, 120, 32, f"queue {queue}", GREEN)
@@ -94,9 +101,9 @@ def groups() -> Drawing:
     return drawing
 
 
-def offsets() -> Drawing:
+def offsets(texts: Mapping[str, str]) -> Drawing:
     """Draw the offsets of a queue."""
-    drawing = Drawing(640, 180, "Messages of a queue: acknowledged, in progress, and waiting")
+    drawing = Drawing(640, 180, "Messages of a queue: acknowledged, in progress, and waiting", texts)
     for offset in range(12):
         fill = BLUE if offset in (4, 6) else GREEN if offset < 7 else ORANGE
         drawing.box(20 + offset * 50, 60, 44, 40, str(offset), fill)
@@ -111,9 +118,11 @@ def offsets() -> Drawing:
     return drawing
 
 
-def rebalancing() -> Drawing:
+def rebalancing(texts: Mapping[str, str]) -> Drawing:
     """Draw the assignment of queues before and after a member joins."""
-    drawing = Drawing(640, 230, "One member has four queues; after a second member joins, each has two")
+    drawing = Drawing(
+        640, 230, "One member has four queues; after a second member joins, each has two", texts
+    )
     for side, (x, title) in enumerate(((20, "one member"), (350, "a second member joins"))):
         drawing.text(x + 135, 26, title, FAINT)
         for queue in range(4):
@@ -134,10 +143,10 @@ def layers() -> list[list[str]]:
     return [line.split() for line in lines if line and not line.startswith("#")]
 
 
-def architecture() -> Drawing:
+def architecture(texts: Mapping[str, str]) -> Drawing:
     """Draw the layers of the library."""
     rows = layers()
-    drawing = Drawing(820, 20 + 52 * len(rows), "The packages of the library in layers")
+    drawing = Drawing(820, 20 + 52 * len(rows), "The packages of the library in layers", texts)
     for index, row in enumerate(rows):
         y = 14 + index * 52
         width = (796 - 8 * (len(row) - 1)) // len(row)
@@ -151,9 +160,11 @@ def architecture() -> Drawing:
 def drawings() -> Iterator[tuple[Path, str]]:
     """Return the path and the content of each picture."""
     for draw in (queues, groups, offsets, rebalancing, architecture):
-        yield FOLDER / f"{draw.__name__}.svg", str(draw())
+        yield FOLDER / f"{draw.__name__}.svg", str(draw({}))
+    for draw in (queues, groups, offsets, rebalancing):
+        yield FOLDER / f"{draw.__name__}.zh_CN.svg", str(draw(CHINESE))
 
 
 if __name__ == "__main__":
     for path, content in drawings():
-        path.write_text(content)
+        path.write_text(content, encoding="utf-8")

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
@@ -31,7 +32,10 @@ from rocketmq_py.spark.schema import SOURCE_SCHEMA
 
 
 class ReadyRows(DataSource):
-    """``format("ready")``: ``rows`` prepared rows with bodies of ``size`` bytes, in two tasks."""
+    """``format("ready")``: ``rows`` prepared rows with bodies of ``size`` bytes, in two tasks.
+
+    As a stream, each batch has one row for each of ``tasks`` tasks.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -42,6 +46,9 @@ class ReadyRows(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _Reader(int(self.options["rows"]), int(self.options["size"]))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return _StreamReader(int(self.options["tasks"]), int(self.options["size"]))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return _Dropper()
@@ -62,6 +69,24 @@ class _Reader(DataSourceReader):
         while left:
             yield batch.slice(0, min(left, MAX_BATCH_ROWS))
             left -= min(left, MAX_BATCH_ROWS)
+
+
+class _StreamReader(DataSourceStreamReader):
+    def __init__(self, tasks: int, size: int) -> None:
+        self._tasks = tasks
+        self._size = size
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"batch": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: object = None) -> dict[str, int]:  # noqa: N802
+        return {"batch": start["batch"] + 1}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [InputPartition(number) for number in range(self._tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield ready_batch(1, self._size)
 
 
 class PulledReadyRows(DataSource):

@@ -30,7 +30,7 @@ from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.record_batches import record_batches
-from rocketmq_py.spark.source_task import read_spans
+from rocketmq_py.spark.source_task import read_ranges
 
 QUEUES = 4
 IN_A_BATCH = 100
@@ -100,7 +100,7 @@ def works_of(
         return sum(len(decode_messages(chunk.body, chunk.range.queue.broker_name)) for chunk in chunks)
 
     def source() -> int:
-        return _rows(read_spans(ConnectionOptions(name_server=cluster.name_servers), spans))
+        return _rows(read_ranges(ConnectionOptions(name_server=cluster.name_servers), spans))
 
     return {"pull": pull, "columns": columns, "decode": decode, "source": source}
 

@@ -31,7 +31,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.options import ConnectionOptions, Role
 from rocketmq_py.spark.sink import row_writer
 from rocketmq_py.spark.sink_options import SinkOptions
-from rocketmq_py.spark.source_task import read_spans
+from rocketmq_py.spark.source_task import read_ranges
 from rocketmq_py.spark.stamps import TaskIdentity
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Bench:
         with blocking.Reader(self.cluster.name_servers) as reader:
             spans = _spans(reader, self.one)
         connection = ConnectionOptions(name_server=self.cluster.name_servers)
-        return sum([batch.num_rows for batch in read_spans(connection, spans)])
+        return sum([batch.num_rows for batch in read_ranges(connection, spans)])
 
     def _produce(self) -> int:
         body = b"x" * self.size

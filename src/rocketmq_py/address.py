@@ -56,7 +56,9 @@ def split_address(address: str) -> tuple[str, int]:
 
 @lru_cache(maxsize=1024)  # called for every message sent
 def vip_address(address: str) -> str:
-    """Return a broker's address for requests other than pulls. Java: ``MixAll.brokerVIPChannel``.
+    """Return a broker's address for requests other than pulls, its port minus 2.
+
+    Java: ``MixAll.brokerVIPChannel``.
 
     Raises ConfigurationError if ``address``, which comes from a name server, is not one.
     """

@@ -38,7 +38,7 @@ def check_instances(values: object, name: str, kind: type[Value]) -> tuple[Value
     """Return the items of an iterable if each is an instance of ``kind``."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise wrong_type(name, f"a list of {kind.__name__}", values)
-    return tuple([check_instance(value, f"{name}[{place}]", kind) for place, value in enumerate(values)])
+    return tuple([check_instance(value, f"{name}[{index}]", kind) for index, value in enumerate(values)])
 
 
 def check_flag(value: object, name: str) -> bool:

@@ -56,7 +56,7 @@ class Codec(Protocol):
 
 
 class _BuiltinCodec:
-    """The codec of a format that msgspec implements. ``str`` of it is its content type."""
+    """The codec of a format that msgspec implements."""
 
     def __init__(self, content_type: str, encode: Callable[..., bytes], decoder: Callable[..., Any]) -> None:
         self._content_type = content_type

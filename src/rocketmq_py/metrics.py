@@ -139,7 +139,9 @@ _SEMCONV_LABELS = {
     "consumer_group": "messaging.consumer.group.name",
 }
 _HAS_OUTCOME = {"send", "process"}
+"""The metrics whose samples are labelled with success or failure."""
 _OPERATIONS = {"send": "send", "sent": "send", "process": "process", "pulled": "receive"}
+"""The metrics with names of the semantic conventions, each with the operation that it counts."""
 
 
 class MetricSource:
@@ -160,7 +162,7 @@ class MetricSource:
         )
 
     def add(self, member: object) -> None:
-        """Add a producer or consumer. It is forgotten when the program forgets it.
+        """Add a producer or consumer. Only a weak reference to it is kept.
 
         Raises ConfigurationError for another object.
         """
@@ -169,7 +171,7 @@ class MetricSource:
             target = target.producer
         if not isinstance(target, BaseProducer | BaseConsumer):
             raise wrong_type("member", "a producer or consumer of rocketmq_py", member)
-        target._metered()
+        target._enable_metering()
         self._members = [one for one in self._members if one() not in (None, target)]
         self._members.append(weakref.ref(target))
 
@@ -213,7 +215,7 @@ def _producer_samples(producer: Any, key: str) -> Iterable[tuple[dict[str, str],
     counters = producer._sender.counters
     match key:
         case "send":
-            return _by_outcome(producer._metered().attempts.snapshots())
+            return _by_outcome(producer._enable_metering().attempts.snapshots())
         case "sent":
             return [(labels, counters.sent)]
         case "send_failed":
@@ -249,7 +251,7 @@ def _consumer_samples(consumer: Any, key: str) -> Iterator[tuple[dict[str, str],
             values = {"cached_messages": cached.messages, "cached_bytes": cached.size, "lag": cached.lag}
             yield {**group, "topic": cached.topic}, values[key]
     else:
-        for topic, counters in consumer._metered().totals():
+        for topic, counters in consumer._enable_metering().totals():
             labels, meter = {**group, "topic": topic}, counters.meter
             if key in _COUNTER_FIELDS:
                 yield labels, getattr(counters, _COUNTER_FIELDS[key])

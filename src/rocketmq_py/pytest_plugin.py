@@ -50,7 +50,7 @@ def rocketmq_broker_settings() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def rocketmq_cluster_settings() -> dict[str, Any]:
-    """The arguments of ``rocketmq_cluster``: ``brokers`` and ``name_servers`` (2 each), and those above."""
+    """The arguments of ``rocketmq_cluster``: those of a broker, ``brokers`` and ``name_servers`` (2 each)."""
     return {"name_servers": 2}
 
 

@@ -18,6 +18,7 @@ from rocketmq_py import (
     ReceivedMessage,
     StartPosition,
 )
+from rocketmq_py.admin import MessageType
 from rocketmq_py.aio import Client, LitePullConsumer, PopConsumer, Producer, PushConsumer, Reader
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from tests.aio.conftest import run
@@ -258,6 +259,28 @@ def test_held_messages_are_acknowledged_after_the_block(address: str) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert consumer.statistics.topics["T"].handled == 1
+
+    run(main())
+
+
+def test_held_messages_of_lite_topics_are_acknowledged_after_the_block(address: str) -> None:
+    async def main() -> None:
+        async with Client(address) as client, client.admin() as admin:
+            await admin.topics.create("Sessions", queues=1, message_type=MessageType.LITE)
+            await admin.groups.create("g", attributes={"lite.bind.topic": "Sessions"})
+            async with (
+                client.lite_consumer("g", parent="Sessions") as consumer,
+                client.producer("senders") as producer,
+            ):
+                await consumer.subscribe_lite("s")
+                await producer.send(Message("Sessions", b"x", lite_topic="s"))
+                (message,) = await consumer.receive(wait=60)
+                with pytest.raises(LookupError, match="mine"):
+                    async with consumer.holding(message):
+                        raise LookupError("mine")
+                async with consumer.holding(message):
+                    assert (await admin.lite_topics.lag("g")).lag == 1
+                assert (await admin.lite_topics.lag("g")).lag == 0
 
     run(main())
 

@@ -14,11 +14,14 @@ from collections.abc import AsyncIterator, Sequence
 
 import attrs
 import pytest
+import trio
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.errors import TopicNotFoundError
 from tests import virtual_time
 from tests.behaviours.apis import APIS, TRIO, UVLOOP, client_of_api
+from tests.behaviours.reading import PATIENCE
 
 RETRY_DELAYS = "1s 1s 1s 1s 1s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s"
 """The messageDelayLevel of the clusters, shorter than the default so that a retry does not take 10 s."""
@@ -148,7 +151,7 @@ async def topic(cluster: ClusterUnderTest, client: Client, unique: str) -> str:
     else:
         async with Client(cluster.admin_address) as admin_client:
             await create_topic(admin_client, unique, queues=4)
-        await client.routes.refresh(unique)
+        await until_in_route(client, unique)
     return unique
 
 
@@ -157,4 +160,16 @@ async def create_topic(client: Client, topic: str, *, queues: int) -> None:
     info = await client.name_servers.cluster_info()
     for broker in info.broker_addr_table.values():
         await client.brokers.create_topic(broker.broker_addrs[0], topic, queues=queues)
-    await client.routes.refresh(topic)
+    await until_in_route(client, topic)
+
+
+async def until_in_route(client: Client, topic: str) -> None:
+    """Refresh the route of a new topic until it exists. A busy broker registers topics late."""
+    with trio.fail_after(PATIENCE):
+        while True:
+            try:
+                await client.routes.refresh(topic)
+            except TopicNotFoundError:
+                await trio.sleep(0.1)
+            else:
+                return

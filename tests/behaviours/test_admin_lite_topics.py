@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-import trio
 
 from rocketmq_py import Admin, Client, LiteConsumer, Message
 from rocketmq_py.admin import MessageType
 from rocketmq_py.errors import BrokerError, ConfigurationError, TopicNotFoundError, UnsupportedByBrokerError
 from tests.behaviours.administering import is_4
-from tests.behaviours.conftest import ClusterUnderTest
-from tests.behaviours.reading import PATIENCE
+from tests.behaviours.conftest import ClusterUnderTest, until_in_route
+from tests.behaviours.test_lite_topics import receive
 
 BROKER = "broker-a"
 
@@ -32,7 +31,7 @@ async def group(cluster: ClusterUnderTest, client: Client, admin: Admin, unique:
     await admin.topics.create(unique, queues=2, message_type=MessageType.LITE, attributes=attributes)
     group = f"group-{unique}"
     await admin.groups.create(group, attributes={"lite.bind.topic": unique})
-    await client.routes.refresh(unique)
+    await until_in_route(client, unique)
     return group
 
 
@@ -53,7 +52,7 @@ async def test_a_parent_topic_and_its_lite_topics_are_described(
 ) -> None:
     await consumer.subscribe_lite("s1", "s2")
     await send(client, unique, "s1", 3)
-    (first, *_) = await consumer.receive()
+    (first,) = await receive(consumer, 1)
     parent = await admin.lite_topics.describe_parent(unique)
     assert (parent.topic, parent.expiration, parent.groups) == (unique, 60, (group,))
     assert (parent.lite_topics, parent.failures) == ({BROKER: 1}, {})
@@ -84,7 +83,7 @@ async def test_the_subscription_of_a_client_is_described(
 ) -> None:
     await consumer.subscribe_lite("s3", "s1", "s2")
     await send(client, unique, "s1", 1)
-    assert await consumer.receive()
+    await receive(consumer, 1)
     described = await admin.lite_topics.describe_client(unique, group, client.client_id)
     own = described.brokers[BROKER]
     assert (own.count, own.lite_topics) == (3, ("s1", "s2", "s3"))
@@ -101,7 +100,7 @@ async def test_the_lag_of_a_group_is_reported(
     await consumer.subscribe_lite("s1", "s2")
     for lite_topic in ("s1", "s2"):
         await send(client, unique, lite_topic, 1)
-        await consumer.ack(*await consumer.receive())
+        await consumer.ack(*await receive(consumer, 1))
     await send(client, unique, "s1", 2)
     await send(client, unique, "s2", 5)
     report = await admin.lite_topics.lag(group)
@@ -125,10 +124,7 @@ async def test_waiting_messages_are_offered_again(
     await send(client, unique, "s1", 1)
     assert await admin.lite_topics.offer_again(group) == (BROKER,)
     assert await admin.lite_topics.offer_again(group, client.client_id) == (BROKER,)
-    with trio.fail_after(PATIENCE):
-        while not (messages := await consumer.receive()):
-            pass
-    await consumer.ack(*messages)
+    await consumer.ack(*await receive(consumer, 1))
     assert await consumer.receive(wait=0) == []
 
 

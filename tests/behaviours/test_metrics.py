@@ -361,7 +361,7 @@ async def test_opentelemetry_gets_a_share_of_many_durations(
     monkeypatch.setattr("rocketmq_py.telemetry.metrics.time", SimpleNamespace(monotonic=lambda: 7.0))
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
         TelemetryMetrics(producer, meter_provider=provider, max_records_per_second=10)
-        meter = producer._metered()
+        meter = producer._enable_metering()
         for _ in range(900):
             meter.answered("T", 0.003)
         for _ in range(90):

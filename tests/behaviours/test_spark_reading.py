@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -11,16 +12,16 @@ import trio
 
 from rocketmq_py import Client, Message, TransactionState
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
-from rocketmq_py.errors import DataLossError
+from rocketmq_py.errors import DataLossError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.producer.compression import Compression
 from rocketmq_py.protocol.compression import CompressionType
 from rocketmq_py.spark import connections
-from rocketmq_py.spark.batch_plan import SpansPartition
+from rocketmq_py.spark.batch_plan import RangesPartition
 from rocketmq_py.spark.options import ConnectionOptions, Role
-from rocketmq_py.spark.source import BatchSource
+from rocketmq_py.spark.source import BatchSource, StreamSource
 from rocketmq_py.spark.source_options import SourceOptions
-from rocketmq_py.spark.source_task import read_spans
+from rocketmq_py.spark.source_task import read_ranges
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import read_all, until_readable
 from tests.spark.stored_messages import row_of, rows_of
@@ -36,18 +37,18 @@ async def connection(cluster: ClusterUnderTest) -> AsyncIterator[ConnectionOptio
     await trio.to_thread.run_sync(connections.close_all)
 
 
-async def spans_of(client: Client, topic: str) -> list[OffsetRange]:
+async def ranges_of(client: Client, topic: str) -> list[OffsetRange]:
     async with client.reader() as reader:
         return [
             OffsetRange(queue, first, end) for queue, (first, end) in (await reader.offsets(topic)).items()
         ]
 
 
-async def read(connection: ConnectionOptions, spans: Sequence[OffsetRange], **options: Any) -> Rows:
-    """Return the rows of spans. They are read in a thread, because Spark's workers have no event loop."""
+async def read(connection: ConnectionOptions, ranges: Sequence[OffsetRange], **options: Any) -> Rows:
+    """Return the rows of ranges. They are read in a thread, because Spark's workers have no event loop."""
 
     def rows() -> Rows:
-        return [row for batch in read_spans(connection, spans, **options) for row in rows_of(batch)]
+        return [row for batch in read_ranges(connection, ranges, **options) for row in rows_of(batch)]
 
     return await trio.to_thread.run_sync(rows)
 
@@ -82,7 +83,7 @@ async def test_rows_match_other_consumers(client: Client, connection: Connection
         await producer.send_batch([Message(topic, b"%d" % number, tags="batch") for number in range(5)])
     messages = await read_all(client, topic, count=10)
 
-    rows = await read(connection, await spans_of(client, topic))
+    rows = await read(connection, await ranges_of(client, topic))
     assert by_location(rows) == expected(messages)
     assert [row["body"] for row in rows].count(body) == 4
 
@@ -98,15 +99,15 @@ async def test_messages_of_many_spans_come_once_and_in_order(
                 await producer.send_batch(batch, queue=queue)
     await until_readable(client, topic, count=500 * len(queues))
     halves = []
-    for span in await spans_of(client, topic):
-        middle = span.start + 250
-        halves += [OffsetRange(span.queue, span.start, middle), OffsetRange(span.queue, middle, span.end)]
+    for one in await ranges_of(client, topic):
+        middle = one.start + 250
+        halves += [OffsetRange(one.queue, one.start, middle), OffsetRange(one.queue, middle, one.end)]
 
     rows = await read(connection, halves, parallel=3, max_buffered_bytes=100_000)
     assert [(row["brokerName"], row["queueId"], row["queueOffset"]) for row in rows] == [
-        (span.queue.broker_name, span.queue.queue_id, offset)
-        for span in halves
-        for offset in range(span.start, span.end)
+        (one.queue.broker_name, one.queue.queue_id, offset)
+        for one in halves
+        for offset in range(one.start, one.end)
     ]
 
 
@@ -130,9 +131,9 @@ async def test_uncommitted_transactions_are_not_read(
             await producer.send_in_transaction(Message(topic, body, tags="T"), work)
         await producer.send(Message(topic, b"plain"))
         await until_readable(client, topic, count=2)
-        spans = await spans_of(client, topic)
-        assert sum(span.end - span.start for span in spans) == 2
-        rows = await read(connection, spans)
+        ranges = await ranges_of(client, topic)
+        assert sum(one.end - one.start for one in ranges) == 2
+        rows = await read(connection, ranges)
     assert sorted(row["body"] for row in rows) == [b"committed", b"plain"]
 
 
@@ -144,10 +145,10 @@ async def test_only_messages_with_the_tags_are_read(
         client, [Message(topic, b"%d" % at, tags=tag) for at, tag in enumerate(["Aa", "BB", "C", "Aa"])]
     )
     await until_readable(client, topic, count=4)
-    spans = await spans_of(client, topic)
-    rows = await read(connection, spans, tags="Aa || D")
+    ranges = await ranges_of(client, topic)
+    rows = await read(connection, ranges, tags="Aa || D")
     assert sorted(row["body"] for row in rows) == [b"0", b"3"]
-    assert await read(connection, spans, tags="D") == []
+    assert await read(connection, ranges, tags="D") == []
 
 
 async def test_only_messages_that_satisfy_the_sql_filter_are_read(
@@ -155,7 +156,7 @@ async def test_only_messages_that_satisfy_the_sql_filter_are_read(
 ) -> None:
     await send(client, [Message(topic, b"%d" % at, properties={"a": str(at)}) for at in range(8)])
     await until_readable(client, topic, count=8)
-    rows = await read(connection, await spans_of(client, topic), sql="a > 5")
+    rows = await read(connection, await ranges_of(client, topic), sql="a > 5")
     assert sorted(row["body"] for row in rows) == [b"6", b"7"]
 
 
@@ -164,12 +165,12 @@ async def test_offsets_beyond_the_end_are_lost(
 ) -> None:
     await send(client, [Message(topic, b"x")])
     await until_readable(client, topic, count=1)
-    spans = await spans_of(client, topic)
-    (span,) = [span for span in spans if span.end]
-    beyond = OffsetRange(span.queue, 0, 3)
+    ranges = await ranges_of(client, topic)
+    (one,) = [one for one in ranges if one.end]
+    beyond = OffsetRange(one.queue, 0, 3)
     with pytest.raises(DataLossError) as caught:
         await read(connection, [beyond])
-    assert (caught.value.queue, caught.value.first, caught.value.end) == (span.queue, 1, 3)
+    assert (caught.value.queue, caught.value.first, caught.value.end) == (one.queue, 1, 3)
 
     with caplog.at_level(logging.WARNING, "rocketmq_py.spark"):
         rows = await read(connection, [beyond], fail_on_data_loss=False)
@@ -178,7 +179,7 @@ async def test_offsets_beyond_the_end_are_lost(
 
 
 async def test_missing_queue_is_lost(client: Client, connection: ConnectionOptions, topic: str) -> None:
-    (broker, *_) = {span.queue.broker_name for span in await spans_of(client, topic)}
+    (broker, *_) = {one.queue.broker_name for one in await ranges_of(client, topic)}
     missing = OffsetRange(MessageQueue(topic, broker, 77), 5, 9)
     with pytest.raises(DataLossError) as caught:
         await read(connection, [missing])
@@ -199,8 +200,42 @@ async def test_batch_starts_at_the_offsets_of_a_consumer_group(
     options = {"nameServer": cluster.address, "topic": topic, "consumerGroup": unique}
     parsed = SourceOptions.parse({**options, "startingOffsets": "committed"}, Role.BATCH_SOURCE)
     partitions = await trio.to_thread.run_sync(BatchSource(parsed).partitions)
-    spans = [span for each in partitions if isinstance(each, SpansPartition) for span in each.spans]
-    assert {span.queue: span.start for span in spans} == {queues[0]: 3, **dict.fromkeys(queues[2:], 0)}
+    ranges = [one for each in partitions if isinstance(each, RangesPartition) for one in each.ranges]
+    assert {one.queue: one.start for one in ranges} == {queues[0]: 3, **dict.fromkeys(queues[2:], 0)}
+
+
+async def test_batches_of_a_stream_keep_about_to_the_limit_of_bytes(
+    client: Client, connection: ConnectionOptions, topic: str
+) -> None:
+    sizes = random.Random(3)
+    messages = [Message(topic, bytes(sizes.randint(1, 3000))) for _ in range(600)]
+    async with client.batching_producer("senders") as producer:
+        for outcome in await producer.send_all(messages):
+            assert not isinstance(outcome, RocketMQError)
+    await until_readable(client, topic, count=len(messages))
+    options = {"nameServer": connection.name_server, "topic": topic, "startingOffsets": "earliest"}
+    options |= {"maxBytesPerTrigger": "200k"}
+
+    def batches() -> list[list[OffsetRange]]:
+        source = StreamSource(SourceOptions.parse(options, Role.STREAM_SOURCE))
+        begin, found = source.initialOffset(), []
+        while (end := source.latestOffset(begin)) != begin:
+            partitions = source.partitions(begin, end)
+            found.append(
+                [one for each in partitions if isinstance(each, RangesPartition) for one in each.ranges]
+            )
+            begin = end
+        return found
+
+    planned = await trio.to_thread.run_sync(batches)
+    ranges = [one for batch in planned for one in batch]
+    assert len(await read(connection, ranges)) == len(messages)
+    async with client.reader() as reader:
+        for number, batch in enumerate(planned):
+            async with reader.pull(batch) as results:
+                size = sum([len(result.body) async for result in results])
+            assert size <= 1.25 * 200 * 1024, f"batch {number} of {len(planned)}"
+    assert len(planned) <= 15  # of about a megabyte
 
 
 async def test_topic_has_no_namespace_prefix(cluster: ClusterUnderTest, unique: str) -> None:
@@ -208,7 +243,7 @@ async def test_topic_has_no_namespace_prefix(cluster: ClusterUnderTest, unique: 
         await create_topic(client, unique, queues=1)
         await send(client, [Message(unique, b"x")])
         await until_readable(client, unique, count=1)
-        spans = await spans_of(client, unique)
-        (row,) = await read(ConnectionOptions(name_server=cluster.address, namespace="tenant"), spans)
+        ranges = await ranges_of(client, unique)
+        (row,) = await read(ConnectionOptions(name_server=cluster.address, namespace="tenant"), ranges)
     await trio.to_thread.run_sync(connections.close_all)
     assert (row["topic"], row["body"]) == (unique, b"x")

@@ -27,7 +27,7 @@ async def test_messages_offsets_and_dead_letters(cluster: ClusterUnderTest) -> N
     assert await trio.to_thread.run_sync(watched.offsets, group) == {}
     async with Producer(cluster.address, group="p") as producer:
         sent = await producer.send(Message(topic, b"x"))
-    [message] = await watched.arrived(topic)
+    [message] = await watched.wait_for_async(topic)
     assert (message.body, message.message_id) == (b"x", sent.message_id)
     async with (
         PushConsumer(cluster.address, group=group, max_reconsume_times=0) as consumer,
@@ -36,10 +36,10 @@ async def test_messages_offsets_and_dead_letters(cluster: ClusterUnderTest) -> N
         consumer.subscribe(topic)
         nursery.start_soon(consumer.run, handle)
         await handled.wait()
-        await watched.arrived(f"%DLQ%{group}", timeout=30)
+        await watched.wait_for_async(f"%DLQ%{group}", timeout=30)
         nursery.cancel_scope.cancel()
     [dead] = await trio.to_thread.run_sync(watched.dead_letters, group)
     assert dead.body == b"x"
     queue = MessageQueue(topic, message.broker_name, 0)
-    await watched.held(lambda: watched.offsets(group).get(queue) == 1, timeout=30)
+    await watched.wait_until_async(lambda: watched.offsets(group).get(queue) == 1, timeout=30)
     await trio.to_thread.run_sync(watched.close)

@@ -18,6 +18,7 @@ from rocketmq_py import (
     ReceivedMessage,
     TransactionState,
 )
+from rocketmq_py.admin import MessageType
 from rocketmq_py.blocking import Client
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ConfigurationError
@@ -235,6 +236,21 @@ def test_messages_are_held_whatever_the_calling_thread_does() -> None:
             raise KeyboardInterrupt
         assert consumer.statistics.topics["T"].handled == 1
     broker.stop()
+
+
+def test_held_messages_of_lite_topics_are_acknowledged_after_the_block(client: Client) -> None:
+    with client.admin() as admin:
+        admin.topics.create("Sessions", queues=1, message_type=MessageType.LITE)
+        admin.groups.create("g", attributes={"lite.bind.topic": "Sessions"})
+        with client.lite_consumer("g", parent="Sessions") as consumer, client.producer("senders") as producer:
+            consumer.subscribe_lite("s")
+            producer.send(Message("Sessions", b"x", lite_topic="s"))
+            (message,) = consumer.receive(wait=60)
+            with pytest.raises(LookupError, match="mine"), consumer.holding(message):
+                raise LookupError("mine")
+            with consumer.holding(message):
+                assert admin.lite_topics.lag("g").lag == 1
+            assert admin.lite_topics.lag("g").lag == 0
 
 
 def test_transactions(client: Client) -> None:

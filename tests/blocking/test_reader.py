@@ -28,7 +28,7 @@ def sent(client: Client) -> list[SendResult]:
     return [outcome for outcome in outcomes if isinstance(outcome, SendResult)]
 
 
-def spans_of(client: Client) -> list[OffsetRange]:
+def ranges_of(client: Client) -> list[OffsetRange]:
     with client.reader() as reader:
         return [OffsetRange(queue, first, end) for queue, (first, end) in reader.offsets("T").items()]
 
@@ -82,11 +82,11 @@ def test_a_range(client: Client, sent: list[SendResult]) -> None:
 
 
 def test_spans_are_pulled_whole(client: Client, sent: list[SendResult]) -> None:
-    spans = spans_of(client)
-    assert pickle.loads(pickle.dumps(spans)) == spans
+    ranges = ranges_of(client)
+    assert pickle.loads(pickle.dumps(ranges)) == ranges
     with client.reader() as reader:
         for options in ({}, {"parallel": 1}, {"max_buffered_bytes": 1}):
-            chunks = reader.pull(spans, **options)  # type: ignore[arg-type]
+            chunks = reader.pull(ranges, **options)  # type: ignore[arg-type]
             found = [
                 message.message_id
                 for chunk in chunks
@@ -96,7 +96,7 @@ def test_spans_are_pulled_whole(client: Client, sent: list[SendResult]) -> None:
             assert list(chunks) == [], "the end stays the end"
             chunks.close()
     with pytest.raises(ClosedError):
-        reader.pull(spans)
+        reader.pull(ranges)
 
 
 def members(client: Client) -> int:
@@ -106,7 +106,7 @@ def members(client: Client) -> int:
 
 def test_pulls_end_when_they_are_closed_or_dropped(client: Client, sent: list[SendResult]) -> None:
     with client.reader() as reader:
-        chunks = reader.pull(spans_of(client))
+        chunks = reader.pull(ranges_of(client))
         next(chunks)
         assert members(client) == 1
         chunks.close()
@@ -115,11 +115,11 @@ def test_pulls_end_when_they_are_closed_or_dropped(client: Client, sent: list[Se
             for _ in chunks:
                 pass
 
-        with reader.pull(spans_of(client)) as chunks:
+        with reader.pull(ranges_of(client)) as chunks:
             next(chunks)
         assert members(client) == 0
 
-        chunks = reader.pull(spans_of(client))
+        chunks = reader.pull(ranges_of(client))
         next(chunks)
         del chunks
         gc.collect()
@@ -174,11 +174,11 @@ def test_an_interruption_of_the_waiting_loses_no_message(client: Client, sent: l
 
 
 def test_many_threads_read_through_one_reader(client: Client, sent: list[SendResult]) -> None:
-    spans = spans_of(client)
+    ranges = ranges_of(client)
     with client.reader() as reader:
 
         def read(_: int) -> int:
-            return sum(chunk.next - chunk.first for chunk in reader.pull(spans))
+            return sum(chunk.next - chunk.first for chunk in reader.pull(ranges))
 
         with ThreadPoolExecutor(6) as pool:
             assert list(pool.map(read, range(12))) == [1000] * 12

@@ -178,7 +178,10 @@ async def test_fixed_ports_can_be_reused_at_once() -> None:
 async def test_the_error_names_a_port_in_use(setting: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        with pytest.raises(ConfigurationError, match=f"127.0.0.1:{port}: .*in use; choose another port"):
+        expected = (
+            rf"127.0.0.1:{port}: .*in use; stop the server .* or choose others with namesrv_port and port"
+        )
+        with pytest.raises(ConfigurationError, match=expected):
             async with EmbeddedBroker(**{setting: port}):
                 pass
 

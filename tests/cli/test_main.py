@@ -92,6 +92,22 @@ def test_a_usage_error_is_one_line(arguments: list[str]) -> None:
     assert line.startswith("rocketmq-py: ")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["-n", "10.0.0.1:9876", "broker", "list"], "rocketmq-py COMMAND"),
+        (["topic", "-n", "10.0.0.1:9876", "list"], "rocketmq-py topic COMMAND"),
+    ],
+    ids=str,
+)
+async def test_an_option_before_the_command_is_an_error_that_says_where_it_belongs(
+    arguments: list[str], command: str
+) -> None:
+    ended = await run_cli(*arguments)
+    assert (ended.code, ended.out) == (2, b"")
+    assert ended.err == f"rocketmq-py: No such option '-n'. Options follow the command: {command} -n …\n"
+
+
 def test_no_command_shows_the_help() -> None:
     result = CliRunner().invoke(main, [])
     assert "Commands:" in result.output

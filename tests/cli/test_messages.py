@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -20,11 +21,18 @@ async def send(address: str, topic: str, *messages: Message) -> list[SendResult]
             return [await producer.send(message) for message in messages]
 
 
-async def make_dead_letters(address: str, topic: str, group: str, count: int) -> None:
-    """Let a group fail on all messages of a topic until they are dead letters."""
+async def fail(message: ReceivedMessage) -> None:
+    raise ValueError("never")
 
-    async def fail(message: ReceivedMessage) -> None:
-        raise ValueError("never")
+
+async def decoding(order: dict[str, int]) -> None:
+    """A handler whose consumer decodes the body."""
+
+
+async def make_dead_letters(
+    address: str, topic: str, group: str, count: int, handler: Callable[[Any], Awaitable[None]] = fail
+) -> None:
+    """Let a group fail on all messages of a topic until they are dead letters."""
 
     async with (
         Client(address) as client,
@@ -33,7 +41,7 @@ async def make_dead_letters(address: str, topic: str, group: str, count: int) ->
         trio.open_nursery() as nursery,
     ):
         consumer.subscribe(topic)
-        nursery.start_soon(consumer.run, fail)
+        nursery.start_soon(consumer.run, handler)
         while (await admin.dead_letters.list(group)).total < count:
             await trio.sleep(0.02)
         consumer.stop()
@@ -123,6 +131,24 @@ def test_list_and_resend_dead_letters(invoke: Invoke, threaded_broker: str) -> N
     assert back["properties"] == {"RESENT_FROM": "%DLQ%billing", "RESENT_MESSAGE_ID": first.message_id}
     assert len(run_json(invoke, address, *resend, "--all", "--yes")) == 2
     assert run_json(invoke, address, "topic", "describe", "Orders")["messages"] == 5
+
+
+def test_dead_letters_are_listed_with_the_reason(invoke: Invoke, threaded_broker: str) -> None:
+    """Only a consumer that moves a message there without retries states a reason."""
+    address = threaded_broker
+    trio.run(send, address, "Orders", Message("Orders", b"not JSON"))
+    trio.run(make_dead_letters, address, "Orders", "typed", 1, decoding)
+    trio.run(make_dead_letters, address, "Orders", "untyped", 1)
+    (letter,) = run_json(invoke, address, "dlq", "list", "typed")
+    reason = letter["reason"]
+    assert reason.startswith("its body cannot be decoded as dict")
+    (_, columns, row) = invoke("dlq", "list", "typed", "-n", address).out.decode().splitlines()
+    assert columns.split()[-2:] == ["BODY", "REASON"]
+    assert row.endswith(reason)
+    (letter,) = run_json(invoke, address, "dlq", "list", "untyped")
+    assert letter["reason"] is None
+    dry_run = ("dlq", "resend", "typed", "--all", "--dry-run", "-n", address)
+    assert reason in invoke(*dry_run).out.decode()
 
 
 def test_list_and_describe_clients(

@@ -97,6 +97,9 @@ async def test_a_port_in_use_is_one_line() -> None:
     assert (ended.code, ended.out) == (1, b"")
     (line,) = ended.err.splitlines()
     assert line.startswith(f"rocketmq-py: cannot listen on 127.0.0.1:{port}: ")
+    assert line.endswith(
+        "; stop the server that uses the port, or choose others with namesrv_port and port (0: any free port)"
+    )
 
 
 async def test_an_invalid_host_is_one_line() -> None:

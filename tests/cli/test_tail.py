@@ -123,8 +123,8 @@ async def test_a_new_group_is_warned_about_its_start_position(
     process = await start_cli(*tail)
     (line,) = await read_lines(process.stderr, 1)
     assert line == (
-        b"rocketmq-py: group 'readers' is new to topic 'T' and starts at its end; use -o beginning to start "
-        b"at the first message"
+        b"rocketmq-py: group 'readers' is new to topic 'T' and starts at its end, or at the first message of "
+        b"a new topic; use -o beginning to start at the first message"
     )
     process.send_signal(signal.SIGINT)
     await process.wait()

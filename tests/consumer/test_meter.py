@@ -32,10 +32,10 @@ async def test_the_wait_of_a_message_begins_with_the_arrival_of_its_chunk(
 
 def test_calls_of_a_turn_share_its_time_except_a_suspended_last_one() -> None:
     meter = ConsumeMeter("T", lambda: 0)
-    meter.called_in_turn(0, 0.0, None, 1.0, "")
+    meter.called_in_sequence(0, 0.0, None, 1.0, "")
     assert list(meter.calls.snapshots()) == []
-    meter.called_in_turn(4, 0.0, None, 4.0, "ValueError")
-    meter.called_in_turn(3, 0.0, 1.0, 11.0, "")
+    meter.called_in_sequence(4, 0.0, None, 4.0, "ValueError")
+    meter.called_in_sequence(3, 0.0, 1.0, 11.0, "")
     (_, _, succeeded), (_, outcome, failed) = meter.calls.snapshots()
     assert (succeeded.count, failed.count, outcome) == (6, 1, "ValueError")
     assert succeeded.sum == pytest.approx(14)

@@ -14,8 +14,8 @@ import pytest
 from rocketmq_py.blocking import Client
 from tests.blocking.conftest import ENVIRONMENT, BrokerThread
 
-TIME_LIMIT = float(os.environ.get("HANDOFF_TIME_LIMIT", "60"))
-"""Seconds after which a program counts as hanging."""
+TIME_LIMIT = float(os.environ.get("HANDOFF_TIME_LIMIT", "300"))
+"""Seconds after which a program counts as hanging. The longest take five on an idle machine."""
 
 _WATCHED = """
 import faulthandler
@@ -38,7 +38,6 @@ def run_watched(
         check=False,
         env=ENVIRONMENT,
         cwd=Path(__file__).parents[2],  # programs import from tests
-        timeout=limit + 60,
     )
     assert ended.returncode == 0, f"{ended.stdout[-2000:]}\n{ended.stderr[-20000:]}"
     return ended.stdout, ended.stderr

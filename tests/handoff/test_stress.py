@@ -11,7 +11,7 @@ import signal
 
 import pytest
 
-from tests.handoff.conftest import run_watched
+from tests.handoff.conftest import TIME_LIMIT, run_watched
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timers")
 
@@ -300,4 +300,4 @@ PROGRAM = """
 def test_all_callers_concurrently(address: str) -> None:
     seed = str(random.randrange(2**32))
     print(f"seed: {seed}")  # shown if it fails
-    print(run_watched(PROGRAM, address, str(SECONDS), seed, limit=SECONDS + 60)[0])
+    print(run_watched(PROGRAM, address, str(SECONDS), seed, limit=SECONDS + TIME_LIMIT)[0])

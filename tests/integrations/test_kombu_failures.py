@@ -42,7 +42,7 @@ def run_program(program: str, *arguments: str) -> subprocess.CompletedProcess[st
     path = os.pathsep.join([str(SOURCE), str(ROOT)])
     return subprocess.run(
         [sys.executable, "-X", "dev", "-c", textwrap.dedent(program), *arguments],
-        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
 

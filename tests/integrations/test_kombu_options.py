@@ -13,7 +13,7 @@ from kombu.transport import TRANSPORT_ALIASES, get_transport_cls
 
 import rocketmq_py.integrations.kombu
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.integrations.kombu.delays import delay_level, due_time, remaining
+from rocketmq_py.integrations.kombu.delays import delay_level, due_time, remaining_delay
 from rocketmq_py.integrations.kombu.options import TransportOptions, address_of, client_options_of
 
 
@@ -151,10 +151,10 @@ def test_the_time_of_a_task(headers: dict[str, Any] | None, due: float | None) -
 
 def test_a_task_that_is_nearly_due_is_not_delayed() -> None:
     payload, now = {"headers": {"eta": NOW.isoformat()}}, NOW.timestamp()
-    assert remaining(payload, now - 10) == 10
-    assert remaining(payload, now - 1) == 0
-    assert remaining(payload, now + 10) == 0
-    assert remaining({}, now) == 0
+    assert remaining_delay(payload, now - 10) == 10
+    assert remaining_delay(payload, now - 1) == 0
+    assert remaining_delay(payload, now + 10) == 0
+    assert remaining_delay({}, now) == 0
 
 
 @pytest.mark.parametrize(

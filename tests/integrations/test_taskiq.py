@@ -96,7 +96,7 @@ async def test_tasks_and_results(server: TestBroker) -> None:
         results = [(await task.wait_result()).return_value for task in tasks]
         assert results == [2 * number for number in range(20)]
         assert (await (await in_a_thread.kiq(7)).wait_result()).return_value == -7
-        await server.held(lambda: acknowledged(server) == 21)
+        await server.wait_until_async(lambda: acknowledged(server) == 21)
     assert {message.keys for message in server.messages(TOPIC)} >= {(task.task_id,) for task in tasks}
 
 
@@ -130,7 +130,7 @@ def test_a_task_that_fails_is_acknowledged(server: TestBroker, label: str | None
         async with working(broker):
             result = await (await fail.kiq()).wait_result()
             assert isinstance(result.error, ValueError)
-            await server.held(lambda: acknowledged(server) == 1)
+            await server.wait_until_async(lambda: acknowledged(server) == 1)
 
     asyncio.run(main())
 
@@ -156,7 +156,7 @@ async def test_manual_acknowledgements(server: TestBroker) -> None:
         assert acknowledged(server) == 0
         await asyncio.to_thread(server.advance, 61)
         await is_second.wait()
-        await server.held(lambda: acknowledged(server) == 1)
+        await server.wait_until_async(lambda: acknowledged(server) == 1)
     assert runs == [0, 1]
 
 
@@ -173,10 +173,10 @@ async def test_a_running_task_is_kept_from_other_workers(server: TestBroker) -> 
 
     async with working(broker):
         task = await long.kiq()
-        await server.held(lambda: len(server.requests("CHANGE_MESSAGE_INVISIBLETIME")) >= 5)
+        await server.wait_until_async(lambda: len(server.requests("CHANGE_MESSAGE_INVISIBLETIME")) >= 5)
         release.set()
         assert (await task.wait_result()).return_value == "done"
-        await server.held(lambda: acknowledged(server) == 1)
+        await server.wait_until_async(lambda: acknowledged(server) == 1)
         renewals = len(server.requests("CHANGE_MESSAGE_INVISIBLETIME"))
     assert runs == [1]
     assert renewals >= 5
@@ -208,7 +208,7 @@ async def test_a_delivery_that_nothing_can_acknowledge_is_not_renewed(server: Te
     await broker.register_task(lambda: None, task_name="unused").kiq()
     deliveries = broker.listen()
     delivery: Any = await anext(deliveries)
-    await server.held(lambda: len(server.requests("CHANGE_MESSAGE_INVISIBLETIME")) >= 1)
+    await server.wait_until_async(lambda: len(server.requests("CHANGE_MESSAGE_INVISIBLETIME")) >= 1)
     del delivery
     gc.collect()
     again = await anext(deliveries)
@@ -257,7 +257,7 @@ async def test_retries_of_the_middleware_are_delayed(server: TestBroker) -> None
     async with working(broker):
         await flaky.kiq()
         await failed.wait()
-        await server.held(lambda: len(server.requests("SEND_MESSAGE")) == 2)
+        await server.wait_until_async(lambda: len(server.requests("SEND_MESSAGE")) == 2)
         assert not succeeded.is_set()
         await asyncio.to_thread(server.advance, 61)
         await succeeded.wait()
@@ -329,7 +329,7 @@ async def test_tasks_wait_for_topics(server: TestBroker, caplog: pytest.LogCaptu
         done.set()
 
     async with working(broker):
-        await server.held(lambda: server.requests("GET_ROUTEINFO_BY_TOPIC", topic="NewTopic"))
+        await server.wait_until_async(lambda: server.requests("GET_ROUTEINFO_BY_TOPIC", topic="NewTopic"))
         await finish.kiq()  # the broker creates the topic
         await done.wait()
     log_records.flush()
@@ -369,7 +369,7 @@ async def test_a_foreign_message_is_skipped(server: TestBroker) -> None:
     await asyncio.to_thread(send)
     async with working(broker):
         assert (await (await finish.kiq()).wait_result()).return_value == "done"
-        await server.held(lambda: acknowledged(server) == 2)
+        await server.wait_until_async(lambda: acknowledged(server) == 2)
 
 
 @asyncio_test

@@ -20,7 +20,7 @@ from rocketmq_py.protocol.headers import (
     SendBatchMessageRequest,
     SendMessageRequest,
     SendMessageRequestV2,
-    stored_place,
+    read_stored_position,
 )
 from rocketmq_py.protocol.send_request import (
     SendRequestBuilder,
@@ -239,9 +239,9 @@ def test_properties_in_a_batch_are_bounded() -> None:
 )
 def test_send_responses_with_an_invalid_position_are_refused(changes: dict[str, str], text: str) -> None:
     fields = {"msgId": "id", "queueId": "3", "queueOffset": "5"}
-    assert stored_place(fields) == ("id", 3, 5)
+    assert read_stored_position(fields) == ("id", 3, 5)
     with pytest.raises(ProtocolError, match=text):
-        stored_place(fields | changes)
+        read_stored_position(fields | changes)
 
 
 @pytest.mark.parametrize("name", ["msgId", "queueId", "queueOffset"])
@@ -249,7 +249,7 @@ def test_send_responses_without_a_position_are_refused(name: str) -> None:
     fields = {"msgId": "id", "queueId": "3", "queueOffset": "5"}
     del fields[name]
     with pytest.raises(ProtocolError, match=f"field '{name}' is missing"):
-        stored_place(fields)
+        read_stored_position(fields)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=300), min_size=1), st.sampled_from([32, 56, 300]))

@@ -76,8 +76,8 @@ async def test_block_writes_at_its_end_up_to_the_socket_buffer(
         with WriteTogether():
             writer.put(b"first ")
             writer.put(b"x" * size)
-            assert writer.turn == 0
-        assert writer.turn == 1
+            assert writer.buffer_number == 0
+        assert writer.buffer_number == 1
         assert writer.is_flushed == (size == 1)
         writer.put(b" last")
         data = await received(peer, size + len("first  last"))
@@ -92,7 +92,7 @@ async def test_block_skips_withdrawn_frames_and_closed_writers() -> None:
         nursery.start_soon(writer.run)
         await trio.testing.wait_all_tasks_blocked()  # idle
         with WriteTogether():
-            writer.take_back(writer.turn, writer.put(b"taken back"))
+            writer.take_back(writer.buffer_number, writer.put(b"taken back"))
         assert writer.is_flushed
         with WriteTogether():
             writer.put(b"closed")
@@ -107,14 +107,14 @@ async def test_other_tasks_run_between_writes() -> None:
     async with streams() as (ours, _), trio.open_nursery() as nursery:
         writer = Writer(Wire(ours), LARGE)
         nursery.start_soon(writer.run)
-        turns = set()
+        buffer_numbers = set()
         for _ in range(20):
             writer.put(b"x")
             for _ in range(3):
                 await trio.lowlevel.checkpoint()
-            turns.add(writer.turn)
+            buffer_numbers.add(writer.buffer_number)
         nursery.cancel_scope.cancel()
-    assert len(turns) == 20
+    assert len(buffer_numbers) == 20
 
 
 @pytest.mark.parametrize("closed_here", [True, False])

@@ -18,9 +18,14 @@ MOST_UNFLUSHED = 3.0
 
 
 class FaultSchedule:
-    """Injects the faults of a plan at their times."""
+    """Injects the faults of a plan at their times.
+
+    Attributes:
+        ended: whether all faults have ended, and all servers run again.
+    """
 
     def __init__(self, context: RunContext) -> None:
+        self.ended = False
         self._context = context
         self._world = context.world
         self._rng = context.rng
@@ -33,6 +38,7 @@ class FaultSchedule:
                 await trio.sleep_until(at)
                 self._world.trace("fault", fault)
                 nursery.start_soon(self._inject, fault)
+        self.ended = True
 
     async def _inject(self, fault: str) -> None:
         rng, world = self._rng, self._world

@@ -67,7 +67,7 @@ def run(plan: Plan, *, trace: bool = False) -> Simulation[Outcome]:
 async def run_plan(context: RunContext) -> Outcome:
     """Run a plan, and check its history."""
     history = context.history
-    producers, consumers = Producers(context), Consumers(context)
+    producers, consumers, faults = Producers(context), Consumers(context), FaultSchedule(context)
     before = _tasks()
     log, logger = ErrorLog(history), logging.getLogger("rocketmq_py")
     logger.addHandler(log)
@@ -76,9 +76,9 @@ async def run_plan(context: RunContext) -> Outcome:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(consumers.run)
                 nursery.start_soon(producers.run)
-                nursery.start_soon(FaultSchedule(context).run)
+                nursery.start_soon(faults.run)
                 nursery.start_soon(_watch, context, consumers)
-                await _settle(context, producers)
+                await _settle(context, producers, faults)
                 context.over.set()
         if scope.cancelled_caught:
             history.add_finding(f"the run did not end within {END_OF_TIME:g} s and was cancelled")
@@ -90,14 +90,16 @@ async def run_plan(context: RunContext) -> Outcome:
     return Outcome(history.findings, sum(map(len, history.accepted.values())), len(history.lost))
 
 
-async def _settle(context: RunContext, producers: Producers) -> None:
+async def _settle(context: RunContext, producers: Producers, faults: FaultSchedule) -> None:
+    """Wait until all servers run again, and all messages are stored, handled and committed."""
+    history = context.history
     await trio.sleep(context.plan.seconds)
     context.healed.set()
     context.world.trace("all faults ended")
     context.world.heal()
     await producers.sent_all.wait()
     with trio.move_on_after(SETTLE_SECONDS):
-        while context.history.not_stored() or context.history.missing() or context.history.uncommitted():
+        while not faults.ended or history.not_stored() or history.missing() or history.uncommitted():
             await trio.sleep(1)
     await trio.sleep(context.plan.quiet_seconds)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.errors import RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.options import Role
@@ -32,6 +34,8 @@ class FakeOffsetClient:
         failures: errors that the next calls raise.
         commits: the calls of ``commit``.
         committed_offsets: by group, the offsets that it had committed before.
+        size_of: returns the size of the message at an offset.
+        pulls: the ranges of each call of ``pull``.
         range_calls: the number of calls of ``offsets_of``.
         closed: the number of calls of ``close``.
     """
@@ -43,6 +47,8 @@ class FakeOffsetClient:
         self.failures: list[RocketMQError] = []
         self.commits: list[tuple[str, dict[MessageQueue, int]]] = []
         self.committed_offsets: dict[str, dict[MessageQueue, int]] = {}
+        self.size_of: Callable[[MessageQueue, int], int] = lambda _, __: 100
+        self.pulls: list[Sequence[OffsetRange]] = []
         self.range_calls = 0
         self.closed = 0
 
@@ -78,6 +84,23 @@ class FakeOffsetClient:
         if self.failures:
             raise self.failures.pop(0)
         self.commits.append((group, dict(offsets)))
+
+    @contextmanager
+    def pull(
+        self, ranges: Sequence[OffsetRange], *, parallel: int = 1, patience: float = 0.0
+    ) -> Iterator[Iterable[PullResult]]:
+        assert parallel == len(ranges)
+        assert patience > 0
+        self.pulls.append(ranges)
+        yield map(self._result, ranges)
+
+    def _result(self, span: OffsetRange) -> PullResult:
+        if span.queue in self.expired:
+            return PullResult(span, b"", span.start, span.end, lost=(span.start, span.end))
+        return PullResult(span, bytes(self._size(span)), span.start, span.end)
+
+    def _size(self, span: OffsetRange) -> int:
+        return sum([self.size_of(span.queue, offset) for offset in range(span.start, span.end)])
 
     def close(self) -> None:
         self.closed += 1

@@ -44,7 +44,7 @@ def chunk_of(
     next: int = 1_000_000,  # noqa: A002  # the attribute's name
     offset_delta: int = 0,
 ) -> PullResult:
-    """Return a chunk of messages from a span of all offsets."""
+    """Return a chunk of messages from a range of all offsets."""
     return PullResult(
         OffsetRange(queue, 0, 2**62), b"".join(messages), first, next, offset_delta=offset_delta
     )

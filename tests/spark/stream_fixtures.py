@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.spark.batch_plan import SpansPartition
+from rocketmq_py.spark.batch_plan import RangesPartition
 from rocketmq_py.spark.offsets import StreamOffset
 from rocketmq_py.spark.source import StreamSource
 from tests.spark.fake_clients import FakeOffsetClient, queue, stream_options
@@ -57,6 +57,6 @@ def planned(source: StreamSource, begin: dict[str, Any], end: dict[str, Any]) ->
     """Return the queue ids and ranges that a batch reads."""
     ranges = []
     for partition in source.partitions(begin, end):
-        assert isinstance(partition, SpansPartition)
-        ranges += [(span.queue.queue_id, span.start, span.end) for span in partition.spans]
+        assert isinstance(partition, RangesPartition)
+        ranges += [(one.queue.queue_id, one.start, one.end) for one in partition.ranges]
     return ranges

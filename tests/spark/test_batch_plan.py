@@ -20,10 +20,10 @@ from rocketmq_py.spark.batch_plan import (
     data_loss_error,
     next_stream_offset,
     plan_tasks,
+    range_length,
+    ranges_between,
     report_losses,
     share_out,
-    span_length,
-    spans_between,
     stream_backlog,
 )
 from rocketmq_py.spark.offsets import StreamOffset
@@ -33,7 +33,7 @@ QUEUES = [queue(queue_id=number) for number in range(40)]
 LAGS = st.dictionaries(st.sampled_from(QUEUES), st.integers(1, 10**12), min_size=1)
 
 
-def spans(*lengths: int, start: int = 7) -> list[OffsetRange]:
+def ranges(*lengths: int, start: int = 7) -> list[OffsetRange]:
     return [OffsetRange(QUEUES[number], start, start + each) for number, each in enumerate(lengths)]
 
 
@@ -160,7 +160,7 @@ def test_batch_backlog_is_limited_to_existing_offsets() -> None:
         {QUEUES[0]: 5, QUEUES[1]: 0, QUEUES[2]: 8}, {QUEUES[0]: 7, QUEUES[1]: 99, QUEUES[2]: 3},
         {QUEUES[0]: (0, 9), QUEUES[1]: (2, 9), QUEUES[2]: (0, 9)},
     )  # fmt: skip
-    assert spans_between(backlog.starts, backlog.ends) == [
+    assert ranges_between(backlog.starts, backlog.ends) == [
         OffsetRange(QUEUES[0], 5, 7),
         OffsetRange(QUEUES[1], 2, 9),
     ]
@@ -184,8 +184,8 @@ def test_batch_backlog_stays_within_the_requested_range(
     begin: int, end: int, read: tuple[int, int] | None, lost: tuple[int, int | None] | None
 ) -> None:
     backlog = batch_backlog({QUEUES[0]: begin}, {QUEUES[0]: end}, {QUEUES[0]: (3, 9)})
-    spans = [(span.start, span.end) for span in spans_between(backlog.starts, backlog.ends)]
-    assert spans == [each for each in [read] if each]
+    ranges = [(one.start, one.end) for one in ranges_between(backlog.starts, backlog.ends)]
+    assert ranges == [each for each in [read] if each]
     assert [(loss.first, loss.end) for loss in backlog.losses] == [each for each in [lost] if each]
 
 
@@ -200,30 +200,30 @@ def test_losses_raise_an_error_or_are_logged(caplog: pytest.LogCaptureFixture) -
     assert all("set failOnDataLoss" not in record.getMessage() for record in caplog.records)
 
 
-# --- spans and tasks
+# --- ranges and tasks
 
 
 def test_empty_and_backward_ranges_give_no_task() -> None:
-    assert spans_between({QUEUES[0]: 5, QUEUES[1]: 9}, {QUEUES[0]: 5, QUEUES[1]: 3}) == []
+    assert ranges_between({QUEUES[0]: 5, QUEUES[1]: 9}, {QUEUES[0]: 5, QUEUES[1]: 3}) == []
     assert plan_tasks([]) == []
     assert plan_tasks([], min_partitions=5) == []
 
 
 def test_each_queue_has_a_task() -> None:
-    several = spans(5, 1, 10**9)
+    several = ranges(5, 1, 10**9)
     assert plan_tasks(several) == [(each,) for each in several]
 
 
 def test_min_partitions_splits_the_largest_queues() -> None:
-    tasks = plan_tasks(spans(1000, 100), min_partitions=6)
-    assert [span_length(piece) for (piece,) in tasks] == [200] * 5 + [100]
-    assert plan_tasks(spans(2, 1), min_partitions=100) == [
+    tasks = plan_tasks(ranges(1000, 100), min_partitions=6)
+    assert [range_length(piece) for (piece,) in tasks] == [200] * 5 + [100]
+    assert plan_tasks(ranges(2, 1), min_partitions=100) == [
         (OffsetRange(QUEUES[0], 7, 8),), (OffsetRange(QUEUES[0], 8, 9),), (OffsetRange(QUEUES[1], 7, 8),),
     ]  # fmt: skip
 
 
 def test_max_records_splits_longer_spans() -> None:
-    assert [span_length(piece) for (piece,) in plan_tasks(spans(10, 3), max_records=4)] == [3, 3, 4, 3]
+    assert [range_length(piece) for (piece,) in plan_tasks(ranges(10, 3), max_records=4)] == [3, 3, 4, 3]
 
 
 def test_small_queues_of_a_large_plan_share_tasks() -> None:
@@ -242,15 +242,15 @@ def test_small_queues_of_a_large_plan_share_tasks() -> None:
 def test_tasks_contain_every_offset_once(
     lengths: list[int], min_partitions: int | None, max_records: int | None
 ) -> None:
-    all_spans = spans(*lengths)
-    tasks = plan_tasks(all_spans, min_partitions=min_partitions, max_records=max_records)
+    all_ranges = ranges(*lengths)
+    tasks = plan_tasks(all_ranges, min_partitions=min_partitions, max_records=max_records)
     pieces = sorted([piece for task in tasks for piece in task], key=lambda piece: (piece.queue, piece.start))
     counts: Counter[MessageQueue] = Counter()
     for piece in pieces:
         assert piece.start == 7 + counts[piece.queue]
-        assert span_length(piece) > 0
-        counts[piece.queue] += span_length(piece)
-    assert counts == {span.queue: span_length(span) for span in all_spans}
+        assert range_length(piece) > 0
+        counts[piece.queue] += range_length(piece)
+    assert counts == {one.queue: range_length(one) for one in all_ranges}
     assert len(tasks) >= min(min_partitions or 0, sum(lengths))
     if max_records is not None:
-        assert all(sum(map(span_length, task)) <= max_records for task in tasks)
+        assert all(sum(map(range_length, task)) <= max_records for task in tasks)

@@ -14,7 +14,7 @@ from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.errors import ConfigurationError, DataLossError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark import source_task
-from rocketmq_py.spark.batch_plan import SpansPartition
+from rocketmq_py.spark.batch_plan import RangesPartition
 from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.source import BatchSource
 from tests.spark.fake_clients import FakeOffsetClient, batch_options, queue
@@ -27,7 +27,7 @@ def client() -> FakeOffsetClient:
     return FakeOffsetClient({Q0: (0, 10), Q1: (5, 30)})
 
 
-def plan(client: FakeOffsetClient, **options: str) -> list[SpansPartition]:
+def plan(client: FakeOffsetClient, **options: str) -> list[RangesPartition]:
     """Plan a job, and return its partitions as the workers get them."""
     source = BatchSource(batch_options(**options), lambda _: client)
     partitions = source.partitions()
@@ -35,19 +35,19 @@ def plan(client: FakeOffsetClient, **options: str) -> list[SpansPartition]:
     assert client.closed == 1
     unpickled = []
     for partition in pickle.loads(pickle.dumps(partitions)):
-        assert isinstance(partition, SpansPartition)
+        assert isinstance(partition, RangesPartition)
         unpickled.append(partition)
     return unpickled
 
 
-def spans(partitions: list[SpansPartition]) -> list[tuple[int, int, int]]:
+def ranges(partitions: list[RangesPartition]) -> list[tuple[int, int, int]]:
     return [
-        (each.queue.queue_id, each.start, each.end) for partition in partitions for each in partition.spans
+        (each.queue.queue_id, each.start, each.end) for partition in partitions for each in partition.ranges
     ]
 
 
 def test_batch_reads_all_existing_messages_by_default(client: FakeOffsetClient) -> None:
-    assert spans(plan(client)) == [(0, 0, 10), (1, 5, 30)]
+    assert ranges(plan(client)) == [(0, 0, 10), (1, 5, 30)]
 
 
 def test_batch_reads_between_offsets(client: FakeOffsetClient) -> None:
@@ -56,17 +56,17 @@ def test_batch_reads_between_offsets(client: FakeOffsetClient) -> None:
         startingOffsets='{"orders": {"broker-a": {"0": 4}}}',
         endingOffsets='{"orders": {"broker-a": {"1": 17}}}',
     )
-    assert spans(partitions) == [(0, 4, 10), (1, 5, 17)]
+    assert ranges(partitions) == [(0, 4, 10), (1, 5, 17)]
 
 
 def test_batch_reads_between_timestamps(client: FakeOffsetClient) -> None:
     client.times = {1000: {Q0: 3, Q1: 9}, 2000: {Q0: 3, Q1: 20}}
-    assert spans(plan(client, startingTimestamp="1000", endingTimestamp="2000")) == [(1, 9, 20)]
+    assert ranges(plan(client, startingTimestamp="1000", endingTimestamp="2000")) == [(1, 9, 20)]
 
 
 def test_batch_reads_from_the_committed_offsets(client: FakeOffsetClient) -> None:
     client.committed_offsets = {"G": {Q0: 4}}
-    assert spans(plan(client, startingOffsets="committed", consumerGroup="G")) == [(0, 4, 10), (1, 5, 30)]
+    assert ranges(plan(client, startingOffsets="committed", consumerGroup="G")) == [(0, 4, 10), (1, 5, 30)]
 
 
 def test_expired_committed_offsets_are_a_loss(client: FakeOffsetClient) -> None:
@@ -88,22 +88,22 @@ def test_spark_task_for_an_empty_plan_reads_nothing(client: FakeOffsetClient) ->
 
 def test_queue_with_only_expired_messages_starts_at_its_end(client: FakeOffsetClient) -> None:
     client.expired = {Q1}
-    assert spans(plan(client)) == [(0, 0, 10)]
+    assert ranges(plan(client)) == [(0, 0, 10)]
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_task_passes_the_options_to_read_spans(
+def test_task_passes_the_options_to_read_ranges(
     client: FakeOffsetClient, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     calls: list[dict[str, Any]] = []
 
-    def read_spans(
-        connection: ConnectionOptions, spans: Sequence[OffsetRange], **options: Any
+    def read_ranges(
+        connection: ConnectionOptions, ranges: Sequence[OffsetRange], **options: Any
     ) -> Iterator[None]:
         calls.append(options)
         return iter(())
 
-    monkeypatch.setattr(source_task, "read_spans", read_spans)
+    monkeypatch.setattr(source_task, "read_ranges", read_ranges)
     options = {"failOnDataLoss": str(fails).lower(), "tags": "A || B", "maxBufferedBytes": "1m"}
     options["columns"] = "body,keys"
     (task, _) = plan(client, **options)
@@ -126,9 +126,7 @@ def test_task_with_the_last_range_of_a_queue_commits_its_end(client: FakeOffsetC
         partition.final_offsets for partition in partitions if partition.final_offsets
     ]
     assert final_offsets == [{Q0: 10}, {Q1: 30}]
-    assert all(
-        partition.spans[-1].end == end for partition in partitions for end in partition.final_offsets.values()
-    )
+    assert all(one.ranges[-1].end == end for one in partitions for end in one.final_offsets.values())
 
 
 def test_lost_offsets_fail_the_batch_or_are_logged(
@@ -144,7 +142,7 @@ def test_lost_offsets_fail_the_batch_or_are_logged(
     client.closed = 0
     with caplog.at_level(logging.WARNING, "rocketmq_py.spark"):
         partitions = plan(client, startingOffsets=start, endingOffsets=end, failOnDataLoss="false")
-    assert spans(partitions) == [(0, 0, 10), (1, 5, 30)]
+    assert ranges(partitions) == [(0, 0, 10), (1, 5, 30)]
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
     assert caplog.records[1].getMessage() == (
         "offsets 2 to 4 of queue 1 of topic 'orders' on broker 'broker-a' are not there: the broker does not "

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 
 from rocketmq_py.blocking import Client
 from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.spark.batch_plan import SpansPartition
+from rocketmq_py.spark.batch_plan import RangesPartition
 from rocketmq_py.spark.pushed_filters import push_all
 from rocketmq_py.spark.source import FilteringBatchSource
 from tests.spark.fake_clients import FakeOffsetClient, batch_options, queue
@@ -180,14 +180,14 @@ def push(
     return source, list(source.pushFilters(list(filters)))
 
 
-def spans(source: FilteringBatchSource) -> list[tuple[int, int, int]]:
-    partitions = [each for each in source.partitions() if isinstance(each, SpansPartition)]
-    return [(each.queue.queue_id, each.start, each.end) for one in partitions for each in one.spans]
+def ranges(source: FilteringBatchSource) -> list[tuple[int, int, int]]:
+    partitions = [each for each in source.partitions() if isinstance(each, RangesPartition)]
+    return [(each.queue.queue_id, each.start, each.end) for one in partitions for each in one.ranges]
 
 
 def test_filters_choose_queues_and_cut_spans(client: FakeOffsetClient) -> None:
     source, left = push(client, EqualTo(("queueId",), 1), GreaterThan(("queueOffset",), 7))
-    assert (spans(source), left) == ([(1, 8, 30)], [])
+    assert (ranges(source), left) == ([(1, 8, 30)], [])
 
 
 def test_times_become_offsets_with_a_margin_and_stay_with_spark(client: FakeOffsetClient) -> None:
@@ -197,7 +197,7 @@ def test_times_become_offsets_with_a_margin_and_stay_with_spark(client: FakeOffs
         LessThanOrEqual(("storeTimestamp",), time_of(START_MS)),
     ]
     source, left = push(client, *filters)
-    assert (spans(source), left) == ([(0, 2, 5), (1, 6, 30)], filters)
+    assert (ranges(source), left) == ([(0, 2, 5), (1, 6, 30)], filters)
 
 
 def test_tags_become_the_filter_of_the_brokers(client: FakeOffsetClient) -> None:
@@ -224,12 +224,12 @@ def test_filters_that_exclude_all_rows_plan_no_task(client: FakeOffsetClient) ->
         [LessThan(("queueOffset",), 0)],
     ):
         source, left = push(client, *filters)
-        assert (spans(source), left) == ([], [])
+        assert (ranges(source), left) == ([], [])
 
 
 def test_consumer_group_takes_no_filter(client: FakeOffsetClient) -> None:
     source, left = push(client, EqualTo(("queueId",), 1), consumerGroup="G")
-    assert (len(left), len(spans(source))) == (1, 2)
+    assert (len(left), len(ranges(source))) == (1, 2)
 
 
 # --- in Spark

@@ -194,8 +194,11 @@ class Files:
     def add(self, name: str, *lines: str) -> None:
         (self.files / name).write_text("".join([f"{line}\n" for line in lines]))
 
-    def run(self, address: str, **options: str) -> None:
-        """Run the query from its checkpoint until it has processed all files."""
+    def run(self, address: str, **options: str) -> list[int]:
+        """Run the query from its checkpoint until it has processed all files.
+
+        Returns the number of rows written by each batch, as its progress reports it.
+        """
         rows = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.files)).toDF("body")
         query = (
             rows.writeStream.format("rocketmq")
@@ -206,6 +209,7 @@ class Files:
             .start()
         )
         query.awaitTermination()
+        return [each.sink.numOutputRows for each in query.recentProgress]
 
 
 def test_stream_stamps_rows_with_their_batch(
@@ -213,9 +217,9 @@ def test_stream_stamps_rows_with_their_batch(
 ) -> None:
     files = Files(spark, tmp_path)
     files.add("1", "a", "b", "c")
-    files.run(broker_address, topic=topic)
+    assert files.run(broker_address, topic=topic) == [3]
     files.add("2", "d", "e")
-    files.run(broker_address, topic=topic)
+    assert files.run(broker_address, topic=topic) == [2]
     stamps = {message.body.decode(): Stamp.parse(message.properties[STAMP]) for message in read_all(topic)}
     assert {body: (stamp.batch_id, stamp.row) for body, stamp in stamps.items()} == {
         "a": (0, "0"), "b": (0, "1"), "c": (0, "2"),

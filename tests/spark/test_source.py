@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rocketmq_py.blocking import Client, Producer
+from rocketmq_py.consumer import OffsetRange
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.spark.pyspark_version import check_pyspark
 
@@ -214,6 +215,17 @@ def test_stream_keeps_its_limit_and_commits_its_last_batch(
     with client.reader() as reader:
         ends = {queue: end for queue, (_, end) in reader.offsets(topic).items()}
         assert reader.committed(group, ends) == ends
+
+
+def test_stream_keeps_its_limit_of_bytes(stream: Stream, send: Send, topic: str, client: Client) -> None:
+    send(100, 140)
+    with client.reader() as reader:
+        ranges = [OffsetRange(queue, *ends) for queue, ends in reader.offsets(topic).items()]
+        with reader.pull(ranges) as results:
+            total = sum([len(result.body) for result in results])
+    options = {"startingOffsets": "earliest", "maxBytesPerTrigger": str(total * 3 // 8)}
+    assert stream.available_now(**options) == list(range(100, 140))
+    assert [each["numInputRows"] for each in stream.progress] == [15, 15, 10]
 
 
 @pytest.mark.skipif(IS_SPARK_4_1, reason="Spark 4.1 does not announce Trigger.AvailableNow to sources")

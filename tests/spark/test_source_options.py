@@ -78,6 +78,7 @@ def test_all_options_of_a_stream() -> None:
         topic=" orders, payments ,orders",
         startingTimestamp='{"orders": 5}',
         maxOffsetsPerTrigger="1000",
+        maxBytesPerTrigger="64m",
         minOffsetsPerTrigger="10",
         maxTriggerDelay="30s",
         minPartitions="8",
@@ -93,6 +94,7 @@ def test_all_options_of_a_stream() -> None:
         topics=("orders", "payments"),
         starting=Positions(NamedPosition.LATEST, {("orders",): TimestampPosition(5)}),
         max_offsets_per_trigger=1000,
+        max_bytes_per_trigger=64 * 1024 * 1024,
         min_offsets_per_trigger=10,
         max_trigger_delay=30.0,
         min_partitions=8,
@@ -159,6 +161,7 @@ def test_mistakes_of_a_stream(options: dict[str, str], mistake: str) -> None:
         ({"startingOffsets": '{"a": {"b": {"0": -1}}}'}, "startingOffsets contains latest"),
         ({"endingOffsets": "earliest"}, "endingOffsets contains earliest"),
         ({"maxOffsetsPerTrigger": "1"}, "maxOffsetsPerTrigger is an option of a streaming source"),
+        ({"maxBytesPerTrigger": "1"}, "maxBytesPerTrigger is an option of a streaming source"),
         (
             {"maxTriggerDelay": "1m"},
             "maxTriggerDelay is an option of a streaming source; this is a batch source",

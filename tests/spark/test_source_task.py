@@ -176,8 +176,8 @@ class FakePullClient:
     def reader(self) -> Self:
         return self
 
-    def pull(self, spans: Sequence[OffsetRange], **options: Any) -> Self:
-        self.pulls.append({"spans": spans, **options})
+    def pull(self, ranges: Sequence[OffsetRange], **options: Any) -> Self:
+        self.pulls.append({"ranges": ranges, **options})
         return self
 
     def __enter__(self) -> Self:
@@ -198,8 +198,8 @@ def test_task_pulls_lazily_and_closes_its_reader(monkeypatch: pytest.MonkeyPatch
         [chunk_of(with_properties(0, TAGS="BB")), chunk_of(with_properties(1, TAGS="Aa"))]
     )
     monkeypatch.setattr(source_task, "client_for", {CONNECTION: client}.__getitem__)
-    spans = [OffsetRange(QUEUE, 0, 2)]
-    batches = source_task.read_spans(CONNECTION, spans, tags="Aa || C", max_buffered_bytes=1000, parallel=2)
+    ranges = [OffsetRange(QUEUE, 0, 2)]
+    batches = source_task.read_ranges(CONNECTION, ranges, tags="Aa || C", max_buffered_bytes=1000, parallel=2)
     assert client.pulls == [], "pulling starts with the first batch"
     assert [offsets(batch) for batch in batches] == [[1]]
     options: dict[str, object] = {
@@ -210,14 +210,14 @@ def test_task_pulls_lazily_and_closes_its_reader(monkeypatch: pytest.MonkeyPatch
         "in_order": True,
         "patience": 300.0,
     }
-    assert client.pulls == [{"spans": spans, **options}]
+    assert client.pulls == [{"ranges": ranges, **options}]
     assert client.exits == 2
 
 
 def test_closed_generator_closes_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     client = FakePullClient(chunks_of_three(5000))
     monkeypatch.setattr(source_task, "client_for", {CONNECTION: client}.__getitem__)
-    batches = source_task.read_spans(CONNECTION, [OffsetRange(QUEUE, 0, 15_000)], sql="a > 1")
+    batches = source_task.read_ranges(CONNECTION, [OffsetRange(QUEUE, 0, 15_000)], sql="a > 1")
     assert next(batches).num_rows <= MAX_BATCH_ROWS
     assert client.exits == 0
     batches.close()

@@ -11,7 +11,7 @@ import pytest
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.errors import ConnectError, DataLossError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.spark.batch_plan import SMALL_PLAN_TASKS, SpansPartition
+from rocketmq_py.spark.batch_plan import SMALL_PLAN_TASKS, RangesPartition
 from rocketmq_py.spark.offsets import CheckpointError
 from rocketmq_py.spark.options import Role
 from rocketmq_py.spark.source import StreamSource, open_offset_client
@@ -37,6 +37,7 @@ pytest.importorskip(
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
 )
@@ -193,13 +194,13 @@ def test_queues_that_share_a_task_keep_their_order(start: Start, client: FakeOff
 
     def tasks(source: StreamSource) -> list[tuple[OffsetRange, ...]]:
         partitions = source.partitions(begin, end)
-        return [partition.spans for partition in partitions if isinstance(partition, SpansPartition)]
+        return [partition.ranges for partition in partitions if isinstance(partition, RangesPartition)]
 
     first_plan = tasks(source)
     assert len(first_plan) == SMALL_PLAN_TASKS
     assert tasks(source) == tasks(start()) == first_plan
     for task in first_plan:
-        assert [span.queue for span in task] == sorted([span.queue for span in task])
+        assert [one.queue for one in task] == sorted([one.queue for one in task])
 
 
 # --- offsets that no longer exist
@@ -319,6 +320,8 @@ def test_topics_must_exist_when_a_query_starts(client: FakeOffsetClient) -> None
         ({"maxOffsetsPerTrigger": "5"}, ReadMaxRows(5)),
         ({"minOffsetsPerTrigger": "5"}, ReadMinRows(5)),
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "9"}, ReadMaxRows(9)),
+        ({"maxBytesPerTrigger": "1k"}, ReadMaxBytes(1024)),
+        ({"maxBytesPerTrigger": "1k", "maxOffsetsPerTrigger": "9"}, ReadMaxRows(9)),
     ],
 )
 def test_default_read_limit(start: Start, options: dict[str, str], limit: ReadLimit) -> None:
@@ -335,8 +338,31 @@ def test_batches_do_not_exceed_the_limit(start: Start) -> None:
     assert sizes == [7, 7, 7, 7, 7]
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [10, 10, 10, 5]),  # 100 bytes each
+        ({"maxOffsetsPerTrigger": "9"}, [9, 9, 9, 8]),
+        ({"maxOffsetsPerTrigger": "11"}, [10, 10, 10, 5]),
+        ({"minOffsetsPerTrigger": "2"}, [10, 10, 10, 5]),
+    ],
+)
+def test_batches_do_not_exceed_the_limit_of_bytes(
+    start: Start, options: dict[str, str], expected: list[int]
+) -> None:
+    source = start(startingOffsets="earliest", maxBytesPerTrigger="1000", **options)
+    begin = source.initialOffset()
+    limit = source.getDefaultReadLimit()
+    sizes: list[int] = []
+    while (end := source.latestOffset(begin, limit)) != begin and len(sizes) < 9:
+        sizes.append(sum(last - first for _, first, last in planned(source, begin, end)))
+        begin = end
+    assert sizes == expected
+
+
 def test_read_all_available_overrides_the_options(start: Start) -> None:
-    source = start(startingOffsets="earliest", maxOffsetsPerTrigger="7", minOffsetsPerTrigger="7")
+    limits = {"maxOffsetsPerTrigger": "7", "minOffsetsPerTrigger": "7", "maxBytesPerTrigger": "1k"}
+    source = start(startingOffsets="earliest", **limits)
     assert offsets_of(source.latestOffset(source.initialOffset(), ALL)) == {Q0: 10, Q1: 30}
 
 

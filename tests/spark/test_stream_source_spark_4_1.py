@@ -95,6 +95,12 @@ def test_limit_applies_to_the_first_batch(start: Start) -> None:
     assert planned(source, end, source.latestOffset()) == [(0, 3, 6), (1, 12, 19)]
 
 
+def test_limit_of_bytes_applies(start: Start) -> None:
+    source = start(startingOffsets="earliest", maxBytesPerTrigger="1000")
+    end = source.latestOffset()
+    assert planned(source, source.initialOffset(), end) == [(0, 0, 3), (1, 5, 12)]  # 100 bytes each
+
+
 def test_restart_continues_at_the_offset_that_spark_passes(start: Start, client: FakeOffsetClient) -> None:
     source = start(maxOffsetsPerTrigger="10")
     end = source.latestOffset()
@@ -118,15 +124,17 @@ def test_last_batch_is_committed_by_the_next_latest_offset_or_run(
     assert client.commits == [("spark", {Q0: 10, Q1: 30})]
 
 
+@pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "maxBytesPerTrigger"])
 def test_limit_with_available_now_is_warned_about_once(
-    start: Start, caplog: pytest.LogCaptureFixture
+    start: Start, caplog: pytest.LogCaptureFixture, option: str
 ) -> None:
-    source = start(maxOffsetsPerTrigger="10")
+    source = start(**{option: "10"})
     with caplog.at_level(logging.WARNING, "rocketmq_py.spark"):
         source.latestOffset()
         source.latestOffset()
         start().latestOffset()
     (record,) = caplog.records
+    assert record.getMessage().startswith(f"{option} is set, and Spark 4.1 does not announce")
     assert "reads one batch and leaves the rest to the next run" in record.getMessage()
 
 

@@ -9,7 +9,7 @@ import traceback
 import pytest
 
 from rocketmq_py.errors import ClosedError, TopicNotFoundError
-from rocketmq_py.spark.batch_plan import SpansPartition
+from rocketmq_py.spark.batch_plan import RangesPartition
 from rocketmq_py.spark.processes import hides_tracebacks
 from rocketmq_py.spark.source import BatchSource, StreamSource
 from tests.spark.fake_clients import FakeOffsetClient, batch_options, stream_options
@@ -45,9 +45,9 @@ def test_task_errors_have_no_inner_traceback(monkeypatch: pytest.MonkeyPatch) ->
         except OSError as error:
             raise ClosedError("the client is closed") from error
 
-    monkeypatch.setattr("rocketmq_py.spark.source_task.read_spans", fail)
+    monkeypatch.setattr("rocketmq_py.spark.source_task.read_ranges", fail)
     with pytest.raises(ClosedError) as raised:
-        list(StreamSource(stream_options()).read(SpansPartition(())))
+        list(StreamSource(stream_options()).read(RangesPartition(())))
     lines = printed(raised.value)
     assert not any("low-level" in line or "in fail" in line for line in lines)
     assert lines[-1].endswith("ClosedError: the client is closed")

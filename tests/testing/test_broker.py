@@ -203,7 +203,7 @@ async def test_advance_checks_open_transactions() -> None:
             assert broker.messages("T") == []
             broker.advance("1h")
             await checked.wait()
-            assert [message.body for message in await broker.arrived("T")] == [b"x"]
+            assert [message.body for message in await broker.wait_for_async("T")] == [b"x"]
 
 
 async def test_advance_delivers_retries() -> None:
@@ -225,9 +225,15 @@ async def test_advance_delivers_retries() -> None:
             nursery.start_soon(consumer.run, handle)
             await producer.send(Message("T", b"x"))
             for count in (1, 2):
-                await broker.held(lambda count=count: len(broker.requests("CONSUMER_SEND_MSG_BACK")) == count)  # type: ignore[misc]
+
+                def is_sent_back(count: int = count) -> bool:
+                    return len(broker.requests("CONSUMER_SEND_MSG_BACK")) == count
+
+                await broker.wait_until_async(is_sent_back)
                 broker.advance("1m")
-            await broker.held(lambda: broker.offsets("g").get(MessageQueue("%RETRY%g", "broker-a", 0)) == 2)
+            await broker.wait_until_async(
+                lambda: broker.offsets("g").get(MessageQueue("%RETRY%g", "broker-a", 0)) == 2
+            )
             assert times == [0, 1, 2]
             nursery.cancel_scope.cancel()
 
@@ -237,7 +243,7 @@ async def test_blocking_waits_are_refused_on_trio() -> None:
         with pytest.raises(RuntimeError, match=r"wait_for would block .* await arrived"):
             broker.wait_for("T")
         with pytest.raises(AssertionError, match="T has 0 messages, not 1"):
-            await broker.arrived("T", timeout=0)
+            await broker.wait_for_async("T", timeout=0)
 
 
 def test_waiting_on_asyncio() -> None:
@@ -249,7 +255,7 @@ def test_waiting_on_asyncio() -> None:
                 broker.wait_until(lambda: True)
             async with aio.Producer(broker.name_server_address, group="p") as producer:
                 await producer.send(Message("T", b"x"))
-                [message] = await broker.arrived("T")
+                [message] = await broker.wait_for_async("T")
                 assert message.body == b"x"
 
     asyncio.run(main())

@@ -49,14 +49,14 @@ async def test_on_trio(rocketmq_broker):
     topic = rocketmq_broker.name("T")
     async with Producer(rocketmq_broker.name_server_address, group=rocketmq_broker.name("p")) as producer:
         await producer.send(Message(topic, b"x"))
-    assert len(await rocketmq_broker.arrived(topic)) == 1
+    assert len(await rocketmq_broker.wait_for_async(topic)) == 1
 
 def test_on_asyncio(rocketmq_broker):
     async def main():
         topic, group = rocketmq_broker.name("T"), rocketmq_broker.name("p")
         async with aio.Producer(rocketmq_broker.name_server_address, group=group) as producer:
             await producer.send(Message(topic, b"x"))
-        assert len(await rocketmq_broker.arrived(topic)) == 1
+        assert len(await rocketmq_broker.wait_for_async(topic)) == 1
 
     asyncio.run(main())
 
@@ -148,7 +148,7 @@ def test_with_pytest_asyncio(pytester: pytest.Pytester) -> None:
         async def test_it(rocketmq_broker):
             async with aio.Producer(rocketmq_broker.name_server_address, group="p") as producer:
                 await producer.send(Message("T", b"x"))
-            assert len(await rocketmq_broker.arrived("T")) == 1
+            assert len(await rocketmq_broker.wait_for_async("T")) == 1
         """
     )
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
@@ -171,7 +171,7 @@ def test_with_anyio_on_asyncio_and_trio(pytester: pytest.Pytester) -> None:
             producer_of = {"asyncio": aio.Producer, "trio": Producer}[anyio_backend]
             async with producer_of(rocketmq_broker.name_server_address, group="p") as producer:
                 await producer.send(Message("T", b"x"))
-            assert len(await rocketmq_broker.arrived("T")) == 1
+            assert len(await rocketmq_broker.wait_for_async("T")) == 1
         """
     )
     run(pytester).assert_outcomes(passed=2)

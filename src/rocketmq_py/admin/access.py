@@ -47,7 +47,7 @@ Value = TypeVar("Value", bound=Hashable)
 
 @attrs.frozen(kw_only=True)
 class User:
-    """A user. Java: ``UserInfo``. Brokers do not return its secret key.
+    """A user, without its secret key, which brokers also return. Java: ``UserInfo``.
 
     Attributes:
         name: the name, which is the user's access key.
@@ -99,7 +99,10 @@ class UserListing(Listing[User]):
 
 @attrs.frozen(kw_only=True)
 class AclRuleListing(Listing[AclRule]):
-    """Rules, sorted by user and resource. ``failures`` has the error of each other broker, by its name."""
+    """Rules, sorted by user and resource.
+
+    ``failures`` has the error of each broker that did not answer, by its name.
+    """
 
     rules: tuple[AclRule, ...]
     failures: Mapping[str, RocketMQError]
@@ -291,7 +294,7 @@ def _merged(results: PartialResults[str, tuple[Value, ...]]) -> list[Value]:
 def _user(info: UserInfo) -> User:
     return User(
         name=info.username or "",
-        is_super=info.user_type == "Super",
+        is_super=info.user_type == _SUPER,
         is_enabled=info.user_status != _DISABLED,
     )
 

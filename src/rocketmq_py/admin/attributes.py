@@ -29,12 +29,14 @@ async def require_attribute_support(
             await require_version_5(client, master_address(broker), f"a {kind} with {names}")
 
 
-def applicable(changes: Mapping[str, str | None], attributes: Mapping[str, str]) -> dict[str, str | None]:
-    """Return ``changes`` without removals of attributes that are not set, which brokers refuse."""
+def without_needless_removals(
+    changes: Mapping[str, str | None], attributes: Mapping[str, str]
+) -> dict[str, str | None]:
+    """Return ``changes`` without removals of attributes that are not set: brokers refuse them."""
     return {name: value for name, value in changes.items() if value is not None or name in attributes}
 
 
-def changed(changes: Mapping[str, str | None], attributes: Mapping[str, str]) -> dict[str, str]:
+def apply_changes(changes: Mapping[str, str | None], attributes: Mapping[str, str]) -> dict[str, str]:
     """Return ``attributes`` with ``changes`` applied."""
     return {name: value for name, value in {**attributes, **changes}.items() if value is not None}
 

@@ -16,7 +16,7 @@ MAX_CONCURRENT = 32
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-Read = TypeVar("Read")
+Queried = TypeVar("Queried")
 Item = TypeVar("Item")
 
 
@@ -108,15 +108,15 @@ async def change_each(
     return require_all(await query_each(names, change), action)
 
 
-async def change_each_read(
-    read: PartialResults[str, Read], change: Callable[[str, Read], Awaitable[Value]], action: str
+async def change_each_queried(
+    queried: PartialResults[str, Queried], change: Callable[[str, Queried], Awaitable[Value]], action: str
 ) -> Mapping[str, Value]:
     """Run ``change`` with the result of an earlier query, for each broker where that query succeeded.
 
     Brokers where it failed count as failures of the change. Raises as :func:`change_each` does.
     """
-    changed = await query_each(read.values, lambda name: change(name, read.values[name]))
-    return require_all(PartialResults(changed.values, {**read.failures, **changed.failures}), action)
+    changed = await query_each(queried.values, lambda name: change(name, queried.values[name]))
+    return require_all(PartialResults(changed.values, {**queried.failures, **changed.failures}), action)
 
 
 def require_all(results: PartialResults[str, Value], action: str) -> Mapping[str, Value]:

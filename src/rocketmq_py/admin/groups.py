@@ -8,12 +8,18 @@ from typing import Any, TypeVar
 import msgspec
 
 from rocketmq_py.admin.attributes import (
-    applicable,
-    changed,
+    apply_changes,
     encode_group_changes,
     require_attribute_support,
+    without_needless_removals,
 )
-from rocketmq_py.admin.fan_out import PartialResults, change_each, change_each_read, query_each, require_all
+from rocketmq_py.admin.fan_out import (
+    PartialResults,
+    change_each,
+    change_each_queried,
+    query_each,
+    require_all,
+)
 from rocketmq_py.admin.group_state import (
     conflicts_of,
     consume_stats,
@@ -215,7 +221,7 @@ class Groups(Operations):
         tables = await query_each(selected, lambda name: group_configs(client, any_address(selected[name])))
         if existing := [name for name, table in tables.values.items() if name_on_wire in table]:
             raise GroupExistsError(group, existing)
-        created = await change_each_read(
+        created = await change_each_queried(
             tables, lambda name, _: self._put(selected[name], config), f"creating group {group!r}"
         )
         return tuple(created)
@@ -267,10 +273,12 @@ class Groups(Operations):
         wanted = optional(check_changes, attributes, "attributes") or {}
 
         async def change(broker: BrokerData, old: SubscriptionGroupConfig) -> GroupSettings:
-            applied = applicable(wanted, old.attributes)
+            applied = without_needless_removals(wanted, old.attributes)
             new = msgspec.structs.replace(old, attributes=encode_group_changes(applied), **new_values)
             await self._put(broker, new)
-            return GroupSettings.of(msgspec.structs.replace(new, attributes=changed(applied, old.attributes)))
+            return GroupSettings.of(
+                msgspec.structs.replace(new, attributes=apply_changes(applied, old.attributes))
+            )
 
         check_group(group)
         selected = await self._select_brokers(brokers)
@@ -331,7 +339,7 @@ class Groups(Operations):
         }
         if not configs and not tables.failures:
             raise GroupNotFoundError(group, ", ".join(selected), client.namespace.name)
-        return await change_each_read(
+        return await change_each_queried(
             PartialResults(configs, tables.failures),
             lambda name, config: change(selected[name], config),
             action,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from rocketmq_py.admin.fan_out import PartialResults, change_each_read, query_each, require_all
+from rocketmq_py.admin.fan_out import PartialResults, change_each_queried, query_each, require_all
 from rocketmq_py.admin.group_state import consume_stats, group_connections
 from rocketmq_py.admin.operations import (
     VERSION_5_0,
@@ -172,7 +172,7 @@ class Offsets(Operations):
         if dry_run:
             resets = require_all(planned, f"reading the offsets of group {group!r} in topic {topic!r}")
         else:
-            resets = await change_each_read(
+            resets = await change_each_queried(
                 planned,
                 lambda name, plan: self._apply(group, topic, to, brokers[name], plan),
                 f"resetting group {group!r} on topic {topic!r}",
@@ -261,7 +261,7 @@ class Offsets(Operations):
             for reset in of_topic:
                 resets[reset.queue.broker_name].append(reset)
         if failures:
-            succeeded = {name: tuple(some) for name, some in resets.items() if name not in failures}
+            succeeded = {name: tuple(of_broker) for name, of_broker in resets.items() if name not in failures}
             raise SomeBrokersFailedError(f"resetting group {group!r}", succeeded, failures)
         return tuple(reset for of_broker in resets.values() for reset in of_broker)
 

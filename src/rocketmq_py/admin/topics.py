@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from rocketmq_py.admin.attributes import (
-    applicable,
-    changed,
+    apply_changes,
     check_topic_attributes,
     encode_topic_changes,
     require_attribute_support,
+    without_needless_removals,
 )
 from rocketmq_py.admin.fan_out import change_each, query_each, require_all
 from rocketmq_py.admin.operations import (
@@ -265,11 +265,12 @@ class Topics(Operations):
 
         async def change(name: str) -> TopicConfig:
             old = await self._config(topic, selected[name])
+            # The lowest bit, for topics created from this one, stays as it is.
             perm = old.perm if new_permission is None else old.perm & 1 | new_permission.bits
             new = msgspec.structs.replace(old, perm=perm, **new_values)
-            applied = applicable(wanted, old.attributes)
+            applied = without_needless_removals(wanted, old.attributes)
             await self._put(selected[name], new, encode_topic_changes(applied))
-            return msgspec.structs.replace(new, attributes=changed(applied, old.attributes))
+            return msgspec.structs.replace(new, attributes=apply_changes(applied, old.attributes))
 
         if order is False:  # first, since name servers return it to brokers when these register the topic
             await self._delete_order(topic)
@@ -344,7 +345,7 @@ class Topics(Operations):
     async def _put(self, broker: BrokerData, config: TopicConfig, changes: str | None) -> None:
         header = CreateTopicRequest(
             topic=config.topic_name,
-            default_topic=DEFAULT_TOPIC,
+            default_topic=DEFAULT_TOPIC,  # a required field that brokers do not read here
             read_queue_nums=config.read_queue_nums,
             write_queue_nums=config.write_queue_nums,
             perm=config.perm,

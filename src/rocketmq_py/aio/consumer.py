@@ -54,7 +54,7 @@ class BaseConsumer(Hosted[Target]):
         """Return a listener whose methods the loop of this consumer awaits."""
         if listener is None:
             return None
-        return ForwardingListener(listener, lambda function, queues: self._at_home(function)(queues))
+        return ForwardingListener(listener, lambda function, queues: self._on_own_loop(function)(queues))
 
     @property
     def statistics(self) -> ConsumerStatistics:
@@ -104,8 +104,8 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
     Args:
         client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             an open ``rocketmq_py.aio.Client`` to share.
-        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared; instead of their fields
-            as keywords, or beside some of them.
+        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared. Single fields may be
+            given as keywords instead, or in addition.
         group: the consumer group. All members must have the same subscriptions.
         assignment_listener: the loop awaits its methods when queues are assigned or revoked.
         rng: the source of randomness, for reproducible tests.
@@ -217,7 +217,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         max_messages: int = DEFAULT_MAX_MESSAGES,
         timeout: float | None = None,
     ) -> list[ReceivedMessage]:
-        """Return the next messages, or none after ``timeout``. The messages of the last poll are processed.
+        """Return the next messages, or none after ``timeout``. Acknowledges those of the previous poll.
 
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When cancelled, no message is
         lost: the next poll returns it.
@@ -264,8 +264,8 @@ class PopConsumer(PopConsumerMethods, BaseConsumer[consumer.PopConsumer]):
     Args:
         client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             an open ``rocketmq_py.aio.Client`` to share.
-        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared; instead of their fields
-            as keywords, or beside some of them.
+        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared. Single fields may be
+            given as keywords instead, or in addition.
         group: the consumer group. All members must have the same subscriptions.
         rng: the source of randomness, for reproducible tests.
         **options: the fields of PopConsumerConfig, and those of ClientConfig unless a client is shared.

@@ -101,8 +101,8 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
 
     # User functions
 
-    def _at_home(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        """Return an async function that calls a function on the loop on which this is opened."""
+    def _on_own_loop(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        """Return an async function that calls a function on the loop on which this object is opened."""
 
         @wraps(function)
         async def call(*arguments: Any) -> Any:

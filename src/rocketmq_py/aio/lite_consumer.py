@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
@@ -79,6 +80,16 @@ class LiteConsumer(LiteConsumerMethods, BaseConsumer[consumer.LiteConsumer]):
             receive = partial(self._target.receive, max_messages=max_messages, invisible=invisible, wait=wait)
             await self._call(self._undelivered.fetch, receive)
         return self._undelivered.take(max_messages)
+
+    def holding(
+        self, message: PoppedMessage, *, invisible: float = 60.0
+    ) -> AbstractAsyncContextManager[None]:
+        """Keep a message invisible for as long as the ``async with`` block runs, then acknowledge it.
+
+        The trio thread renews the invisible time, also while the block does not return to the event loop.
+        The arguments and errors are those of the trio LiteConsumer's ``holding``.
+        """
+        return self._entered(self._target.holding(message, invisible=invisible))
 
 
 class LitePushConsumer(LitePushConsumerMethods, HandlerConsumer[consumer.LitePushConsumer]):

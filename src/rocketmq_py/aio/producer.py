@@ -75,6 +75,7 @@ class _Producer(HostedProducer[Target, LoopSendQueue], Hosted[Target]):
     async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
         queue = kwargs.get("queue")
         if callable(queue) and args:
+            # The first argument is a message or, for send_batch, messages of one topic, never an iterator.
             first = args[0] if isinstance(args[0], Message) else next(iter(args[0]), None)
             if first is not None:
                 kwargs["queue"] = await select_queue(queue, first, self._queues)
@@ -284,9 +285,9 @@ class TransactionProducer(Producer):
         **options: Unpack[TransactionOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
-        at_home: Any = self._at_home(check) if callable(check) else check
+        check_on_loop: Any = self._on_own_loop(check) if callable(check) else check
         target = producer.TransactionProducer(
-            shared, *configs, group=group, check=at_home, rng=rng, **options
+            shared, *configs, group=group, check=check_on_loop, rng=rng, **options
         )
         _Producer.__init__(self, target, parent)
 

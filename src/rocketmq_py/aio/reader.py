@@ -58,7 +58,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         opened = self._call_plain(
             partial(self._target.open, topic, tags, start=start, stop_at_end=stop_at_end, sql=sql)
         )
-        return MessageStream(opened, opened.some, self)
+        return MessageStream(opened, opened.next_batch, self)
 
     def range(
         self,
@@ -82,7 +82,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
                 queue, start_offset, end_offset, begin_ms=begin_ms, end_ms=end_ms, tags=tags, sql=sql,
             )
         )  # fmt: skip
-        return _Flattened(self, found.some)
+        return _Flattened(self, found.next_batch)
 
     def pull(
         self,
@@ -108,18 +108,18 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
                 in_order=in_order, patience=patience, group=group,
             )
         )  # fmt: skip
-        return PullResultStream(opened, opened.some, self)
+        return PullResultStream(opened, opened.next_batch, self)
 
 
 class _Flattened(AsyncIterator[Item]):
-    """Iterates over the items of sequences, which it fetches one by one until one is empty.
+    """Iterates over the items of batches, which it fetches one by one until a batch is empty.
 
     A cancelled wait loses no items: the next one returns them.
     """
 
-    def __init__(self, hosted: Hosted[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
+    def __init__(self, hosted: Hosted[Lifespan], next_batch: Callable[[], Awaitable[Sequence[Item]]]) -> None:
         self._hosted = hosted
-        self._some = some
+        self._next_batch = next_batch
         self._items: deque[Item] = deque()
         self._has_ended = False
 
@@ -132,7 +132,7 @@ class _Flattened(AsyncIterator[Item]):
         return self._items.popleft()
 
     async def _fetch(self) -> None:
-        items = await self._some()
+        items = await self._next_batch()
         self._items.extend(items)
         self._has_ended = not items
 
@@ -141,10 +141,10 @@ class _Stream(Hosted[Lifespan], AsyncIterator[Item]):
     """Iterates over the items of a trio stream, inside ``async with``."""
 
     def __init__(
-        self, target: Lifespan, some: Callable[[], Awaitable[Sequence[Item]]], reader: Reader
+        self, target: Lifespan, next_batch: Callable[[], Awaitable[Sequence[Item]]], reader: Reader
     ) -> None:
         super().__init__(target, reader)
-        self._items = _Flattened(self, some)
+        self._items = _Flattened(self, next_batch)
 
     async def __anext__(self) -> Item:
         return await anext(self._items)

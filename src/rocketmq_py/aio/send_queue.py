@@ -29,7 +29,7 @@ class LoopSend(asyncio.Future[SendResult]):
 
     __slots__ = ("link", "message", "queue", "send_queue", "size", "timeout")
 
-    # Set by LoopSendQueue: one call of a method per message less.
+    # Set by LoopSendQueue, not by an __init__, which saves a call for each message.
     link: LoopLink
     send_queue: LoopSendQueue
     message: Message | None

@@ -264,7 +264,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         max_messages: int = DEFAULT_MAX_MESSAGES,
         timeout: float | None = None,
     ) -> list[ReceivedMessage]:
-        """Return the next messages, or none after ``timeout``. The messages of the last poll are processed.
+        """Return the next messages, or none after ``timeout``. Acknowledges those of the previous poll.
 
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When interrupted, no message
         is lost: the next poll returns it.

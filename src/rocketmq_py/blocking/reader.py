@@ -87,7 +87,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
             tags=tags,
             sql=sql,
         )
-        return _Flattened(self, found.some)
+        return _Flattened(self, found.next_batch)
 
     def pull(
         self,
@@ -123,9 +123,9 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
 class _Stream(Iterator[Item]):
     """Iterates over the items of a trio stream. ``close()``, ``with`` or its finalizer closes it."""
 
-    def __init__(self, hosted: Hosted[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
+    def __init__(self, hosted: Hosted[Lifespan], next_batch: Callable[[], Awaitable[Sequence[Item]]]) -> None:
         self._hosted = hosted
-        self._items = _Flattened(hosted, some)
+        self._items = _Flattened(hosted, next_batch)
         weakref.finalize(self, hosted.close_soon).atexit = False
 
     def __enter__(self) -> Self:
@@ -152,7 +152,7 @@ class MessageStream(_Stream[ReceivedMessage]):
     """
 
     def __init__(self, reading: stream.MessageStream, reader: Reader) -> None:
-        super().__init__(Hosted(reading, reader), reading.some)
+        super().__init__(Hosted(reading, reader), reading.next_batch)
 
 
 class PullResultStream(_Stream[PullResult]):
@@ -163,7 +163,7 @@ class PullResultStream(_Stream[PullResult]):
     """
 
     def __init__(self, pulling: pull_result_stream.PullResultStream, reader: Reader) -> None:
-        super().__init__(Hosted(pulling, reader), pulling.some)
+        super().__init__(Hosted(pulling, reader), pulling.next_batch)
 
     def __next__(self) -> PullResult:
         try:
@@ -174,14 +174,14 @@ class PullResultStream(_Stream[PullResult]):
 
 
 class _Flattened(Iterator[Item]):
-    """Iterates over the items of sequences, which it fetches one by one until one is empty.
+    """Iterates over the items of batches, which it fetches one by one until a batch is empty.
 
     An interrupted wait loses no items: the next one returns them.
     """
 
-    def __init__(self, hosted: Hosted[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
+    def __init__(self, hosted: Hosted[Lifespan], next_batch: Callable[[], Awaitable[Sequence[Item]]]) -> None:
         self._hosted = hosted
-        self._some = some
+        self._next_batch = next_batch
         self._items: deque[Item] = deque()
         self._has_ended = False
 
@@ -195,6 +195,6 @@ class _Flattened(Iterator[Item]):
             self._hosted._call(self._fetch)
 
     async def _fetch(self) -> None:
-        items = await self._some()
+        items = await self._next_batch()
         self._items.extend(items)
         self._has_ended = not items

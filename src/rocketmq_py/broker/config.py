@@ -94,8 +94,8 @@ class BrokerConfig:
         auto_create_subscription_group: whether the first request of an unknown consumer group creates it
             (autoCreateSubscriptionGroup).
         broker_permission: permission bits of all topics: 4 readable, 2 writable (brokerPermission). Routes
-            contain them, and pulls need the first. As on real brokers, sends that arrive without the
-            second are stored, except for topics with ``order``.
+            contain them. Pulls need the readable bit. As on real brokers, sends that arrive without the
+            writable bit are stored, except for topics with ``order``.
         access_keys: secret keys by access key (5.x: super users and their passwords). With at least one,
             the broker answers only requests signed by its users, and tools can create and change users. The
             name server answers all requests (authenticationEnabled).

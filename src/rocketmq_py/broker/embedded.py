@@ -194,7 +194,10 @@ class EmbeddedBroker:
                 task_status=task_status,
             )
         except ConfigurationError as error:
-            raise ConfigurationError(f"{error}; choose another port, or 0 for any that is free") from error
+            raise ConfigurationError(
+                f"{error}; stop the server that uses the port, or choose others with namesrv_port and port "
+                "(0: any free port)"
+            ) from error
 
     def _address_on(self, port: int) -> str:
         return format_address((self._public_ip, port))

@@ -70,8 +70,9 @@ class TopicConfig:
         perm: permission bits: 4 readable, 2 writable, 1 inherited by topics created from this one.
         topic_filter_type: SINGLE_TAG or MULTI_TAG.
         topic_sys_flag: unit flags; stored and not evaluated.
-        order: whether the topic keeps its queues when a broker is lost; stored and not evaluated.
-        attributes: attributes of 5.x, such as ``message.type``; stored and not evaluated.
+        order: whether the topic keeps its queues when a broker is lost. Here it only matters for sends to a
+            broker without write permission: see ``BrokerConfig.broker_permission``.
+        attributes: attributes of 5.x. Only ``message.type`` is evaluated, for lite topics and priorities.
     """
 
     topic_name: str
@@ -195,7 +196,7 @@ class TopicTable:
             self.changes += 1
 
     def create_for_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
-        """Create a topic from the default topic. Returns None if that is missing or not inherited.
+        """Create a topic from the default topic. Returns None if that is missing or has no PERM_INHERIT.
 
         Java: ``createTopicInSendMessageMethod``. The topic gets ``queue_nums`` queues, but not more than the
         default topic has.

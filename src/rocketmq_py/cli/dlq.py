@@ -138,6 +138,7 @@ def _value(letter: DeadLetter) -> dict[str, Any]:
     return {
         "origin_topic": letter.origin_topic,
         "origin_message_id": letter.origin_message_id,
+        "reason": letter.reason,
         **full_value(letter.message),
     }
 
@@ -151,6 +152,7 @@ def _table(group: str, found: DeadLetterListing, letters: Sequence[DeadLetter] |
         Column("TAG"),
         Column("KEYS"),
         Column("BODY"),
+        Column("REASON"),
     ]
     rows = [
         (
@@ -161,6 +163,7 @@ def _table(group: str, found: DeadLetterListing, letters: Sequence[DeadLetter] |
             one.message.tags,
             one.message.keys,
             body_summary(one.message),
+            one.reason,
         )
         for one in (found.letters if letters is None else letters)
     ]

@@ -1,4 +1,4 @@
-"""Text of messages in file names and environment variables: ``tail --to`` and ``tail -x``."""
+"""Escapes text of messages for file names (``tail --to``) and environment variables (``tail -x``)."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _UNSAFE_IN_NAMES = re.compile(
 _NUL = re.compile("\0")
 
 
-class MessageText:
-    """Escapes and shortens text of messages for one use, and reports the first change of each kind.
+class TextEscaper:
+    """Escapes and shortens text of messages for one use. Warns of the first change of each kind.
 
     Args:
-        use: the use, for the reports: ``the file name``.
+        use: the use, for the warnings: ``the file name``.
         unsafe: matches the characters to escape as ``%XX``. Characters that the file system's encoding
             lacks are escaped too.
         max_bytes: the size that longer text is shortened to. It then ends with a hash of the whole.
@@ -56,8 +56,8 @@ class MessageText:
     def fit(self, message: ReceivedMessage, values: Sequence[str], literals: Sequence[str] = ("", "")) -> str:
         """Return ``values`` of ``message`` between ``literals``, escaped and shortened as needed.
 
-        There is one literal more than there are values. Literals are not escaped, and the last one ends
-        the shortened text too, since it contains the extension of a file name.
+        The first literal precedes the first value, and the last one follows the last value. Literals are not
+        escaped. The last one ends the shortened text too, since it contains the extension of a file name.
         """
         escaped = [self._escape(value) for value in values]
         if escaped != list(values):
@@ -94,20 +94,20 @@ def compile_name(template: str) -> Callable[[ReceivedMessage], str]:
     components = [_PLACEHOLDER.split(component) for component in template.split("/")]
     for component in components:
         _check_component(component)
-    name_text = MessageText("the file name", _UNSAFE_IN_NAMES, MAX_NAME_BYTES)
+    escaper = TextEscaper("the file name", _UNSAFE_IN_NAMES, MAX_NAME_BYTES)
 
     def component_of(message: ReceivedMessage, component: list[str]) -> str:
         if len(component) == 1:
             return component[0]
         values = [_VALUES[name](message) or "_" for name in component[1::2]]
-        return name_text.fit(message, values, component[::2])
+        return escaper.fit(message, values, component[::2])
 
     return lambda message: "/".join([component_of(message, component) for component in components])
 
 
-def variable_text(name: str) -> MessageText:
-    """Return the text of the environment variable ``name``."""
-    return MessageText(name, _NUL, MAX_VARIABLE_BYTES)
+def variable_escaper(name: str) -> TextEscaper:
+    """Return the escaper of values for the environment variable ``name``."""
+    return TextEscaper(name, _NUL, MAX_VARIABLE_BYTES)
 
 
 def _check_component(component: list[str]) -> None:
@@ -116,7 +116,7 @@ def _check_component(component: list[str]) -> None:
             known = " ".join(f"{{{known}}}" for known in _VALUES)
             raise ValueError(f"placeholder {{{name}}} is not supported; supported: {known}")
     size = sum(len(os.fsencode(literal)) for literal in component[::2])
-    limit = MAX_NAME_BYTES - _DIGEST_LENGTH - 2
+    limit = MAX_NAME_BYTES - _DIGEST_LENGTH - 2  # the tilde before the digest, and a byte of a value
     if len(component) > 1 and size > limit:
         raise ValueError(f"the text around the placeholders has {size} bytes; at most {limit} are possible")
 

@@ -52,7 +52,7 @@ class OneLineErrors(click.Group):
             if isinstance(error, _NO_ARGUMENTS_ERROR):
                 error.show()
             else:
-                complain(" ".join(error.format_message().split()))
+                complain(" ".join(f"{error.format_message()}{_place_of_option(error)}".split()))
             sys.exit(error.exit_code)
         except OSError as error:
             if error.errno not in _OUTPUT_ERRORS:
@@ -63,6 +63,13 @@ class OneLineErrors(click.Group):
                 complain(f"cannot write the output: {error.strerror}")
             sys.exit(1)
         sys.exit(code)
+
+
+def _place_of_option(error: click.ClickException) -> str:
+    """Return a hint for an option before the name of a command. Groups have no options but ``--help``."""
+    if isinstance(error, click.NoSuchOption) and error.ctx and isinstance(error.ctx.command, click.Group):
+        return f" Options follow the command: {error.ctx.command_path} COMMAND {error.option_name} …"
+    return ""
 
 
 class LazyGroup(OneLineErrors):

@@ -44,7 +44,7 @@ async def send_all(
         queue: the queue for all messages. None lets the producer choose.
         rate: messages per second. None for no limit.
         delay_relay: the buffer topic of a relay for delayed messages. None for none.
-        half: send each message in a transaction, and ``commit`` or ``rollback`` it. None for no transaction.
+        half: the end of a transaction for each message, ``commit`` or ``rollback``. None for no transactions.
         oneway: whether to send without waiting for results.
         progress: whether to show the progress on standard error, a terminal.
 

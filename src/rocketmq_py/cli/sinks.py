@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from rocketmq_py.cli.console import write_parts
-from rocketmq_py.cli.file_names import variable_text
+from rocketmq_py.cli.file_names import variable_escaper
 from rocketmq_py.cli.runner import CommandError
 from rocketmq_py.message import ReceivedMessage
 
@@ -269,12 +269,12 @@ class CommandSink:
 
     def __init__(self, command: str, _: trio.Nursery) -> None:
         self._command = command
-        self._texts = {name: variable_text(name) for name in _VARIABLES}
+        self._escapers = {name: variable_escaper(name) for name in _VARIABLES}
 
     async def put(self, message: ReceivedMessage, parts: Sequence[bytes]) -> None:
         """Return once the command has exited."""
         variables = {
-            name: self._texts[name].fit(message, [value(message)]) for name, value in _VARIABLES.items()
+            name: self._escapers[name].fit(message, [value(message)]) for name, value in _VARIABLES.items()
         }
         completed = await trio.run_process(
             ["/bin/sh", "-c", self._command],

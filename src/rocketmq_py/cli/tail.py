@@ -83,7 +83,7 @@ MAX_COMMANDS = 8
     type=click.UNPROCESSED,
     metavar="FORMAT",
     callback=checked(compile_format),
-    help=r"Format of a message, see below.  [default: %s\n]",
+    help=r"Format of a message, see above.  [default: %s\n]",
 )
 @click.option("-J", "as_json", is_flag=True, help="Print each message as a line of JSON.")
 @raw_option

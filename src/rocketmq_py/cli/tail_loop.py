@@ -190,8 +190,8 @@ class Tail:
         committed = await reader.committed(group, await reader.offsets(topic))
         if all(offset is None for offset in committed.values()):
             complain(
-                f"group {group!r} is new to topic {topic!r} and starts at its end; use -o beginning to start "
-                "at the first message"
+                f"group {group!r} is new to topic {topic!r} and starts at its end, or at the first message "
+                "of a new topic; use -o beginning to start at the first message"
             )
 
     def _is_wanted(self, message: ReceivedMessage) -> bool:

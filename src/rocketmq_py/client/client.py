@@ -230,7 +230,7 @@ class Client(Lifespan):
         return lambda: servers.remove(server)
 
     def _route_changed(self, route: Route) -> None:
-        self.heartbeats.submit()
+        self.heartbeats.request_round()
         for changed in list(self._on_route):
             changed(route)
 

@@ -27,7 +27,7 @@ from rocketmq_py.remoting.running import open_nursery
 logger: Final = logging.getLogger("rocketmq_py.client")
 
 FORGOTTEN_ROUNDS = 20
-"""A broker that has had no heartbeat for this many rounds is forgotten."""
+"""A broker that answered no heartbeat for this many rounds is removed from :meth:`Heartbeats.health`."""
 LEAVE_SECONDS = 1.0
 """Seconds for the answer to a heartbeat in flight before unregistering, and for the answer to that."""
 
@@ -86,7 +86,8 @@ class Heartbeats:
         # The version of the groups in the last heartbeat of each connection.
         self._versions: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
         self._last_heartbeats: dict[str, float] = {}  # by broker address, on trio's clock
-        self._in_flight: WeakKeyDictionary[Connection, dict[_Heartbeat, None]] = WeakKeyDictionary()
+        # All connections that have carried heartbeats, each with those in flight.
+        self._heartbeats: WeakKeyDictionary[Connection, dict[_Heartbeat, None]] = WeakKeyDictionary()
 
     def add_producer(self, group: str) -> None:
         """Add a producer group to heartbeats. Several producers of a client may share a group."""
@@ -156,7 +157,7 @@ class Heartbeats:
             self._nursery.start_soon(self._exchange, connection, timeout, heartbeat)
         except RuntimeError:
             raise ClosedError("the client is closed") from None  # its nursery has ended
-        self._in_flight.setdefault(connection, {})[heartbeat] = None
+        self._heartbeats.setdefault(connection, {})[heartbeat] = None
         await heartbeat.answered.wait()
         if heartbeat.error is not None:
             raise heartbeat.error
@@ -177,7 +178,7 @@ class Heartbeats:
             heartbeat.error = ClosedError("the client is closed")
             raise
         finally:
-            del self._in_flight[connection][heartbeat]
+            del self._heartbeats[connection][heartbeat]
             heartbeat.answered.set()
 
     def health(self, address: str) -> tuple[float | None, str | None]:
@@ -192,8 +193,8 @@ class Heartbeats:
             None if error is None else str(error),
         )
 
-    def submit(self) -> None:
-        """Make the background task send a round now, because a group, subscription or broker is new."""
+    def request_round(self) -> None:
+        """Make :meth:`run` send a round now, because a group, subscription or broker is new."""
         self._requested.set()
 
     async def send(self) -> None:
@@ -218,7 +219,7 @@ class Heartbeats:
                 await self._send_on(connection, self._timeout)
 
     async def run(self) -> None:
-        """Send a round every ``interval`` seconds, and after :meth:`submit`."""
+        """Send a round every ``interval`` seconds, and after :meth:`request_round`."""
         while True:
             with trio.move_on_after(self._interval):
                 await self._requested.wait()
@@ -278,8 +279,8 @@ class Heartbeats:
     ) -> None:
         try:
             async with open_nursery() as nursery:
-                # Brokers know members by their connections, and notice closed ones by themselves.
-                for connection in list(self._in_flight):
+                # Brokers know a member by the connection of its heartbeats. A closed one needs no request.
+                for connection in list(self._heartbeats):
                     if not connection.is_closed and not connection.draining:
                         nursery.start_soon(self._unregister_on, connection, header)
         finally:
@@ -290,7 +291,7 @@ class Heartbeats:
         # Brokers handle heartbeats in other threads. A heartbeat that is handled after the unregistering
         # would add the member again, and its share of the queues would have no consumer for two minutes.
         with trio.move_on_after(timeout):
-            for heartbeat in list(self._in_flight[connection]):
+            for heartbeat in list(self._heartbeats[connection]):
                 await heartbeat.answered.wait()
         if self._is_registered(header):
             return  # the group was added again meanwhile
@@ -303,7 +304,7 @@ class Heartbeats:
         if self._is_registered(header):
             # The broker may have handled the new heartbeat before the unregistering.
             self._groups_version += 1
-            self.submit()
+            self.request_round()
 
     def _is_registered(self, header: headers.UnregisterClientRequest) -> bool:
         return header.consumer_group in self._consumers or header.producer_group in self._producers

@@ -16,9 +16,8 @@ _counter = itertools.count()
 def outgoing_address(towards: str) -> str:
     """Return this machine's IP address on the route to ``towards`` (host:port). Nothing is sent.
 
-    If the host is a name, or has no route, return the address of the default route: of IPv4, else of IPv6,
-        else
-    127.0.0.1.
+    If the host is a name, or has no route, return the address of the default route: of IPv4, else of IPv6. If
+    there is none, return 127.0.0.1.
     """
     host, port = split_address(towards)
     # Addresses for documentation (RFC 5737, RFC 3849). The kernel only looks up the route.

@@ -71,6 +71,7 @@ class NameServers:
         self._discovery = addresses if isinstance(addresses, Discovery) else None
         self._resolves_names = resolves_names
         self._zone = zone
+        # The configured or discovered addresses, whose hosts may be names.
         self._unresolved: Sequence[str] = () if isinstance(addresses, Discovery) else addresses
         url = None if self._discovery is None else self._discovery.url
         self._discovery_log = RetryLog(logger, "name server discovery", url=url)
@@ -114,7 +115,7 @@ class NameServers:
                 self._discovery_log.succeeded()
 
     async def all_addresses(self) -> Sequence[str]:
-        """Return all addresses, for requests to every name server. Raises NameServerError as a request."""
+        """Return all addresses, for requests to every name server. Raises NameServerError without any."""
         await self._discover()
         return sorted(self._addresses)
 
@@ -232,12 +233,13 @@ class NameServers:
         return ClusterInfo.decode(self._checked(answer).body)
 
     async def topics(self) -> Sequence[str]:
-        """Return the names of all topics on the wire. Raises NameServerError or BrokerError."""
+        """Return the names of all topics with their namespaces. Raises NameServerError or BrokerError."""
         answer = await self.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
         return sorted(TopicList.decode(self._checked(answer).body).topic_list)
 
     def _checked(self, answer: Command) -> Command:
         if answer.code != ResponseCode.SUCCESS:
+            # Usually the first address has answered: those that fail are moved to the end.
             raise broker_error(answer.code, answer.remark, self._addresses[0])
         return answer
 
@@ -275,7 +277,7 @@ class NameServers:
             self._set_addresses(self._unresolved)
             return
         hosts = await resolve_hosts(self._unresolved, timeout=self._timeout)
-        self._connections.host_names = hosts
+        self._connections.host_names = hosts  # TLS certificates are for these names, not for the addresses
         self._set_addresses(list(hosts))
 
     def _set_addresses(self, addresses: Sequence[str]) -> None:

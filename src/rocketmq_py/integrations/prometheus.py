@@ -49,7 +49,7 @@ class RocketMQCollector(Collector):
             self.add(member)
 
     def add(self, member: object) -> None:
-        """Add a producer or consumer. It is forgotten when the program forgets it.
+        """Add a producer or consumer. Only a weak reference to it is kept.
 
         Raises ConfigurationError for another object.
         """

@@ -87,7 +87,7 @@ class BaseProducer(Member):
             brokers={} if faults is None else faults.states(),
         )
 
-    def _metered(self) -> SendMeter:
+    def _enable_metering(self) -> SendMeter:
         """Return the meter, which records from the first call of this method on."""
         if self._sender.meter is None:
             self._sender.meter = SendMeter()

@@ -29,7 +29,7 @@ def _unavailable(values: Iterable[float]) -> tuple[float, ...]:
 def _seconds(values: object, name: str) -> tuple[float, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise wrong_type(name, "a list of seconds", values)
-    return tuple([check_number(value, f"{name}[{place}]") for place, value in enumerate(values)])
+    return tuple([check_number(value, f"{name}[{index}]") for index, value in enumerate(values)])
 
 
 def _rising_latencies(_: object, attribute: attrs.Attribute[Any], value: tuple[float, ...]) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from rocketmq_py.client.histogram import GROUP_SIZE, Histogram, HistogramTable
+from rocketmq_py.client.histogram import Histogram, HistogramTable
 
 
 class SendMeter:
     """Records how long each attempt of a producer takes.
 
     Attributes:
-        attempts: seconds from the start of an attempt to the broker's answer, or to the error.
+        attempts: seconds from the start of an attempt to the broker's answer, or to the error, by topic and
+            class of the error. Its text is empty for attempts that succeeded.
     """
 
     def __init__(self) -> None:
@@ -21,11 +22,7 @@ class SendMeter:
         histogram = self._answered.get(topic)
         if histogram is None:
             histogram = self._answered[topic] = self.attempts.of(topic)
-        # Not by Histogram.record: one call less for each message.
-        pending = histogram.pending
-        pending.append(seconds)
-        if len(pending) >= GROUP_SIZE:
-            histogram.sort_pending()
+        histogram.record(seconds)
 
     def failed(self, topic: str, error: BaseException, seconds: float) -> None:
         """Record an attempt that failed."""

@@ -52,7 +52,8 @@ class Pending(Generic[Result]):
     __slots__ = ("_callbacks", "_outcome", "_waiting")
 
     def __init__(self, on_done: Callable[[Self], None] | None = None) -> None:
-        # None in flight, then the result, a Stored, or a _Failure.
+        # The stored form: None in flight, then the result, a tuple (Stored) from which it is created, or a
+        # _Failure.
         self._outcome: Any = None
         # None, one callback, or a tuple of callbacks. A list would be another object per message.
         self._callbacks: Any = on_done
@@ -120,7 +121,7 @@ class Pending(Generic[Result]):
         self.settle(_stored_form(outcome, log))
 
     def settle(self, outcome: Any) -> None:
-        """Set the outcome, in its stored form (internal)."""
+        """Set the outcome in its stored form, as ``_outcome`` has it (internal)."""
         assert self._outcome is None, "the outcome is set once"
         self._outcome = outcome
         self._notify()
@@ -170,6 +171,7 @@ class BatchedSend(PendingSend):
     def __init__(
         self, batch: PendingBatch, index: int, on_done: Callable[[PendingSend], None] | None = None
     ) -> None:
+        # Not with super().__init__(), which would be another call for each message.
         self._outcome = None
         self._callbacks = on_done
         self._waiting = ()
@@ -186,7 +188,7 @@ class BatchedSend(PendingSend):
     @property
     def error(self) -> RocketMQError | None:
         """The error of the failure. None if it succeeded or is still in flight."""
-        if type(self._batch.outcomes) is BatchResults:
+        if type(self._batch.outcomes) is BatchResults:  # all messages were stored
             return None
         self._take_outcome()
         return super().error

@@ -13,7 +13,7 @@ from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.outcome import Outcome, Outstanding, Stored, send_result
 from rocketmq_py.producer.selectors import QueueSelector, check_destination
 from rocketmq_py.protocol.command import Command, Serialization
-from rocketmq_py.protocol.headers import stored_place
+from rocketmq_py.protocol.headers import read_stored_position
 from rocketmq_py.protocol.send_request import STORED, HeaderTemplate, SendRequestBuilder
 from rocketmq_py.protocol.typed_sends import SendAnswer, SendAnswerFields
 from rocketmq_py.remoting.answer_errors import broker_error
@@ -267,7 +267,7 @@ class SendRequest(PendingRequest):
         else:
             fields = answer.fields
             try:
-                offset_message_id, queue_id, offset = stored_place(fields)
+                offset_message_id, queue_id, offset = read_stored_position(fields)
             except ProtocolError as error:
                 raise ProtocolError(f"malformed answer of {self.address} to a send: {error}") from error
         if queue_id != queue.queue_id:

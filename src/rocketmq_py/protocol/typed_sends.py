@@ -69,7 +69,7 @@ class SendAnswerFields(msgspec.Struct, rename=_ANSWER_NAMES, forbid_unknown_fiel
 
 
 # Fast path: avoids a dictionary of ext fields for each answer, saves 12 % of pipelined
-# (timeit of decode_send_answer and of decode_command with stored_place).
+# (timeit of decode_send_answer and of decode_command with read_stored_position).
 class SendAnswer(msgspec.Struct, rename={"stored": "extFields"}, gc=False):
     """The answer to a send whose message was stored. The attributes are those of :class:`Command`."""
 

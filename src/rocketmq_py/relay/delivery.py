@@ -84,12 +84,12 @@ class QueueDelivery:
         self._now_ms = now_ms
         self._send_progress = send_progress
         self._batch_size = min(config.batch_size, rate_limiter.burst)
-        # The key of the last record that was read, and when the first record after it is due.
-        self._after = b""
+        # Records are read from the store after this key. The first of them is due at this time.
+        self._read_after = b""
         self._next_due_ms = 0
         # There are no records before this key. Searching for the first record without it takes hundreds of
         # milliseconds, if RocksDB has not compacted many deleted records yet.
-        self._done = b""
+        self._lower_bound = b""
         self._read_to = store.next_offset or 0
         self._changed = trio.Event()
         self._unavailable_topics: set[str] = set()
@@ -106,13 +106,13 @@ class QueueDelivery:
                 if (now_ms := self._now_ms()) < self._next_due_ms:
                     await self._wait(self._next_due_ms - now_ms)
                     continue
-                due = self._store.due(self._after, now_ms, self._batch_size)
+                due = self._store.due(self._read_after, now_ms, self._batch_size)
                 if due:
-                    self._after = due[-1].key
+                    self._read_after = due[-1].key
                 if len(due) < self._batch_size:
-                    self._next_due_ms = self._store.next_due_ms(self._after)
+                    self._next_due_ms = self._store.next_due_ms(self._read_after)
                 await self._deliver(due)
-                self._done = self._after
+                self._lower_bound = self._read_after
 
     def on_written(self, due_ms: int, next_offset: int) -> None:
         """Take new messages in the store into account.
@@ -122,8 +122,8 @@ class QueueDelivery:
             next_offset: the offset of the buffer queue to read next.
         """
         if due_ms < NEVER_MS:
-            self._after = min(self._after, self._store.key_before(due_ms))
-            self._done = min(self._done, self._after)
+            self._read_after = min(self._read_after, self._store.key_before(due_ms))
+            self._lower_bound = min(self._lower_bound, self._read_after)
         self._read_to = next_offset
         if due_ms < self._next_due_ms:
             self._next_due_ms = due_ms
@@ -134,7 +134,7 @@ class QueueDelivery:
         if self._has_progressed:
             self._has_progressed = False
             try:
-                await self._send_progress(Progress(self._read_to, self._store.earliest_ms(self._done)))
+                await self._send_progress(Progress(self._read_to, self._store.earliest_ms(self._lower_bound)))
             except RocketMQError as error:
                 self._has_progressed = True
                 logger.debug("could not record progress cause=%s", error)

@@ -21,6 +21,8 @@ from rocketmq_py.producer.delay_relay import (
 from rocketmq_py.properties import SHARDING_KEY
 
 _RESERVED_PROPERTIES = RELAY_PROPERTIES | {SHARDING_KEY}
+_NO_BODY = b"\0"
+"""The body of messages that are properties only. Brokers refuse an empty body."""
 
 
 @attrs.frozen
@@ -104,12 +106,12 @@ BufferEntry: TypeAlias = DelayedMessage | Cancellation | Progress
 
 def cancellation_message(buffer_topic: str, message_id: str) -> Message:
     """Return the message that cancels a delayed message. Send it to each queue of the buffer topic."""
-    return Message(buffer_topic, b"\0", properties={CANCEL: message_id})
+    return Message(buffer_topic, _NO_BODY, properties={CANCEL: message_id})
 
 
 def progress_message(buffer_topic: str, progress: Progress) -> Message:
     """Return the message that records the progress in a buffer queue, for its later owners."""
-    return Message(buffer_topic, b"\0", properties={PROGRESS: f"{progress.offset} {progress.due_ms}"})
+    return Message(buffer_topic, _NO_BODY, properties={PROGRESS: f"{progress.offset} {progress.due_ms}"})
 
 
 def parse_entry(message: ReceivedMessage) -> BufferEntry:

@@ -127,13 +127,13 @@ class Relay(Member):
         self._acquire_logs = RetryLogs(logger, "buffer queue start", "queue", group=group)
         self._failure: RocketMQError | None = None
         self._stopped = trio.Event()
-        self._is_run = False
+        self._is_run = False  # whether run() was called
 
     async def run(self) -> None:
         """Wait until the relay is closed.
 
         Raises StoreError if the store could not be written. No offset is committed then whose message is not
-        on the disk, and a restarted relay continues there. If cancelled, the relay works until it is closed.
+        on the disk, and a restarted relay continues there. If this method is cancelled, the relay works on.
         """
         self._check_open()
         self._is_run = True
@@ -253,7 +253,7 @@ class Relay(Member):
             try:
                 await self._acquire(queue, nursery)
             except NotAssignedError:
-                pass  # listeners are called before the consumer has the queue; the next turn tries again
+                pass  # listeners are called before the consumer has the queue; the next round tries again
             except RocketMQError as error:
                 self._acquire_logs.failed(queue, error)
             else:

@@ -63,7 +63,7 @@ class ClientConnection(Connection):
         self._successor = successor
         self._onward: Callable[[], Channel] | None = None
 
-    def _answered(self, answer: Command, pending: PendingRequest | None) -> None:
+    def _handle_answer(self, answer: Command, pending: PendingRequest | None) -> None:
         # Not with super(), because each answer would take another call.
         self.peer_version: int = answer.version
         if answer.code == ResponseCode.GO_AWAY:

@@ -1,6 +1,6 @@
 """One connection that carries many requests at once, in both directions.
 
-Server connections are used as they are. Those of clients are of the subclass in ``client_connection``.
+Servers use this class. Clients use its subclass in ``client_connection``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ MAX_SILENT_SECONDS = 2.0
 was received in between. The seconds matter for short timeouts, such as that of a message's last attempt:
 a slow broker is not a dead one, and closing the connection fails all other pending requests."""
 FEW_PENDING = 15
-"""If one answer arrives alone and at most this many requests are pending, the next one is written at once."""
+"""If one answer arrives alone and at most this many requests are pending, the next request is written at
+once. It does not wait for others to share its system call."""
 FLUSH_SECONDS = 1.0
 """How long a closing connection tries to write its buffer."""
 
@@ -165,19 +166,19 @@ class Connection(Channel):
         """Send a request, which may have been on another channel before. Raises as :meth:`submit`."""
         if not self.is_usable and self._carry_elsewhere(pending):
             return
-        if not pending.deadline >= self._requests.watched:
+        if not pending.deadline >= self._requests.watched:  # earlier, or NaN, which watch() refuses
             self._requests.watch(pending.deadline)
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         frame = pending.frame(opaque, self._serialization, self._credentials)
         pending.channel, pending.opaque = self, opaque
         writer = self.writer
-        pending.turn = writer.turn
+        pending.buffer_number = writer.buffer_number
         if self._next_is_alone:
-            # The last answer arrived alone and few are pending: no other request is likely to follow soon.
+            # The last answer arrived alone and few requests are pending: others are unlikely to follow soon.
             self._next_is_alone = False
-            pending.place = writer.put_alone(frame)
+            pending.frame_index = writer.put_alone(frame)
         else:
-            pending.place = writer.put(frame)
+            pending.frame_index = writer.put(frame)
         self._pending[opaque] = pending
 
     def _carry_elsewhere(self, pending: PendingRequest) -> bool:
@@ -230,18 +231,18 @@ class Connection(Channel):
 
     def has_written(self, pending: PendingRequest) -> bool:
         """Whether any byte of the request may have left this process."""
-        return pending.turn < self.writer.turn
+        return pending.buffer_number < self.writer.buffer_number
 
     def forget(self, pending: PendingRequest) -> None:
         """Drop a request: its answer is ignored, and it is not written if it still waits in the buffer."""
         if self._pending.pop(pending.opaque, None) is not None:
-            self.writer.take_back(pending.turn, pending.place)
+            self.writer.take_back(pending.buffer_number, pending.frame_index)
 
     def time_out(self, pending: PendingRequest) -> None:
         """Answer a request with RequestTimeoutError, and close the connection if the peer is silent."""
         if self._pending.pop(pending.opaque, None) is None:
             return
-        self.writer.take_back(pending.turn, pending.place)
+        self.writer.take_back(pending.buffer_number, pending.frame_index)
         pending.answered(RequestTimeoutError(self.address, pending.timeout, pending.delivery))
         now = trio.current_time()
         if not self._silent_timeouts:
@@ -250,12 +251,12 @@ class Connection(Channel):
         if self._silent_timeouts >= MAX_SILENT_TIMEOUTS and now - self._silent_since >= MAX_SILENT_SECONDS:
             self.close(f"{self._silent_timeouts} requests timed out and nothing was received")
 
-    def _answered(self, answer: Command, pending: PendingRequest | None) -> None:
+    def _handle_answer(self, answer: Command, pending: PendingRequest | None) -> None:
         self.peer_version = answer.version
         if pending is not None:
             pending.answered(answer)
 
-    def _asked(self, request: Command) -> None:
+    def _handle_request(self, request: Command) -> None:
         # A failing request must not break the connection of the others.
         try:
             self._handler(self, request)
@@ -267,7 +268,7 @@ class Connection(Channel):
             logger.exception("request failed peer=%s code=%d", self.address, request.code)
             self.respond(request, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
-    def _sent(self, send: SendCommand) -> None:
+    def _handle_send(self, send: SendCommand) -> None:
         assert self._send_handler is not None
         try:
             frame = self._send_handler(self, send)
@@ -277,7 +278,7 @@ class Connection(Channel):
             self.respond(send.as_command(), ResponseCode.SYSTEM_ERROR, remark=remark)
             return
         if frame is None:
-            self._asked(send.as_command())
+            self._handle_request(send.as_command())
         elif self._closed_because is None:
             self.writer.put(frame)
 
@@ -310,7 +311,7 @@ class Connection(Channel):
             self._nursery.cancel_scope.cancel()
 
     def detach(self) -> None:
-        """Close only the descriptor, in a forked child: the connection belongs to the parent."""
+        """In a forked child, close only the child's descriptor: the parent still uses the connection."""
         self._wire.detach()
 
     async def aclose(self, reason: str = "closed here") -> None:
@@ -335,31 +336,32 @@ class Connection(Channel):
                     self.close(
                         "the peer closed the connection"
                         if self.has_received
-                        else self._wire.closed_without_data
+                        else self._wire.early_close_reason
                     )
                     return
                 self._silent_timeouts = 0
                 self.has_received = True
-                self.received_at: float = trio.current_time()
+                self.received_at = trio.current_time()
                 self.deadlines.receipts += 1
                 commands = self._decoder.feed_typed(data)
                 self._next_is_alone = len(commands) == 1 and len(self._pending) <= FEW_PENDING
                 for command in commands:
                     if type(command) is SendAnswer:
                         pending = self._pending.pop(command.opaque, None)
+                        # While the peer is going away, _handle_answer closes after the last answer.
                         if pending is not None and pending.takes_send_answers and self.is_usable:
                             pending.answered(command)
                         else:
-                            self._answered(command.as_command(), pending)
+                            self._handle_answer(command.as_command(), pending)
                         continue
                     if type(command) is SendCommand:
-                        self._sent(command)
+                        self._handle_send(command)
                         continue
                     assert isinstance(command, Command)
                     if command.flag & RESPONSE_FLAG:
-                        self._answered(command, self._pending.pop(command.opaque, None))
+                        self._handle_answer(command, self._pending.pop(command.opaque, None))
                     else:
-                        self._asked(command)
+                        self._handle_request(command)
                 if self._read_waits_for_space:
                     await self.wait_for_space()
         except WIRE_ERRORS as error:

@@ -50,8 +50,8 @@ class PendingRequest:
             going away passes the request to another one.
         was_sent_away: whether a peer has already answered GO_AWAY to it.
         opaque: its number on the connection.
-        turn: the writer's turn in which its frame was queued.
-        place: the frame's index in that turn.
+        buffer_number: the number of the writer's buffer that its frame was put into.
+        frame_index: the frame's index in that buffer.
         deadline: trio's time at which it times out.
         task: the task that waits for the answer, if any.
         takes_send_answers: whether :meth:`answered` accepts a SendAnswer. Otherwise it gets a Command.
@@ -62,24 +62,24 @@ class PendingRequest:
         "_answer",
         "_ext_fields",
         "body",
+        "buffer_number",
         "channel",
         "code",
         "deadline",
+        "frame_index",
         "opaque",
-        "place",
         "takes_send_answers",
         "task",
         "tick",
         "timeout",
-        "turn",
         "was_sent_away",
     )
 
     # Set by the channel that carries the request, and ``tick`` by Deadlines, before they are read.
     channel: Carrier
     opaque: int
-    turn: int
-    place: int
+    buffer_number: int
+    frame_index: int
     tick: int
 
     def __init__(self, code: int, fields: Mapping[str, str], body: bytes, timeout: float) -> None:

@@ -70,15 +70,15 @@ class Wire:
         await self._stream.send_all(data)
 
     def detach(self) -> None:
-        """Close only the descriptor of this process: the connection belongs to the parent process."""
+        """In a forked child, close only the child's descriptor: the parent still uses the connection."""
         self._descriptor = -1
         descriptor = self._socket.detach()
         if descriptor >= 0:
             os.close(descriptor)
 
     @property
-    def closed_without_data(self) -> str:
-        """The reason for errors if the peer closes the connection before it has sent anything."""
+    def early_close_reason(self) -> str:
+        """The text for errors after the peer has closed the connection without having sent anything."""
         requirement = "a client certificate" if self.is_encrypted else "TLS"
         return f"the peer closed the connection before it sent anything; it may require {requirement}"
 

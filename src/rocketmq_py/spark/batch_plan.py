@@ -80,6 +80,7 @@ class Backlog:
         starts: where reading starts.
         ends: where it could end.
         repositioned: the starts of new queues and of queues that do not continue at the previous batch's end.
+            The stream offset records them: see StreamOffset.start.
         losses: offsets that should be read and no longer exist.
     """
 
@@ -93,6 +94,10 @@ class Backlog:
         return {
             queue: end - self.starts[queue] for queue, end in self.ends.items() if end > self.starts[queue]
         }
+
+    def shares(self, max_offsets: int | None) -> dict[MessageQueue, int]:
+        """Return the number of offsets of each queue in a batch of at most ``max_offsets``."""
+        return share_out(self.lags(), max_offsets, turn=sum(self.starts.values()))
 
 
 def stream_backlog(start: Offsets, ranges: QueueRanges, *, initial: bool = False) -> Backlog:
@@ -128,17 +133,17 @@ def batch_backlog(starts: Offsets, ends: Offsets, ranges: QueueRanges) -> Backlo
     """Return the backlog of a batch job: the existing offsets between ``starts`` and ``ends``."""
     losses = []
     existing_starts, existing_ends = {}, {}
-    for queue, (first, last) in ranges.items():
-        begin, end = starts[queue], ends[queue]
-        if begin < min(first, end):
-            losses.append(LostOffsets(queue, begin, min(first, end)))
-        if begin > last and begin != end:
-            lost_end = end if end > begin else None
-            losses.append(LostOffsets(queue, begin, lost_end, f"the queue ends at {last}"))
-        elif end > max(begin, last):
-            losses.append(LostOffsets(queue, last, end, f"the queue ends at {last}"))
-        begin = min(max(begin, first), last)
-        existing_starts[queue], existing_ends[queue] = begin, max(begin, min(end, last))
+    for queue, (first, end) in ranges.items():
+        wanted_start, wanted_end = starts[queue], ends[queue]
+        if wanted_start < min(first, wanted_end):
+            losses.append(LostOffsets(queue, wanted_start, min(first, wanted_end)))
+        if wanted_start > end and wanted_start != wanted_end:
+            lost_end = wanted_end if wanted_end > wanted_start else None
+            losses.append(LostOffsets(queue, wanted_start, lost_end, f"the queue ends at {end}"))
+        elif wanted_end > max(wanted_start, end):
+            losses.append(LostOffsets(queue, end, wanted_end, f"the queue ends at {end}"))
+        start = min(max(wanted_start, first), end)
+        existing_starts[queue], existing_ends[queue] = start, max(start, min(wanted_end, end))
     return Backlog(existing_starts, existing_ends, {}, losses)
 
 
@@ -152,7 +157,7 @@ def next_stream_offset(start: StreamOffset, backlog: Backlog, max_offsets: int |
         backlog: the offsets left to read.
         max_offsets: the maximum number of offsets of the batch.
     """
-    shares = share_out(backlog.lags(), max_offsets, turn=sum(backlog.starts.values()))
+    shares = backlog.shares(max_offsets)
     ends = {**start.offsets, **{queue: backlog.starts[queue] + share for queue, share in shares.items()}}
     repositioned = {queue: begin for queue, begin in backlog.repositioned.items() if queue in ends}
     ends |= {queue: begin for queue, begin in repositioned.items() if queue not in shares}
@@ -194,26 +199,26 @@ def share_out(
 # Tasks
 
 
-class SpansPartition(InputPartition):
-    """The spans of one task. Together with the options, this is all that Spark sends to the task.
+class RangesPartition(InputPartition):
+    """The offset ranges that one task reads. Spark sends only these and the options to the task.
 
     Attributes:
-        spans: offset ranges, sorted by queue.
+        ranges: sorted by queue.
         final_offsets: the ends of the queues whose last range this task reads. A batch job's task commits
             them for the consumer group.
     """
 
     def __init__(
-        self, spans: Sequence[OffsetRange], final_offsets: Mapping[MessageQueue, int] | None = None
+        self, ranges: Sequence[OffsetRange], final_offsets: Mapping[MessageQueue, int] | None = None
     ) -> None:
         super().__init__(None)
-        self.spans: Final = tuple(spans)
+        self.ranges: Final = tuple(ranges)
         self.final_offsets: dict[MessageQueue, int] = dict(final_offsets or {})
 
 
 def plan_partitions(
     starts: Offsets, ends: Offsets, *, min_partitions: int | None = None, max_records: int | None = None
-) -> list[SpansPartition]:
+) -> list[RangesPartition]:
     """Return the tasks that read all offsets between ``starts`` and ``ends``.
 
     The same arguments give the same tasks: a row's number in its task is part of its stamp.
@@ -223,15 +228,15 @@ def plan_partitions(
         min_partitions: see :func:`plan_tasks`.
         max_records: see :func:`plan_tasks`.
     """
-    spans = spans_between(starts, ends)
-    final_offsets = {span.queue: span.end for span in spans}
+    ranges = ranges_between(starts, ends)
+    final_offsets = {one.queue: one.end for one in ranges}
     return [
-        SpansPartition(task, {span.queue: span.end for span in task if span.end == final_offsets[span.queue]})
-        for task in plan_tasks(spans, min_partitions=min_partitions, max_records=max_records)
+        RangesPartition(task, {one.queue: one.end for one in task if one.end == final_offsets[one.queue]})
+        for task in plan_tasks(ranges, min_partitions=min_partitions, max_records=max_records)
     ]
 
 
-def spans_between(starts: Offsets, ends: Offsets) -> list[OffsetRange]:
+def ranges_between(starts: Offsets, ends: Offsets) -> list[OffsetRange]:
     """Return the offset ranges that are not empty, sorted by queue."""
     return [
         OffsetRange(queue, starts[queue], end)
@@ -241,38 +246,39 @@ def spans_between(starts: Offsets, ends: Offsets) -> list[OffsetRange]:
 
 
 def plan_tasks(
-    spans: Sequence[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
+    ranges: Sequence[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
 ) -> list[tuple[OffsetRange, ...]]:
-    """Divide spans into tasks.
+    """Divide offset ranges into tasks.
 
     Each queue has a task of its own. Only in plans of more than SMALL_PLAN_TASKS tasks without
     ``min_partitions`` do small queues share tasks, so that a batch of 1,000 queues does not have 1,000 tasks.
 
     Args:
-        spans: one for each queue.
-        min_partitions: split the largest spans until there are this many tasks.
-        max_records: the maximum number of offsets of a task. Longer spans are split.
+        ranges: one for each queue.
+        min_partitions: split the largest ranges until there are this many tasks.
+        max_records: the maximum number of offsets of a task. Longer ranges are split.
     """
-    parts = [-(-span_length(span) // max_records) if max_records else 1 for span in spans]
-    if spans and min_partitions is not None:
-        _add_parts(spans, parts, min_partitions)
-    pieces = [piece for span, number in zip(spans, parts, strict=True) for piece in _split(span, number)]
+    # Rounded up.
+    parts = [-(-range_length(one) // max_records) if max_records else 1 for one in ranges]
+    if ranges and min_partitions is not None:
+        _add_parts(ranges, parts, min_partitions)
+    pieces = [piece for one, number in zip(ranges, parts, strict=True) for piece in _split(one, number)]
     if min_partitions is not None or len(pieces) <= SMALL_PLAN_TASKS:
         return [(piece,) for piece in pieces]
-    total = sum([span_length(span) for span in spans])
+    total = sum([range_length(one) for one in ranges])
     return _pack(pieces, max(SMALL_PLAN_TASKS, -(-total // SHARED_TASK_OFFSETS)), max_records)
 
 
-def span_length(span: OffsetRange) -> int:
-    """Return the number of offsets of a span."""
-    return span.end - span.start
+def range_length(offset_range: OffsetRange) -> int:
+    """Return the number of offsets of a range."""
+    return offset_range.end - offset_range.start
 
 
-def _add_parts(spans: Sequence[OffsetRange], parts: list[int], wanted: int) -> None:
+def _add_parts(ranges: Sequence[OffsetRange], parts: list[int], wanted: int) -> None:
     """Increase the numbers of parts, largest parts first, until there are enough or no offsets to split."""
     largest = [
-        (-span_length(span) / number, index)
-        for index, (span, number) in enumerate(zip(spans, parts, strict=True))
+        (-range_length(one) / number, index)
+        for index, (one, number) in enumerate(zip(ranges, parts, strict=True))
     ]
     heapq.heapify(largest)
     for _ in range(wanted - sum(parts)):
@@ -280,26 +286,26 @@ def _add_parts(spans: Sequence[OffsetRange], parts: list[int], wanted: int) -> N
         if negative_length >= -1:
             return
         parts[index] += 1
-        heapq.heapreplace(largest, (-span_length(spans[index]) / parts[index], index))
+        heapq.heapreplace(largest, (-range_length(ranges[index]) / parts[index], index))
 
 
-def _split(span: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Split a span into parts of almost equal length."""
-    edges = [span.start + span_length(span) * part // parts for part in range(parts + 1)]
-    return [OffsetRange(span.queue, start, end) for start, end in itertools.pairwise(edges)]
+def _split(offset_range: OffsetRange, parts: int) -> list[OffsetRange]:
+    """Split a range into parts of almost equal length."""
+    edges = [offset_range.start + range_length(offset_range) * part // parts for part in range(parts + 1)]
+    return [OffsetRange(offset_range.queue, start, end) for start, end in itertools.pairwise(edges)]
 
 
 def _pack(
     pieces: Sequence[OffsetRange], tasks: int, max_records: int | None
 ) -> list[tuple[OffsetRange, ...]]:
-    """Pack spans into tasks of about equal size, with extra tasks where ``max_records`` requires them."""
+    """Pack ranges into tasks of about equal size, with extra tasks where ``max_records`` requires them."""
     packed: list[list[OffsetRange]] = []
     smallest: list[tuple[int, int]] = []  # a heap of each task's size and index
-    for piece in sorted(pieces, key=lambda piece: (-span_length(piece), piece.queue, piece.start)):
-        if len(packed) < tasks or (max_records and smallest[0][0] + span_length(piece) > max_records):
+    for piece in sorted(pieces, key=lambda piece: (-range_length(piece), piece.queue, piece.start)):
+        if len(packed) < tasks or (max_records and smallest[0][0] + range_length(piece) > max_records):
             heapq.heappush(smallest, (0, len(packed)))
             packed.append([])
         size, index = smallest[0]
-        heapq.heapreplace(smallest, (size + span_length(piece), index))
+        heapq.heapreplace(smallest, (size + range_length(piece), index))
         packed[index].append(piece)
     return [tuple(sorted(task, key=lambda piece: (piece.queue, piece.start))) for task in packed]

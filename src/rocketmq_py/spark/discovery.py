@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 import attrs
 
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.errors import ConfigurationError, NameServerError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_plan import LostOffsets
@@ -48,6 +50,11 @@ class OffsetClient(Protocol):
 
     def commit(self, group: str, offsets: Offsets) -> None:
         """Commit offsets of a consumer group."""
+
+    def pull(
+        self, ranges: Sequence[OffsetRange], *, parallel: int = ..., patience: float = ...
+    ) -> AbstractContextManager[Iterable[PullResult]]:
+        """Return a stream of the undecoded messages of offset ranges."""
 
     def close(self) -> None:
         """Close the reader. Its client stays open."""

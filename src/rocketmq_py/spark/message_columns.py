@@ -249,6 +249,7 @@ def _find_sections(messages: _Messages, chunks: Sequence[PullResult]) -> _Sectio
     store_host = store_time + 8
     store_host_end = store_host + np.where(system_flags & STORE_HOST_V6_FLAG, _V6_HOST_SIZE, _V4_HOST_SIZE)
     body = store_host_end + 16  # reconsume times, prepared transaction offset, body size
+    # After the body come at least three bytes: the sizes of the topic and of the properties.
     check(body + 3 <= ends)
     if has_v6_hosts:
         store_times, body_sizes = numbers_at(buffer, store_time, ">i8"), numbers_at(buffer, body - 4, ">i4")

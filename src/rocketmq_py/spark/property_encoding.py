@@ -1,4 +1,4 @@
-r"""Columns to properties in their wire form, ``name \x01 value \x02``, without a Python loop per row."""
+r"""Encodes columns as properties on the wire, ``name \x01 value \x02``, without a Python loop per row."""
 
 from __future__ import annotations
 
@@ -111,15 +111,15 @@ def encode_stamps(task: TaskIdentity, rows: Indexes, row_ids: pa.Array | None) -
 def is_clean(column: pa.Array) -> Mask:
     """Return whether each text is valid UTF-8 and contains no separator of properties."""
     offsets, data = binary_content(column)
-    is_clean = np.ones(len(column), np.bool_)
+    mask = np.ones(len(column), np.bool_)
     separators = np.flatnonzero((data - np.uint8(1)) <= 1)  # the bytes 1 and 2
     rows = np.searchsorted(offsets, separators, side="right") - 1
-    is_clean[rows[rows >= 0]] = False
+    mask[rows[rows >= 0]] = False
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        is_clean[:] = False  # MessageBuilder finds the invalid row
-    return is_clean
+        mask[:] = False  # the caller finds the invalid row by itself
+    return mask
 
 
 def concatenate(*pieces: pa.Array | bytes) -> pa.BinaryArray:
@@ -128,4 +128,5 @@ def concatenate(*pieces: pa.Array | bytes) -> pa.BinaryArray:
         pa.scalar(piece, pa.binary()) if isinstance(piece, bytes) else piece.view(pa.binary())
         for piece in pieces
     ]
+    # The last argument is the separator.
     return pc.binary_join_element_wise(*columns, _EMPTY, null_handling="replace", null_replacement=b"")

@@ -19,7 +19,7 @@ from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.protocol.subscription import ALL
 from rocketmq_py.spark.batch_plan import (
     Backlog,
-    SpansPartition,
+    RangesPartition,
     batch_backlog,
     plan_partitions,
     report_losses,
@@ -126,7 +126,7 @@ class BatchSource(WorkerPicklable, DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Return the messages of a task. Runs in a worker."""
-        if not isinstance(partition, SpansPartition):
+        if not isinstance(partition, RangesPartition):
             return  # for a plan without tasks, Spark makes one with a partition of its own
         yield from read_partition(self._options, partition)
         if self._options.consumer_group is not None:
@@ -249,7 +249,7 @@ class StreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvail
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Return the messages of a task. Runs in a worker."""
-        assert isinstance(partition, SpansPartition)
+        assert isinstance(partition, RangesPartition)
         return read_partition(self._options, partition)
 
     def commit(self, end: OffsetJson) -> None:
@@ -294,14 +294,14 @@ def _partitions(options: SourceOptions, starts: Offsets, ends: Offsets) -> list[
     )
 
 
-def read_partition(options: SourceOptions, partition: SpansPartition) -> Iterator[pyarrow.RecordBatch]:
+def read_partition(options: SourceOptions, partition: RangesPartition) -> Iterator[pyarrow.RecordBatch]:
     """Return the messages of a task as Arrow batches."""
-    from rocketmq_py.spark.source_task import read_spans  # imports numpy, which planning does not need
+    from rocketmq_py.spark.source_task import read_ranges  # imports numpy, which planning does not need
 
     try:
-        yield from read_spans(
+        yield from read_ranges(
             options.connection,
-            partition.spans,
+            partition.ranges,
             tags=options.tags,
             sql=options.sql,
             fail_on_data_loss=options.fail_on_data_loss,

@@ -68,6 +68,7 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
     Option("endingOffsets", parse_offsets, _BATCH),
     Option("endingTimestamp", parse_times, _BATCH),
     Option("maxOffsetsPerTrigger", whole_number(1), _STREAM),
+    Option("maxBytesPerTrigger", size, _STREAM),
     Option("minOffsetsPerTrigger", whole_number(1), _STREAM),
     Option("maxTriggerDelay", duration, _STREAM),
     Option("minPartitions", whole_number(1, 1_000_000), SOURCES),
@@ -105,6 +106,10 @@ class SourceOptions:
             the same notation. Default: latest.
         max_offsets_per_trigger: (maxOffsetsPerTrigger) stream only: the maximum number of offsets of a batch,
             shared out over the queues in proportion to their lag.
+        max_bytes_per_trigger: (maxBytesPerTrigger) stream only: the approximate maximum size of a batch's
+            messages as brokers store them, with properties and about 100 bytes of headers. Messages that a
+            filter drops count. The size is estimated from samples of the batch. The smaller of both limits
+            counts. A larger message is a batch of its own.
         min_offsets_per_trigger: (minOffsetsPerTrigger) stream only: no batch starts before this many offsets
             are available, or ``max_trigger_delay`` has passed since the previous batch. Ignored with
             Trigger.AvailableNow.
@@ -135,6 +140,7 @@ class SourceOptions:
     starting: Positions
     ending: Positions = attrs.field(factory=lambda: Positions(NamedPosition.LATEST))
     max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay: float = 900.0
     min_partitions: int | None = None

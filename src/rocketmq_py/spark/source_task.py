@@ -20,14 +20,14 @@ from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.record_batches import record_batches
 
 PARALLEL_PULLS = 2 * DEFAULT_PARALLEL
-"""Pulls in flight for the first span, so that some arrive while others are converted to a batch."""
+"""Pulls in flight for the first range, so that some arrive while others are converted to a batch."""
 
 logger: Final = logging.getLogger("rocketmq_py.spark")
 
 
-def read_spans(
+def read_ranges(
     connection: ConnectionOptions,
-    spans: Sequence[OffsetRange],
+    ranges: Sequence[OffsetRange],
     *,
     tags: str = ALL,
     sql: str | None = None,
@@ -36,21 +36,21 @@ def read_spans(
     parallel: int = PARALLEL_PULLS,
     columns: Sequence[str] = SOURCE_COLUMNS,
 ) -> Generator[pa.RecordBatch]:
-    """Yield the messages of spans, each once, span by span in order.
+    """Yield the messages of offset ranges, each once, range by range in order.
 
     Pulling starts when the first batch is requested, and ends when the generator ends or is closed. As long
-    as the broker has the messages, the same spans yield the same rows in the same order: sinks stamp rows
+    as the broker has the messages, the same ranges yield the same rows in the same order: sinks stamp rows
     with their number, and a task that runs again must number its rows alike.
 
     Args:
         connection: how to reach the cluster.
-        spans: offset ranges. Several are pulled concurrently.
+        ranges: offset ranges. Several are pulled concurrently.
         tags: tags separated by ``||``, or ``*`` for all messages.
         sql: a SQL92 filter on properties, instead of tags.
-        fail_on_data_loss: raise if offsets of the spans no longer exist, else log them.
+        fail_on_data_loss: raise if offsets of the ranges no longer exist, else log them.
         max_buffered_bytes: bytes that may be held of pulled messages that are not part of a batch yet. A
             batch has up to MAX_BATCH_BYTES, or a single larger chunk or decompressed body: at most 64 MiB.
-        parallel: the number of spans that are pulled concurrently, and of pulls of the first span.
+        parallel: the number of ranges that are pulled concurrently, and of pulls of the first one.
         columns: the columns of the batches.
 
     Raises:
@@ -64,7 +64,7 @@ def read_spans(
     with (
         client_for(connection).reader() as reader,
         reader.pull(
-            spans,
+            ranges,
             tags=tags,
             sql=sql,
             max_buffered_bytes=max_buffered_bytes,

@@ -17,6 +17,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_plan import Backlog, next_stream_offset, report_losses, stream_backlog
 from rocketmq_py.spark.discovery import MissingQueues, OffsetClient, QueueDiscovery, check_positions_exist
 from rocketmq_py.spark.offsets import VERSION, Offsets, StreamOffset, nest_offsets
+from rocketmq_py.spark.size_limit import SizeLimit
 from rocketmq_py.spark.source_options import SourceOptions
 
 if TYPE_CHECKING:
@@ -29,12 +30,14 @@ logger: Final = logging.getLogger("rocketmq_py.spark")
 
 def default_read_limit(options: SourceOptions) -> ReadLimit:
     """Return the options' limit as a Spark ReadLimit, which can express only one of them."""
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
     if options.max_offsets_per_trigger is not None:
         return ReadMaxRows(options.max_offsets_per_trigger)
     if options.min_offsets_per_trigger is not None:
         return ReadMinRows(options.min_offsets_per_trigger)
+    if options.max_bytes_per_trigger is not None:
+        return ReadMaxBytes(options.max_bytes_per_trigger)
     return ReadAllAvailable()
 
 
@@ -44,11 +47,13 @@ class BatchLimits:
 
     Args:
         max_offsets: the maximum number of offsets, or None.
+        max_bytes: the approximate maximum size of the messages, or None.
         min_offsets: no batch starts with fewer offsets, unless ``max_delay`` has passed. None for no minimum.
         max_delay: seconds since the previous batch.
     """
 
     max_offsets: int | None = None
+    max_bytes: int | None = None
     min_offsets: int | None = None
     max_delay: float = 0.0
 
@@ -64,8 +69,9 @@ class BatchLimits:
         if limit is not None and type(limit).__name__ == "ReadAllAvailable":
             return cls()
         max_offsets = getattr(limit, "max_rows", options.max_offsets_per_trigger)
+        max_bytes = getattr(limit, "max_bytes", options.max_bytes_per_trigger)
         min_offsets = getattr(limit, "min_rows", options.min_offsets_per_trigger)
-        return cls(max_offsets, min_offsets, options.max_trigger_delay)
+        return cls(max_offsets, max_bytes, min_offsets, options.max_trigger_delay)
 
 
 class BatchTimer:
@@ -198,6 +204,7 @@ class StreamPlanner:
         self._discovery = QueueDiscovery(client, options, sleep=sleep)
         self._missing_queues = MissingQueues(clock=clock, is_selected=options.selects)
         self._timer = BatchTimer(clock)
+        self._size_limit = SizeLimit(client)
         self._initial: StreamOffset | None = None
         self._stop_offsets: Offsets | None = None
         self._has_warned = False
@@ -245,18 +252,22 @@ class StreamPlanner:
         return end
 
     def _warn_of_old_spark(self, limits: BatchLimits) -> None:
-        if not self._has_warned and limits.max_offsets is not None:
+        if not self._has_warned and (limits.max_offsets, limits.max_bytes) != (None, None):
             self._has_warned = True
             logger.warning(
-                "maxOffsetsPerTrigger is set, and Spark 4.1 does not announce Trigger.AvailableNow to "
-                "sources: such a run reads one batch and leaves the rest to the next run. Spark 4.2 reads all"
+                "%s is set, and Spark 4.1 does not announce Trigger.AvailableNow to sources: such a run "
+                "reads one batch and leaves the rest to the next run. Spark 4.2 reads all",
+                "maxBytesPerTrigger" if limits.max_offsets is None else "maxOffsetsPerTrigger",
             )
 
     def _end_of_batch(self, start: StreamOffset, backlog: Backlog, limits: BatchLimits) -> StreamOffset:
         # The minimum does not apply to Trigger.AvailableNow, whose last batch would never start.
         if self._stop_offsets is None and not self._timer.may_start(sum(backlog.lags().values()), limits):
             return next_stream_offset(start, attrs.evolve(backlog, ends=backlog.starts), None)
-        return next_stream_offset(start, backlog, limits.max_offsets)
+        max_offsets = limits.max_offsets
+        if limits.max_bytes is not None:
+            max_offsets = self._size_limit.max_offsets(backlog, limits.max_bytes, max_offsets)
+        return next_stream_offset(start, backlog, max_offsets)
 
     def _up_to_stop(self, backlog: Backlog) -> Backlog:
         stop = self._stop_offsets

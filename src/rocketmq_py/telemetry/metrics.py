@@ -20,6 +20,7 @@ except ImportError:
     ) from None
 
 MAX_RECORDS_PER_SECOND = 200
+"""The default bound for durations recorded in OpenTelemetry."""
 
 
 class TelemetryMetrics:
@@ -65,7 +66,7 @@ class TelemetryMetrics:
             self._create(meter, key, metric)
 
     def add(self, member: object) -> None:
-        """Add a producer or consumer. It is forgotten when the program forgets it.
+        """Add a producer or consumer. Only a weak reference to it is kept.
 
         Raises ConfigurationError for another object.
         """

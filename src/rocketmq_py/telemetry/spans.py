@@ -121,6 +121,7 @@ class TelemetryConsumerHook(ConsumerHook):
             kind=trace.SpanKind.CONSUMER if is_handled else trace.SpanKind.CLIENT,
             attributes=_consume_attributes(context, operation),
             links=[trace.Link(sender) for sender in senders if sender.is_valid],
+            # A poll is over when its hook is called. For a handler call, which begins now, seconds is 0.
             start_time=time.time_ns() - round(context.seconds * 1e9),
         )
         token = current.attach(trace.set_span_in_context(span, parent)) if is_handled else None

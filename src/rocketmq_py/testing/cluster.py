@@ -181,6 +181,8 @@ class Cluster(BaseCluster):
 
         self._call(flush)
 
+    # TestCluster and the simulation declare ``crash`` and ``restart``, as plain and async methods.
+
     async def _crash(self, server: str | None, keep: CrashData) -> None:
         if keep not in get_args(CrashData):
             raise ConfigurationError(f"keep is {keep!r}; it must be one of {', '.join(get_args(CrashData))}")

@@ -55,19 +55,19 @@ class ObservableCluster(ABC):
         Raises:
             AssertionError: the topic has fewer messages after ``timeout``. The error describes the contents
                 of the cluster.
-            RuntimeError: an event loop runs in this thread and would be blocked. Await :meth:`arrived`
+            RuntimeError: an event loop runs in this thread and would be blocked. Await :meth:`wait_for_async`
                 instead.
         """
         self._wait(
             lambda: self._count(topic) >= count,
             lambda: f"{topic} has {len(self.messages(topic))} messages, not {count},",
             "wait_for",
-            "arrived",
+            "wait_for_async",
             timeout,
         )
         return self.messages(topic)
 
-    async def arrived(
+    async def wait_for_async(
         self, topic: str, count: int = 1, *, timeout: float = DEFAULT_TIMEOUT
     ) -> list[ReceivedMessage]:
         """Do the same as :meth:`wait_for`, on trio or asyncio."""
@@ -79,9 +79,11 @@ class ObservableCluster(ABC):
         Raises the errors of :meth:`wait_for`, and ConfigurationError if ``condition`` needs arguments.
         """
         check_callable(condition, "condition", awaited=False)
-        self._wait(condition, lambda: "the condition is not true", "wait_until", "held", timeout)
+        self._wait(condition, lambda: "the condition is not true", "wait_until", "wait_until_async", timeout)
 
-    async def held(self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT) -> None:
+    async def wait_until_async(
+        self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT
+    ) -> None:
         """Do the same as :meth:`wait_until`, on trio or asyncio. Another thread calls ``condition``."""
         await _run_in_thread(partial(self.wait_until, condition, timeout=timeout))
 

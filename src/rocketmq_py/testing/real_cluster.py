@@ -14,9 +14,9 @@ from rocketmq_py.admin import Admin
 from rocketmq_py.consumer import Reader
 from rocketmq_py.errors import GroupNotFoundError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.testing.cluster_thread import ClusterThread
 from rocketmq_py.testing.observable_cluster import ObservableCluster
 from rocketmq_py.testing.threaded_cluster import TestBroker
-from rocketmq_py.testing.trio_thread import TrioThread
 
 POLL_SECONDS = 0.1
 """Seconds between two checks of a condition that a test waits for."""
@@ -33,7 +33,7 @@ class RealCluster(ObservableCluster):
 
     def __init__(self, address: str) -> None:
         self.name_server_address = address
-        self._thread = TrioThread()
+        self._thread = ClusterThread()
         self._name_counter = itertools.count()
         self._name_suffix = ""
         self.reset()
@@ -122,6 +122,8 @@ class RealCluster(ObservableCluster):
 
     def _count(self, topic: str) -> int:
         return self._thread.call(lambda: self._count_messages(topic))
+
+    # A real cluster does not report changes: conditions are checked at intervals.
 
     def _change_count(self) -> int:
         return 0

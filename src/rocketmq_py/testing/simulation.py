@@ -317,9 +317,8 @@ async def _run_in_place(function: Callable[..., _Result], *arguments: Any, **_: 
 def _handle_in_place(threads: HandlerThreads, calls: Sequence[HandlerCall]) -> None:
     """Call handlers that would run in threads. Virtual time does not wait for threads."""
 
-    async def handle(
-        call: HandlerCall,
-    ) -> None:  # without a checkpoint, so that a started call is not cancelled
+    # Without a checkpoint, so that a started call is not cancelled.
+    async def handle(call: HandlerCall) -> None:
         run_call(call, threads.function, call.context or contextvars.copy_context())
         threads.collect([call])
 

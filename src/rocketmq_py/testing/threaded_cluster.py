@@ -20,8 +20,8 @@ import trio.testing
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.testing.clock import to_seconds
 from rocketmq_py.testing.cluster import Cluster, CrashData
+from rocketmq_py.testing.cluster_thread import ClusterThread
 from rocketmq_py.testing.observable_cluster import ObservableCluster
-from rocketmq_py.testing.trio_thread import TrioThread
 
 _Result = TypeVar("_Result")
 
@@ -31,8 +31,8 @@ class TestCluster(Cluster, ObservableCluster):
 
     All methods may be called from any thread. Methods that inspect the cluster return at once, also on trio
     and asyncio. :meth:`wait_for` and :meth:`wait_until` block their thread. On trio and asyncio, await
-    :meth:`arrived` and :meth:`held` instead. :func:`run_broker`, :func:`run_cluster` and the pytest fixtures
-    ``rocketmq_broker`` and ``rocketmq_cluster`` create it.
+    :meth:`wait_for_async` and :meth:`wait_until_async` instead. :func:`run_broker`, :func:`run_cluster` and
+    the pytest fixtures ``rocketmq_broker`` and ``rocketmq_cluster`` create it.
 
     A fault affects all brokers and name servers, or the one that ``server`` names: a broker by its name, each
     by its address. It affects all clients, or the one that ``client`` names: by its ``instance_name`` or id,
@@ -70,7 +70,7 @@ class TestCluster(Cluster, ObservableCluster):
             rng=random.Random(),
             replicas=replicas,
         )
-        self._thread = TrioThread()
+        self._thread = ClusterThread()
         try:
             self._thread.call(self._start)
         except BaseException:

@@ -145,7 +145,7 @@ async def test_leave_unregisters_after_the_response_to_a_late_heartbeat(
             await consumer.start(consumer_nursery)
             if isinstance(consumer, PushConsumer):
                 consumer_nursery.start_soon(consumer.run, setting(trio.Event()))
-            client.heartbeats.submit()
+            client.heartbeats.request_round()
             await wait_for_request(server, RequestCode.HEART_BEAT)
             await consumer.aclose()
             consumer_nursery.cancel_scope.cancel()
@@ -165,7 +165,7 @@ async def test_a_member_that_has_rejoined_is_not_unregistered(
         await client.routes.get("T")
         (server,) = cluster.brokers.values()
         async with consumer_of(PopConsumer, client):
-            client.heartbeats.submit()
+            client.heartbeats.request_round()
             await wait_for_request(server, RequestCode.HEART_BEAT)
             with trio.move_on_after(0) as scope:
                 await client.heartbeats.remove_consumer("g")

@@ -146,6 +146,22 @@ async def test_hooks_get_received_messages() -> None:
     assert seen == [(0, 2)]
 
 
+async def test_a_held_message_is_renewed_and_then_acknowledged() -> None:
+    async with lite_consumer() as (consumer, broker):
+        broker.put(lite_message(7))
+        (message,) = await consumer.receive(max_messages=1)
+        broker.log.clear()
+        async with consumer.holding(message, invisible=60):
+            await trio.sleep(45)
+        assert broker.log == [CHANGE.name] * 3 + [ACK.name], "at once, and every 20 s"
+        renewal, acknowledgement = broker.requests[-2:]
+        assert renewal.fields["liteTopic"] == acknowledgement.fields["liteTopic"] == message.lite_topic
+        assert (renewal.fields["suspend"], renewal.fields["invisibleTime"]) == ("false", "60000")
+        with pytest.raises(ConfigurationError, match="invisible is 0; it must be above 0"):
+            async with consumer.holding(message, invisible=0):
+                raise AssertionError("the block ran")
+
+
 # LitePushConsumer
 
 

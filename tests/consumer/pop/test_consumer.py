@@ -28,9 +28,11 @@ from rocketmq_py.errors import (
 from rocketmq_py.message import Message
 from rocketmq_py.producer import Producer
 from rocketmq_py.protocol.bodies import BatchAcks, Heartbeat
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection
 from tests.cancelling import cancel_at_each_await
 from tests.consumer.pop_broker import POP_TIME, message, pop_brokers
-from tests.scripted import ignore, scripted_cluster
+from tests.scripted import scripted_cluster
 
 
 def consumer_of(client: str | Client, **options: Any) -> PopConsumer:
@@ -254,10 +256,25 @@ async def test_stopped_broker_is_an_error() -> None:
             await consumer.receive()
 
 
-async def test_unresponsive_broker_is_an_error(jumping_clock: trio.testing.MockClock) -> None:
-    async with scripted_cluster(ignore) as cluster, consumer_of(cluster.address) as consumer:
+def answer_heartbeats_only(connection: Connection, request: Command) -> None:
+    if request.code == RequestCode.HEART_BEAT:
+        connection.respond(request, ResponseCode.SUCCESS)
+
+
+@pytest.mark.parametrize(("options", "wait", "patience"), [
+    ({}, 0, 3), ({}, 15, 25), ({"request_timeout": 1.5}, 15, 25), ({"request_timeout": 12.0}, 5, 17),
+])  # fmt: skip
+async def test_unresponsive_broker_is_an_error(
+    jumping_clock: trio.testing.MockClock, options: dict[str, float], wait: float, patience: float
+) -> None:
+    async with (
+        scripted_cluster(answer_heartbeats_only) as cluster,
+        consumer_of(cluster.address, **options) as consumer,
+    ):
+        started = trio.current_time()
         with pytest.raises(RequestTimeoutError):
-            await consumer.receive(wait=1)
+            await consumer.receive(wait=wait)
+        assert trio.current_time() - started == pytest.approx(patience, abs=0.5)
 
 
 async def test_topic_without_a_readable_queue_is_an_error() -> None:

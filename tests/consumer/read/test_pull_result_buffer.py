@@ -106,7 +106,7 @@ async def test_some_returns_large_batches() -> None:
         reader.pull([OffsetRange(SPAN.queue, 0, end)], in_order=True) as results,
     ):
         sizes = []
-        while some := await results.some():
+        while some := await results.next_batch():
             sizes.append(sum(len(result.body) for result in some))
     assert len(sizes) > 2
     assert min(sizes[:-1]) >= BATCH_BYTES

@@ -192,10 +192,10 @@ async def test_buffer_is_bounded(client: Client, fill: Fill) -> None:
         for size in (1, whole // 4):
             async with reader.pull(ranges, max_buffered_bytes=size) as pulling:
                 await trio.testing.wait_all_tasks_blocked(0.05)
-                taken = await pulling.some()
+                taken = await pulling.next_batch()
                 assert 0 < sum(len(result.body) for result in taken) <= max(size, len(taken[0].body))
                 await trio.testing.wait_all_tasks_blocked(0.05)
-                held = await pulling.some()
+                held = await pulling.next_batch()
                 largest = max(len(result.body) for result in [*taken, *held])
                 assert sum(len(result.body) for result in [*taken, *held]) <= max(size, largest) + largest
                 rest = [result async for result in pulling]
@@ -216,7 +216,7 @@ async def test_taken_results_do_not_block_later_ones(in_order: bool, client: Cli
             async with reader.pull(
                 ranges, max_buffered_bytes=whole // part, parallel=3, in_order=in_order
             ) as pulling:
-                while some := await pulling.some():
+                while some := await pulling.next_batch():
                     results += some
             assert len(bodies_of(results)) == 800
 
@@ -352,10 +352,10 @@ async def test_error_is_raised_after_the_results_before_it() -> None:
         while broker.answers:
             await trio.testing.wait_all_tasks_blocked(0.01)
         await trio.testing.wait_all_tasks_blocked(0.01)
-        (result,) = await results.some()
+        (result,) = await results.next_batch()
         assert result.next == 4
         with pytest.raises(SubscriptionError):
-            await results.some()
+            await results.next_batch()
 
 
 async def test_unavailable_broker_is_an_error_after_patience(jumping_clock: object) -> None:

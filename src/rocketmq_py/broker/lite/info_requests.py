@@ -143,12 +143,12 @@ class LiteInfoProcessor:
         header = GetLiteGroupInfoRequest.from_fields(request.fields)
         parent = self._check_group(header.group)
         if header.lite_topic:
-            info = self._lag_in(header.group, parent, header.lite_topic)
+            info = self._lag_in_topic(header.group, parent, header.lite_topic)
         else:
-            info = self._lag_of(header.group, parent, header.top_k)
+            info = self._lag_of_group(header.group, parent, header.top_k)
         connection.respond(request, ResponseCode.SUCCESS, body=info.encode())
 
-    def _lag_in(self, group: str, parent: str, lite_topic: str) -> LiteGroupInfo:
+    def _lag_in_topic(self, group: str, parent: str, lite_topic: str) -> LiteGroupInfo:
         queue = self._state.store.find_lite_queue(lite_queue(parent, lite_topic))
         committed = None if queue is None else self._state.offsets.committed(group, queue.topic, 0)
         lag, waiting_since, offsets = (-1, -1, None) if queue is None else (0, -1, None)
@@ -169,7 +169,7 @@ class LiteInfoProcessor:
             lite_topic_offset_wrapper=offsets,
         )
 
-    def _lag_of(self, group: str, parent: str, top: int) -> LiteGroupInfo:
+    def _lag_of_group(self, group: str, parent: str, top: int) -> LiteGroupInfo:
         lags = []
         for queue in self._state.store.lite_queues():
             committed = self._state.offsets.committed(group, queue.topic, 0)

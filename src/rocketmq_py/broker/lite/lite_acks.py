@@ -57,7 +57,8 @@ class LiteAcks:
         next_offset = self._pops.ordered_pops.acknowledge(group_queue, header.offset, handle.pop_time_ms)
         if next_offset == NOT_POPPED:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "ack offset illegal.")
-        if next_offset >= 0:
+        if next_offset >= 0:  # else POPPED_AGAIN
+            # An offset that was reset meanwhile must not be overwritten.
             if not self._offsets.has_pending_reset(group, queue, 0):
                 self._offsets.commit(group, queue, 0, next_offset)
             self._pops.offer_when_free(group_queue)

@@ -12,7 +12,12 @@ import trio
 
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler, answer_with
 from rocketmq_py.broker.lite.dispatcher import HeldLitePop, LiteDispatcher
-from rocketmq_py.broker.lite.subscriptions import BIND_TOPIC, LiteSubscriptionTable, QuotaExceededError
+from rocketmq_py.broker.lite.subscriptions import (
+    BIND_TOPIC,
+    LiteSubscriptionTable,
+    QuotaExceededError,
+    WildcardGroupError,
+)
 from rocketmq_py.broker.pop.ordered_pops import GroupQueue, OrderedPops
 from rocketmq_py.broker.pop.pop_reader import start_offset
 from rocketmq_py.broker.pop.pop_requests import EARLY_MS, MAX_LATE_MS, MAX_POPPED
@@ -154,6 +159,7 @@ class LitePopProcessor:
         )
         self.offer_when_free(group_queue)
         batch.messages += result.messages
+        # The last number of an entry is how often the message was popped before.
         batch.counts += [
             f"0 qo0%{offset} {counts[offset]}" if offset in counts else "0" for offset in offsets
         ]
@@ -224,6 +230,10 @@ class LitePopProcessor:
                     raise Refusal(
                         ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
                         f"org.apache.rocketmq.broker.lite.LiteQuotaException: {error}",
+                    ) from None
+                except WildcardGroupError as error:
+                    raise Refusal(
+                        ResponseCode.ILLEGAL_OPERATION, f"java.lang.IllegalStateException: {error}"
                     ) from None
 
     def _check_consume_enable(self, group: str) -> None:

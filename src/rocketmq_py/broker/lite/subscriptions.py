@@ -20,12 +20,17 @@ FORGET_SECONDS = 180.0
 BIND_TOPIC = "lite.bind.topic"
 """A group attribute: the parent topic."""
 _EXCLUSIVE = ("lite.sub.model", "Exclusive")
+_WILDCARD = ("lite.sub.wildcard", "true")
 _RESET_WHEN_EXCLUDED = "lite.sub.reset.offset.exclusive"
 _RESET_WHEN_UNSUBSCRIBED = "lite.sub.reset.offset.unsubscribe"
 
 
 class QuotaExceededError(Exception):
     """All clients together have too many subscriptions."""
+
+
+class WildcardGroupError(Exception):
+    """The group receives all lite topics of its parent topic, and cannot subscribe to single ones."""
 
 
 @attrs.define(eq=False)
@@ -110,10 +115,14 @@ class LiteSubscriptionTable:
 
         Raises:
             QuotaExceededError: there are too many subscriptions.
+            WildcardGroupError: the group does not subscribe to single lite topics.
         """
         limit = self._state.config.max_lite_subscription_count
         if self.count >= limit:
             raise QuotaExceededError(f"lite subscription quota exceeded {limit}")
+        name, value = _WILDCARD
+        if self._attribute(subscription.group, name) == value:
+            raise WildcardGroupError("subscribe lite operation is not supported for this group")
         name, value = _EXCLUSIVE
         is_exclusive = self._attribute(subscription.group, name) == value
         for queue in queues:

@@ -67,7 +67,7 @@ def _convert_like(other: bool | int | float, text: str) -> bool | int | float:
     return _parse_integer(text, 64 if isinstance(other, Long) else 32)
 
 
-_match_integer = re.compile(r"[+-]?\d+").fullmatch
+_match_integer = re.compile(r"[+-]?\d+").fullmatch  # Java reads the digits of all scripts in integers
 _match_double = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?", re.ASCII).fullmatch
 _match_hexadecimal = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?\d+)[fFdD]?", re.ASCII
@@ -92,13 +92,13 @@ def _number_format_error(text: str) -> EvaluationError:
 def parse_double(text: str) -> float:
     """Parse a number as Java's ``Double.valueOf`` does. Raises EvaluationError if it is not a number."""
     text = text.strip(_JAVA_WHITESPACE)
-    if number := _match_double(text):
-        return float(number[1])
+    if match := _match_double(text):
+        return float(match[1])
     if _match_special(text):
         return float(text)
-    if number := _match_hexadecimal(text):
+    if match := _match_hexadecimal(text):
         try:
-            return float.fromhex(number[1])
+            return float.fromhex(match[1])
         except OverflowError:
             return -math.inf if text.startswith("-") else math.inf
     raise _number_format_error(text)

@@ -17,7 +17,7 @@ _Key = TypeVar("_Key")
 _Answer = TypeVar("_Answer")
 
 
-async def map_over_brokers(
+async def map_concurrently(
     keys: Iterable[_Key], query: Callable[[_Key], Awaitable[_Answer]]
 ) -> dict[_Key, _Answer]:
     """Run a query for each key, many concurrently. Return the answers in the order of the keys.
@@ -40,6 +40,7 @@ async def map_over_brokers(
             key = next(remaining, None)
 
     async with open_nursery() as nursery:
+        # The range comes first: when it ends, zip has not taken a key that no worker would get.
         for _, key in zip(range(MAX_CONCURRENT_QUERIES), remaining, strict=False):
             nursery.start_soon(worker, key)
     if errors:
@@ -70,4 +71,4 @@ async def query_lag(
             start = await client.brokers.min_offset(queue)
         return max(await client.brokers.max_offset(queue) - start, 0)
 
-    return await map_over_brokers(sorted(set(queues)), query)
+    return await map_concurrently(sorted(set(queues)), query)

@@ -93,7 +93,11 @@ class BrokerRequests:
 
     @contextmanager
     def serve(self) -> Iterator[None]:
-        """Answer requests while the block runs."""
+        """Answer requests while the block runs.
+
+        Consumers of one client register for the same codes. A method returns False if the request is for
+        another group, or if this consumer cannot do it, and the client calls the next one.
+        """
         with ExitStack() as stack:
             for code, server in (
                 (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offsets),

@@ -16,8 +16,8 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
 from rocketmq_py.client.tracing import TraceDispatcher
-from rocketmq_py.consumer.group.broker_queries import map_over_brokers
-from rocketmq_py.consumer.group.health import ConsumerHealth
+from rocketmq_py.consumer.group.broker_queries import map_concurrently
+from rocketmq_py.consumer.group.health import ConsumerHealth, health_of
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.consumer.group.statistics import (
     CachedMessages,
@@ -38,7 +38,7 @@ FLUSH_SHARE = 0.1
 
 
 class ConsumerQueues(Protocol):
-    """The queues of a consumer, as far as GroupConsumer needs them."""
+    """The queues of a consumer, as BaseConsumer and GroupConsumer need them."""
 
     def statistics(self) -> Mapping[MessageQueue, QueueStatistics]:
         """Return the statistics of each queue."""
@@ -108,7 +108,7 @@ class BaseConsumer(Member):
             queues={} if queues is None else queues.statistics(),
         )
 
-    def _metered(self) -> ConsumerCounters:
+    def _enable_metering(self) -> ConsumerCounters:
         """Return the counters, whose meters record from the first call of this method on."""
         self._statistics.start_metering(self.client.now_ms)
         return self._statistics
@@ -127,7 +127,7 @@ class BaseConsumer(Member):
         if not self.is_open:
             return ConsumerHealth(reasons=(str(self._not_open()),), client=client)
         queues = self._consumer_queues()
-        return ConsumerHealth.of(
+        return health_of(
             client,
             {} if queues is None else queues.statistics(),
             self._statistics.last_error(),
@@ -218,7 +218,7 @@ class GroupConsumer(BaseConsumer):
         """
         self._check_open()
         checked = check_instances(queues, "queues", MessageQueue)
-        return await map_over_brokers(checked, self.client.brokers.min_offset)
+        return await map_concurrently(checked, self.client.brokers.min_offset)
 
     async def end_offsets(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
         """Ask the brokers for the end offset of each queue: that of the next message sent to it.
@@ -228,7 +228,7 @@ class GroupConsumer(BaseConsumer):
         """
         self._check_open()
         checked = check_instances(queues, "queues", MessageQueue)
-        return await map_over_brokers(checked, self.client.brokers.max_offset)
+        return await map_concurrently(checked, self.client.brokers.max_offset)
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Ask the brokers for the number of uncommitted messages in each queue of this consumer.

@@ -46,14 +46,14 @@ class ConsumeMeter:
         if count:
             self.calls.of(self._topic, outcome).record_many(seconds / count, count)
 
-    def called_in_turn(
+    def called_in_sequence(
         self, count: int, started: float, last_started: float | None, ended: float, outcome: str
     ) -> None:
         """Record calls that a worker made one after the other. Only the last may have failed or suspended.
 
         Args:
             count: the number of calls.
-            started, ended: the turn on trio's clock.
+            started, ended: the start of the first call and the end of the last, on trio's clock.
             last_started: when the last call suspended first. None if it did not suspend.
             outcome: the outcome of the last call.
         """

@@ -15,6 +15,7 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group, check_topic
 
 MIN_INVISIBLE_SECONDS = 2.0
+"""A shorter invisible time would leave little time to renew it."""
 
 
 def _invisible(_: object, attribute: attrs.Attribute[Any], value: float) -> None:
@@ -76,7 +77,8 @@ class LitePushConsumerConfig(LiteConsumerConfig):
         pull_hold: seconds for which a broker may hold a pop while there are no messages.
     """
 
-    orderly: ClassVar[bool] = True  # the messages of a lite topic are handled in order
+    # Settings of PushConsumer that are fixed here. The code that both consumers share reads them.
+    orderly: ClassVar[bool] = True
     auto_commit: ClassVar[bool] = True
     concurrency: int = attrs.field(default=20, validator=positive)
     batch_size: int | None = attrs.field(default=None, validator=_optional_positive)

@@ -69,7 +69,7 @@ class LiteConsumer(ReceivingConsumer, BaseLiteConsumer):
         super().__init__(
             LiteConsumerConfig, client, configs=configs, group=group, options={**options}, rng=rng
         )
-        self._receive_with(self._requests)
+        self._create_receiver(self._requests)
 
     async def receive(
         self, *, max_messages: int = MAX_MESSAGES, invisible: float = 60.0, wait: float = 15.0

@@ -55,7 +55,7 @@ class LiteRequests(PopRequests):
                 born_time=BROKERS_OWN_TIME,
             )
         )
-        answer = await connection.request(header.code, header.to_fields(), timeout=hold + timeout)
+        answer = await connection.request(header.code, header.to_fields(), timeout=self._answer_timeout(hold))
         if not await self._has_messages(answer, connection, hold):
             return []
         return read_popped_lite(answer, broker_name, self._client.namespace)

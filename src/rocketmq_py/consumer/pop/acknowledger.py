@@ -26,7 +26,7 @@ DELAY_SECONDS = (0.0, *[float(name[:-1]) * _SECONDS_OF_UNIT[name[-1]] for name i
 class PopAcknowledger:
     """Acknowledges processed messages, and schedules the redelivery of failed ones.
 
-    Messages that are processed during an acknowledgement request are acknowledged batch in the next one.
+    Messages that are processed during an acknowledgement request are acknowledged together in the next one.
     Failed requests are logged. The broker redelivers their messages when their invisible time is over. Java:
     ``ConsumeMessagePopConcurrentlyService.processConsumeResult``.
 

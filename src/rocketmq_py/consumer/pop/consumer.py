@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, Unpack
+from typing import Unpack
 
 import trio
 
 from rocketmq_py.arguments import optional
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.consumer.group.broker_queries import query_lag
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
-from rocketmq_py.consumer.pop.lease import Lease
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.receiver import (
     MAX_MESSAGES,
@@ -35,8 +31,6 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic
 from rocketmq_py.protocol.bodies import ConsumeType, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
-
-logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class PopConsumer(ReceivingConsumer, GroupConsumer):
@@ -92,12 +86,10 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
         super().__init__(
             PopConsumerConfig, client, configs=configs, group=group, options=options, rng=rng, now_ms=now_ms
         )
-        self._requests = PopRequests(self.client, self._group)
-        self._receive_with(self._requests)
+        self._create_receiver(PopRequests(self.client, self._group))
         self._membership = Membership(
             self.client, self._group, self._subscriptions, ConsumeType.POP, self.config.consume_from
         )
-        self._renewal_logs = RetryLogs(logger, "renewal of the invisible time", "broker", group=self._group)
         self._stopping = trio.Event()
 
     async def receive(
@@ -187,50 +179,6 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
         check_seconds("seconds", seconds)
         return await self._receiver.change_invisible(message, seconds)
 
-    @asynccontextmanager
-    async def holding(self, message: PoppedMessage, *, invisible: float = 60.0) -> AsyncIterator[None]:
-        """Keep a message invisible for as long as the block runs, then acknowledge it.
-
-        ::
-
-            for message in await consumer.receive(max_messages=1):
-                async with consumer.holding(message):
-                    await work(message)  # may take hours
-
-        The invisible time is renewed when the block begins, and three times per ``invisible`` seconds. So if
-        this process ends, the message is redelivered after at most ``invisible`` seconds. An exception in the
-        block leaves the message unacknowledged, with the same effect, and propagates. Failed renewals are
-        logged and tried again.
-
-        Only the block may change or acknowledge the message: each renewal changes its receipt handle.
-
-        Args:
-            message: an unacknowledged message.
-            invisible: seconds from a renewal until the message is redelivered.
-
-        Raises:
-            ConfigurationError: ``invisible`` is not above 0. ClosedError: the consumer is not open.
-            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the first
-            renewal or the acknowledgement failed. The message is redelivered.
-
-        When cancelled, the message is redelivered.
-        """
-        self._check_open()
-        check_popped(message)
-        check_seconds("invisible", invisible)
-        if not invisible:
-            raise ConfigurationError("invisible is 0; it must be above 0")
-        retry_log = self._renewal_logs.of(message.receipt.broker_name)
-        lease = Lease(self._requests, message, invisible, retry_log)
-        await lease.renew()
-        self.nursery.start_soon(lease.run)
-        try:
-            yield
-        finally:
-            lease.stop()
-        await lease.wait_ended()
-        await self.ack(lease.message)
-
     async def _subscriptions_of(self, topic: str | None) -> Mapping[str, SubscriptionData]:
         """Return the current subscriptions of a topic, or of all topics for None."""
         subscribed = self._subscriptions.topics
@@ -276,4 +224,4 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
 
     def _subscription_changed(self, _: str) -> None:
         if self._membership.joined.is_set() and self.is_open:
-            self.client.heartbeats.submit()
+            self.client.heartbeats.request_round()

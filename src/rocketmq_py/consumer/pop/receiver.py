@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 import trio
@@ -17,6 +18,7 @@ from rocketmq_py.consumer.group.consumer import BaseConsumer
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.group.statistics import ConsumerCounters, PullState
+from rocketmq_py.consumer.pop.lease import Lease
 from rocketmq_py.consumer.pop.messages import ClassifiedMessages, PoppedMessage, classify, count_popped
 from rocketmq_py.consumer.pop.pending_pops import PendingPops
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
@@ -64,6 +66,7 @@ class PopReceiver:
         self._pending_pops = PendingPops(self._pop)
         self._targets = PopTargets(client, group)
         self._acknowledge_logs = RetryLogs(logger, "acknowledgement", "broker", group=group)
+        self._renewal_logs = RetryLogs(logger, "renewal of the invisible time", "broker", group=group)
         self._nursery: trio.Nursery
 
     def open(self, nursery: trio.Nursery) -> None:
@@ -86,7 +89,7 @@ class PopReceiver:
         hold = 0.0
         while True:
             round_started = now
-            messages = await self._ask_all(specs, count, deadline=deadline, hold=hold)
+            messages = await self._pop_from_each(specs, count, deadline=deadline, hold=hold)
             now = trio.current_time()
             if messages and self._hooks.all:
                 queues = [message.queue for message in messages]
@@ -123,7 +126,22 @@ class PopReceiver:
         self._statistics.of(message.topic).sent_back += 1
         return changed
 
-    async def _ask_all(
+    @asynccontextmanager
+    async def holding(self, message: PoppedMessage, invisible: float) -> AsyncIterator[None]:
+        """Renew the invisible time of a message while the block runs, then acknowledge it."""
+        retry_log = self._renewal_logs.of(message.receipt.broker_name)
+        lease = Lease(self._requests, message, invisible, retry_log)
+        await lease.renew()
+        self._nursery.start_soon(lease.run)
+        try:
+            yield
+        finally:
+            lease.stop()
+        await lease.wait_ended()
+        self._check_open()
+        await self.acknowledge([lease.message])
+
+    async def _pop_from_each(
         self, specs: Mapping[str, PopSpec], count: int, *, deadline: float, hold: float
     ) -> list[PoppedMessage]:
         """Pop from each broker of the topics once, until messages arrive."""
@@ -169,7 +187,7 @@ class PopReceiver:
     async def _remove_undeliverable(self, broker_name: str, classified: ClassifiedMessages) -> None:
         """Acknowledge filtered-out messages and make exhausted ones dead letters.
 
-        If that fails, the broker redelivers them, and it is tried again then.
+        If that fails, the broker redelivers them, and the next pop tries again.
         """
         try:
             if classified.filtered_out:
@@ -202,8 +220,8 @@ class ReceivingConsumer(BaseConsumer):
     _receiver: PopReceiver
     _member_left: trio.Event
 
-    def _receive_with(self, requests: PopRequests) -> None:
-        """Make the receiver, which sends these requests."""
+    def _create_receiver(self, requests: PopRequests) -> None:
+        """Create the receiver. It sends its requests through ``requests``."""
         self._receiver = PopReceiver(
             self.client,
             requests,
@@ -214,6 +232,44 @@ class ReceivingConsumer(BaseConsumer):
             check_open=self._check_open,
         )
         self._member_left = trio.Event()
+
+    @asynccontextmanager
+    async def holding(self, message: PoppedMessage, *, invisible: float = 60.0) -> AsyncIterator[None]:
+        """Keep a message invisible for as long as the block runs, then acknowledge it.
+
+        ::
+
+            for message in await consumer.receive(max_messages=1):
+                async with consumer.holding(message):
+                    await work(message)  # may take hours
+
+        The invisible time is renewed when the block begins, and three times per ``invisible`` seconds. So if
+        this process ends, the message is redelivered after at most ``invisible`` seconds. An exception in the
+        block leaves the message unacknowledged, with the same effect, and propagates. Failed renewals are
+        logged and tried again.
+
+        Only the block may change or acknowledge the message: each renewal changes its receipt handle.
+
+        Args:
+            message: an unacknowledged message. Of an ordered queue or a lite topic, receive one message at
+                once: others that were received with it are not renewed, and are redelivered if their time
+                is over when the block ends.
+            invisible: seconds from a renewal until the message is redelivered.
+
+        Raises:
+            ConfigurationError: ``invisible`` is not above 0. ClosedError: the consumer is not open.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the first
+            renewal or the acknowledgement failed. The message is redelivered.
+
+        When cancelled, the message is redelivered.
+        """
+        self._check_open()
+        check_popped(message)
+        check_seconds("invisible", invisible)
+        if not invisible:
+            raise ConfigurationError("invisible is 0; it must be above 0")
+        async with self._receiver.holding(message, invisible):
+            yield
 
     async def _open(self) -> None:
         await super()._open()

@@ -43,6 +43,8 @@ BETWEEN_DELIVERIES_SECONDS = 0.001
 
 Brokers (5.5.0) identify a delivery by the millisecond of its start. If the time is changed in the millisecond
 of the pop or of the previous change, the end of the old delivery may end the new one: the message is lost."""
+HELD_ANSWER_SECONDS = 10.0
+"""Seconds that the answer to a held pop may take after the hold (Java: ``PullAPIWrapper.popAsync``)."""
 BROKERS_OWN_TIME = 0
 """The born time of pops. The broker uses its own clock instead of comparing it with this machine's."""
 
@@ -138,7 +140,9 @@ class PopRequests:
             )
         )
         try:
-            answer = await connection.request(header.code, header.to_fields(), timeout=hold + timeout)
+            answer = await connection.request(
+                header.code, header.to_fields(), timeout=self._answer_timeout(hold)
+            )
         except RocketMQError as error:
             if attempt_id is not None and error.delivery is Delivery.UNKNOWN:
                 self._lost_attempts[key].append(attempt_id)
@@ -146,6 +150,11 @@ class PopRequests:
         if not await self._has_messages(answer, connection, hold):
             return []
         return read_popped(answer, broker_name, self._client.namespace)
+
+    def _answer_timeout(self, hold: float) -> float:
+        """Return the seconds that the answer to a pop may take."""
+        timeout = self._client.config.request_timeout
+        return hold + max(timeout, HELD_ANSWER_SECONDS) if hold else timeout
 
     def _attempt_id(self, key: _PopKey) -> str:
         """Return the id of a pop whose answer was lost, or a new one.

@@ -173,7 +173,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
             if counts.meter is not None:
                 counts.meter.waited(wait, worker.calls)
                 outcome = "" if result is _COMPLETED else outcome_name(failure, result)
-                counts.meter.called_in_turn(worker.calls, started, suspended_at, ended, outcome)
+                counts.meter.called_in_sequence(worker.calls, started, suspended_at, ended, outcome)
             failure = None
             if result is not _COMPLETED:
                 if worker.item is None:

@@ -44,8 +44,8 @@ class ExecutorDispatch(ConcurrentDispatch):
         self._executor = self._invoker.executor
         self._executor.on_ended = self._process_ended
         self._context = contextvars.copy_context()
-        self._until_timed = 0
-        self._prefetch = 0
+        self._until_timed = 0  # calls to start before one is timed
+        self._prefetch = 0  # calls to queue in the executor, in addition to the running ones
 
     def close(self) -> None:
         """Start no more handler calls, and withdraw those that have not started."""
@@ -74,12 +74,11 @@ class ExecutorDispatch(ConcurrentDispatch):
         while ready and space + prefetch > 0:
             buffer = ready[0]
             allowed = min(space + (prefetch if buffer.allows_prefetch else 0), YIELD_EVERY)
-            items: list[Any]
             if allowed <= 0:
                 break
             wait = None if buffer.arrivals is None else buffer.wait_of_next()
             if batch_size is None:
-                items = buffer.take_batch(allowed)
+                items: list[Any] = buffer.take_batch(allowed)
             else:
                 batch = self._take_readable(buffer)
                 items = [] if batch is None else [batch]
@@ -103,7 +102,7 @@ class ExecutorDispatch(ConcurrentDispatch):
             # metrics it is one call, or batch of calls, of those that start together.
             if self._until_timed <= 0 or is_metered:
                 self._until_timed = YIELD_EVERY
-                calls[0].seconds = 0.0
+                calls[0].seconds = 0.0  # not None: the executor sets its duration
             self._executor.start(calls)
 
     def _process_ended(self, ended: list[HandlerCall]) -> None:

@@ -146,7 +146,7 @@ class RetryInPlace:
         process_queue.counts.failed += len(messages)
         again = []
         for message in messages:
-            if self._is_exhausted(message) and await self._is_dead_letter(message):
+            if self._is_exhausted(message) and await self._try_dead_letter(message):
                 process_queue.remove_sent_back(message)
             else:
                 again.append(attrs.evolve(message, reconsume_times=message.reconsume_times + 1))
@@ -168,7 +168,7 @@ class RetryInPlace:
         process_queue.counts.failed += len(reasons)
         again = []
         for message, reason in reasons.items():
-            if await self._is_dead_letter(message, reason):
+            if await self._try_dead_letter(message, reason):
                 process_queue.remove_sent_back(message)
             else:
                 again.append(message)
@@ -181,7 +181,7 @@ class RetryInPlace:
         limit = math.inf if message.corruption is None else DEFAULT_RECONSUME_TIMES
         return message.reconsume_times >= min(limit, self._max_reconsume_times)
 
-    async def _is_dead_letter(self, message: ReceivedMessage, reason: str = "") -> bool:
+    async def _try_dead_letter(self, message: ReceivedMessage, reason: str = "") -> bool:
         """Send a message to the dead-letter queue. Return False if that failed."""
         try:
             await self._send_to_dead_letters(message, reason)

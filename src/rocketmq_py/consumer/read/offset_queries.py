@@ -10,7 +10,7 @@ from rocketmq_py.arguments import check_instance, check_integer, wrong_type
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.routes import Route
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.consumer.group.broker_queries import map_over_brokers
+from rocketmq_py.consumer.group.broker_queries import map_concurrently
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller
 from rocketmq_py.consumer.read.range import Bounds, QueueRange, first_at
 from rocketmq_py.consumer.read.stream import READER_GROUP, TIMEOUT_SECONDS
@@ -43,7 +43,7 @@ async def offsets_of(
             first = await _first_present(client, queue, end)
         return first, end
 
-    bounds = await map_over_brokers([queue for route in routes.values() for queue in route.read_queues], ask)
+    bounds = await map_concurrently([queue for route in routes.values() for queue in route.read_queues], ask)
     return {topic: {queue: bounds[queue] for queue in route.read_queues} for topic, route in routes.items()}
 
 
@@ -69,7 +69,7 @@ async def _first_present(client: Client, queue: MessageQueue, end: int) -> int:
 async def offsets_at(client: Client, topics: Iterable[str], timestamp_ms: int) -> dict[MessageQueue, int]:
     """Return the first offset of a time in each queue. See ``Reader.offsets_at``."""
     routes = await _routes_of(client, topics)
-    return await map_over_brokers(
+    return await map_concurrently(
         [queue for route in routes.values() for queue in route.read_queues],
         lambda queue: first_at(client, READER_GROUP, queue, timestamp_ms),
     )
@@ -82,7 +82,7 @@ async def committed(
     queues = list(queues)
     await _find_brokers_of(client, queues)
     ask = partial(client.brokers.committed_offset, group, zero_if_new=False)
-    return await map_over_brokers(queues, ask)
+    return await map_concurrently(queues, ask)
 
 
 async def commit(client: Client, group: str, offsets: Mapping[MessageQueue, int]) -> None:
@@ -105,8 +105,8 @@ async def commit(client: Client, group: str, offsets: Mapping[MessageQueue, int]
             await set_one(queue)
 
     # For each topic and broker, commit one queue first. See RemoteOffsetStore.
-    await map_over_brokers([queues[0] for queues in entries.values()], set_first)
-    await map_over_brokers([queue for queues in entries.values() for queue in queues[1:]], set_one)
+    await map_concurrently([queues[0] for queues in entries.values()], set_first)
+    await map_concurrently([queue for queues in entries.values() for queue in queues[1:]], set_one)
 
 
 async def _create_group(client: Client, group: str, queue: MessageQueue, offset: int) -> None:
@@ -120,8 +120,8 @@ async def _find_brokers_of(client: Client, queues: Collection[MessageQueue]) -> 
     await _routes_of(client, [queue.topic for queue in queues])
     known = client.routes.brokers()
     out_of_date = {queue.topic for queue in queues if not known.get(queue.broker_name)}
-    await map_over_brokers(out_of_date, client.routes.refresh)
+    await map_concurrently(out_of_date, client.routes.refresh)
 
 
 async def _routes_of(client: Client, topics: Iterable[str]) -> dict[str, Route]:
-    return await map_over_brokers(dict.fromkeys(topics), client.routes.get)
+    return await map_concurrently(dict.fromkeys(topics), client.routes.get)

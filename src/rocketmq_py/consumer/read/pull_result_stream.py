@@ -110,7 +110,7 @@ class PullResultStream(Lifespan):
             raise StopAsyncIteration
         return results[0]
 
-    async def some(self) -> Sequence[PullResult]:
+    async def next_batch(self) -> Sequence[PullResult]:
         """Return the next results, at least one. Return an empty sequence at the end.
 
         The results have about 512 KiB or more, if so many bytes arrive, and up to half of

@@ -55,7 +55,7 @@ class QueueRange(MessageIterator):
         group: the group that pulls.
 
     Attributes:
-        end: the first offset after the range. Known after the first call of :meth:`some`.
+        end: the first offset after the range. Known after the first call of :meth:`next_batch`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class QueueRange(MessageIterator):
         self._next_offset: int | None = None
         self.end: int = 0
 
-    async def some(self) -> Sequence[ReceivedMessage]:
+    async def next_batch(self) -> Sequence[ReceivedMessage]:
         """Return the next messages, at least one. Return an empty sequence at the end.
 
         Raises:

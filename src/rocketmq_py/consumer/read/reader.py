@@ -89,8 +89,9 @@ class Reader(Member):
             tags: tags separated by ``||``, or ``*`` for all messages.
             start: the position at which to start in each queue: a StartPosition, ``"beginning"`` or
                 ``"end"``.
-            stop_at_end: end at the current ends of the queues. Otherwise the stream waits for more messages,
-                and for new queues.
+            stop_at_end: end at the current ends of the queues. Brokers advance these a moment after they
+                acknowledge a send, so the newest messages may be missing. Otherwise the stream waits for
+                more messages, and for new queues.
             sql: a SQL filter on properties instead of tags. Brokers need ``enablePropertyFilter``.
 
         Raises:

@@ -16,7 +16,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.client.routes import Route
-from rocketmq_py.consumer.group.broker_queries import map_over_brokers
+from rocketmq_py.consumer.group.broker_queries import map_concurrently
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullStatus, QueuePuller
@@ -45,7 +45,7 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class MessageIterator(ABC):
-    """Iterates over the messages of the batches that :meth:`some` returns."""
+    """Iterates over the messages of the batches that :meth:`next_batch` returns."""
 
     _messages: Iterator[ReceivedMessage] = iter(())
     _until_yield = YIELD_EVERY
@@ -56,7 +56,7 @@ class MessageIterator(ABC):
     async def __anext__(self) -> ReceivedMessage:
         """Return the next message, waiting for it if necessary. When cancelled, no message is lost.
 
-        Raises the errors of :meth:`some`. After an error, the iteration can be continued.
+        Raises the errors of :meth:`next_batch`. After an error, the iteration can be continued.
         """
         self._until_yield -= 1
         if not self._until_yield:
@@ -66,13 +66,13 @@ class MessageIterator(ABC):
             await trio.lowlevel.checkpoint_if_cancelled()
         for message in self._messages:
             return message
-        self._messages = iter(await self.some())
+        self._messages = iter(await self.next_batch())
         for message in self._messages:
             return message
         raise StopAsyncIteration
 
     @abstractmethod
-    async def some(self) -> Sequence[ReceivedMessage]:
+    async def next_batch(self) -> Sequence[ReceivedMessage]:
         """Return the next messages, at least one. Return an empty sequence at the end."""
 
 
@@ -117,7 +117,7 @@ class MessageStream(MessageIterator, Lifespan):
         self._next_offsets: dict[MessageQueue, int] = {}
         self._forget_routes: Callable[[], None] | None = None
 
-    async def some(self) -> Sequence[ReceivedMessage]:
+    async def next_batch(self) -> Sequence[ReceivedMessage]:
         """Return the next messages, at least one. Return an empty sequence at the end.
 
         Raises:
@@ -148,10 +148,10 @@ class MessageStream(MessageIterator, Lifespan):
         queues = route.read_queues
         if not queues:
             raise NoQueueError(f"topic {topic!r} has no readable queue")
-        self._next_offsets = await map_over_brokers(queues, self._starting_offset)
+        self._next_offsets = await map_concurrently(queues, self._starting_offset)
         ends: Mapping[MessageQueue, int] = {}
         if self._stop_at_end:
-            ends = await map_over_brokers(queues, client.brokers.max_offset)
+            ends = await map_concurrently(queues, client.brokers.max_offset)
         for queue in queues:
             self._start_reading(queue, ends.get(queue))
         if self._stop_at_end:

@@ -80,19 +80,19 @@ def read_messages(
         raise ConfigurationError("start and group exclude each other: give one")
     wanted_tags = subscription_of(topic, tags, sql, version_ms=0).tags_set
     with _opened(client, options) as opened, opened.reader() as reader:
-        ranges = reader.offsets_of([topic], present=True)[topic]
-        begins = {queue: first for queue, (first, _) in ranges.items()}
-        ends = {queue: last for queue, (_, last) in ranges.items()}
+        bounds = reader.offsets_of([topic], present=True)[topic]
+        begins = {queue: first for queue, (first, _) in bounds.items()}
+        ends = {queue: last for queue, (_, last) in bounds.items()}
         if group is not None:
-            begins |= {queue: at for queue, at in reader.committed(group, ranges).items() if at is not None}
-        begins |= _offsets(reader, topic, start, ranges, "start")
-        ends |= _offsets(reader, topic, end, ranges, "end")
-        spans = [
+            begins |= {queue: at for queue, at in reader.committed(group, bounds).items() if at is not None}
+        begins |= _offsets(reader, topic, start, bounds, "start")
+        ends |= _offsets(reader, topic, end, bounds, "end")
+        ranges = [
             OffsetRange(queue, max(begins[queue], first), min(ends[queue], last))
-            for queue, (first, last) in sorted(ranges.items())
+            for queue, (first, last) in sorted(bounds.items())
             if max(begins[queue], first) < min(ends[queue], last)
         ]
-        with reader.pull(spans, tags=tags, sql=sql, in_order=True) as chunks:
+        with reader.pull(ranges, tags=tags, sql=sql, in_order=True) as chunks:
             present = (chunk for chunk in chunks if chunk.lost is None)
             batches = list(_first_rows(record_batches(present, wanted_tags), limit))
     return pa.Table.from_batches(batches, SOURCE_ARROW_SCHEMA)
@@ -120,6 +120,7 @@ def _offsets(
     if position is None:
         return {}
     if isinstance(position, datetime):
+        # Rounded up to a millisecond: messages before the time are left out.
         return reader.offsets_at([topic], -((_EPOCH - position) // timedelta(milliseconds=1)))
     if unknown := sorted(set(position) - set(queues)):
         listed = ", ".join([queue_name(queue) for queue in unknown])

@@ -21,7 +21,7 @@ CONTENT_TYPE: Final = "contentType"
 """The property with the content type of the body. Spring's RocketMQ template uses the same name."""
 CORRELATION_ID: Final = "correlation_id"
 REPLY_TO: Final = "reply_to"
-"""Properties that FastStream's Kafka brokers name alike."""
+"""The names of both properties are those of the headers of FastStream's Kafka brokers."""
 DEAD_LETTER: Final = -1
 """The delay level that moves a message to the dead letters of its group."""
 
@@ -46,14 +46,15 @@ class Delivery:
         return Suspend() if self._orderly else ConsumeLater()
 
     def acknowledge(self) -> None:
-        """Process the messages no more."""
+        """Acknowledge the messages: they are not delivered again."""
         self._settle(None)
 
     def retry(self, delay_level: int | None, seconds: float | None) -> None:
         """Deliver the messages again.
 
         Raises:
-            ConfigurationError: the delay is out of range, or is not the kind that this subscriber has.
+            ConfigurationError: the delay is out of range, or does not apply: ``seconds`` is for ordered
+                subscribers, ``delay_level`` for others.
         """
         if self._orderly:
             if delay_level is not None:
@@ -117,7 +118,8 @@ class RocketMQMessage(StreamMessage[RawMessage]):
             seconds: the pause of the queue instead, for an ordered subscriber.
 
         Raises:
-            ConfigurationError: the delay is out of range, or is not the kind that this subscriber has.
+            ConfigurationError: the delay is out of range, or does not apply: ``seconds`` is for ordered
+                subscribers, ``delay_level`` for others.
         """
         if self.committed is None:
             self._delivery.retry(delay_level, seconds)

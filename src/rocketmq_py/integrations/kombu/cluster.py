@@ -24,7 +24,7 @@ from rocketmq_py.errors import (
     TopicNotFoundError,
     UnsupportedByBrokerError,
 )
-from rocketmq_py.integrations.kombu.delays import delay_level, remaining
+from rocketmq_py.integrations.kombu.delays import delay_level, remaining_delay
 from rocketmq_py.integrations.kombu.options import TransportOptions
 from rocketmq_py.message import Message, MessageQueue
 
@@ -189,7 +189,7 @@ class Cluster:
         body, keys = dumps(payload).encode(), _keys_of(payload)
         priority = self._priority_of(queue, payload)
         now = time.time()
-        wait = remaining(payload, now)
+        wait = remaining_delay(payload, now)
         if not wait:
             self._producer.send(Message(topic, body, keys=keys, priority=priority))
             return

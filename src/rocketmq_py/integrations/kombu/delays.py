@@ -34,7 +34,7 @@ def due_time(payload: Mapping[str, Any]) -> float | None:
     return None if time.tzinfo is None else time.timestamp()
 
 
-def remaining(payload: Mapping[str, Any], now: float) -> float:
+def remaining_delay(payload: Mapping[str, Any], now: float) -> float:
     """Return the seconds that brokers should delay a task. 0 means that it may be delivered."""
     due = due_time(payload)
     return 0.0 if due is None or due - now <= EARLY_SECONDS else due - now

@@ -52,8 +52,8 @@ class TransportOptions:
         wait_time_seconds: how long a broker holds a request for messages while there are none (long
             polling). Closing a connection takes up to this time. Only brokers 5.x.
         polling_interval: seconds between two rounds of requests while several consumed queues are empty.
-        max_delay: the longest delay, in seconds, that is asked of brokers 5.x at once (timerMaxDelaySec of
-            the broker, three days by default). A task with a later ETA is delayed several times.
+        max_delay: the longest delay, in seconds, of one message for brokers 5.x. It must not exceed their
+            timerMaxDelaySec, three days by default. A task with a later ETA is delayed several times.
         max_redeliveries: deliveries after the first one. A message that is not acknowledged then goes to
             the dead-letter topic of the group.
         connection_loss_timeout: seconds that brokers may be unreachable before the connection counts as

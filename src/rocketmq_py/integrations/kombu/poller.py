@@ -27,7 +27,7 @@ class Poller:
 
     Args:
         activity: guards the inboxes. It is notified when the poller should look for work.
-        room: how many messages may be received now. Called with ``activity`` held.
+        free_space: returns how many messages may be received now. Called with ``activity`` held.
         arrived: is called after messages were put into an inbox.
         fail: is called with an error that ends the polling.
         is_transient: whether an error may pass. It ends the polling if it lasts.
@@ -40,7 +40,7 @@ class Poller:
         self,
         activity: threading.Condition,
         *,
-        room: Callable[[], int],
+        free_space: Callable[[], int],
         arrived: Callable[[], None],
         fail: Callable[[BaseException], None],
         is_transient: Callable[[BaseException], bool],
@@ -49,7 +49,7 @@ class Poller:
         patience: float,
     ) -> None:
         self._activity = activity
-        self._room = room
+        self._free_space = free_space
         self._arrived = arrived
         self._fail = fail
         self._is_transient = is_transient
@@ -132,7 +132,7 @@ class Poller:
     def _has_work(self) -> bool:
         if self._is_stopped or self._returned or self._removed:
             return True
-        return bool(self._queues) and self._room() > 0
+        return bool(self._queues) and self._free_space() > 0
 
     def _receive_round(self) -> int:
         """Ask for messages of each queue once, and return how many came."""
@@ -142,10 +142,10 @@ class Poller:
         count = 0
         for queue, inbox in queues:
             with self._activity:
-                room = self._room()
-                if self._is_stopped or room <= 0:
+                free_space = self._free_space()
+                if self._is_stopped or free_space <= 0:
                     break
-            deliveries = queue.receive(room, self._wait_time if len(queues) == 1 else 0.0)
+            deliveries = queue.receive(free_space, self._wait_time if len(queues) == 1 else 0.0)
             count += len(deliveries)
             if deliveries:
                 self._put(deliveries, inbox)

@@ -30,14 +30,14 @@ class _Pushed:
         expires: when it is sent back, on the monotonic clock.
         outcome: what the handler call returns.
         settled: set when it may return.
-        is_held: whether the message was received by the user.
+        is_received: whether :meth:`PushedConsumer.receive` has returned the message.
     """
 
     message: ReceivedMessage
     expires: float
     outcome: ConsumeLater | None = RETRY_SOON
     settled: threading.Event = attrs.field(factory=threading.Event)
-    is_held: bool = False
+    is_received: bool = False
 
 
 class PushedConsumer:
@@ -103,7 +103,7 @@ class PushedConsumer:
                 break
             with self._changed:
                 if not self._is_closed and time.monotonic() < pushed.expires:  # else it is sent back
-                    pushed.is_held = True
+                    pushed.is_received = True
                     found.append(pushed)
         return [
             (
@@ -152,13 +152,13 @@ class PushedConsumer:
 
     def _leave(self) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._leaving is None or not self._has_held())
+            self._changed.wait_for(lambda: self._leaving is None or not self._has_received())
             if self._leaving is None:
                 return
         self.close()
 
-    def _has_held(self) -> bool:
-        return any(pushed.is_held for pushed in self._unsettled)
+    def _has_received(self) -> bool:
+        return any(pushed.is_received for pushed in self._unsettled)
 
     def close(self) -> None:
         """Leave the group. Messages that are not settled are sent back."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from rocketmq_py.errors import RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.integrations.kombu.cluster import Cluster
-from rocketmq_py.integrations.kombu.delays import remaining
+from rocketmq_py.integrations.kombu.delays import remaining_delay
 from rocketmq_py.integrations.kombu.deliveries import (
     MAX_RECEIVED,
     Consumer,
@@ -23,7 +23,7 @@ logger: Final = logging.getLogger("rocketmq_py.integrations.kombu")
 
 
 class SharedQueue:
-    """A kombu queue in its topic. Members of the connection share one consumer. Thread-safe.
+    """A kombu queue in its topic. All channels of a connection share its consumer. Thread-safe.
 
     Args:
         cluster: where the queue is.
@@ -54,10 +54,10 @@ class SharedQueue:
             except UnsupportedByBrokerError:
                 self._stop_popping()
                 received = self._opened().receive(limit, wait)
-        return [delivery for message, delivery in received if self._is_deliverable(message, delivery)]
+        return [delivery for message, delivery in received if self._keep_or_settle(message, delivery)]
 
     def purge(self) -> int:
-        """Drop the messages that were not delivered yet, and return how many they were."""
+        """Drop the messages that were not delivered yet, and return their number."""
         with self._receiving:
             count = self._cluster.backlog(self.name)
             try:
@@ -85,7 +85,7 @@ class SharedQueue:
                 self._consumer.suspend()
 
     def _opened(self) -> Consumer:
-        """Return the consumer, which joins the group when it is needed first."""
+        """Return the consumer. The first call creates it, and it joins the group."""
         if isinstance(self._consumer, PushedConsumer) and not self._consumer.resume():
             self._consumer = None
         if self._consumer is None:
@@ -94,15 +94,15 @@ class SharedQueue:
         return self._consumer
 
     def _stop_popping(self) -> None:
-        """Consume as brokers 4.x allow it from now on."""
+        """From now on, let a PushedConsumer receive the messages: brokers 4.x have no pop."""
         self.close()
         self._consumer = None
         self._can_pop = False
 
-    def _is_deliverable(self, message: ReceivedMessage, delivery: Delivery) -> bool:
-        """Return whether a delivery may be handed out. If not, it is settled here."""
+    def _keep_or_settle(self, message: ReceivedMessage, delivery: Delivery) -> bool:
+        """Return whether a worker may get a delivery now. If not, postpone or reject it."""
         is_readable = bool(delivery.payload)
-        if is_readable and not remaining(delivery.payload, time.time()):
+        if is_readable and not remaining_delay(delivery.payload, time.time()):
             return True
         try:
             if is_readable:

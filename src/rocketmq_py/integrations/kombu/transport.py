@@ -202,11 +202,11 @@ class Transport(virtual.Transport):
             self._inboxes.pop(queue, None)
             self.activity.notify_all()
 
-    def new_poller(self, room: Callable[[], int]) -> Poller:
+    def new_poller(self, free_space: Callable[[], int]) -> Poller:
         """Return a poller for the shared queues of a channel."""
         return Poller(
             self.activity,
-            room=room,
+            free_space=free_space,
             arrived=self.wake,
             fail=self._fail,
             is_transient=lambda error: isinstance(error, TRANSIENT),
@@ -216,7 +216,7 @@ class Transport(virtual.Transport):
         )
 
     def _put(self, queue: str, payload: dict[str, Any]) -> None:
-        """Add a message of an exchange to an inbox, once there is room."""
+        """Add a message of an exchange to an inbox, once there is space."""
         with self.activity:
             inbox = self.inbox(queue)
             self.activity.wait_for(lambda: len(inbox) < MAX_INBOX or queue not in self._listeners)

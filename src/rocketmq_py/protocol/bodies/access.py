@@ -1,4 +1,4 @@
-"""Users and their permissions (5.x)."""
+"""Users and the rules of their permissions (5.x)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ class UserInfo(Body, frozen=True, kw_only=True):
     user_status: str | None = None
 
     def __repr__(self) -> str:
+        # Without the password, which must not get into logs.
         return f"UserInfo(username={self.username!r}, user_type={self.user_type!r})"
 
 
 class PolicyEntryInfo(Body, frozen=True, kw_only=True):
-    """The permissions on one resource. Java: ``AclInfo.PolicyEntryInfo``.
+    """A rule: the permissions of a user on one resource. Java: ``AclInfo.PolicyEntryInfo``.
 
     Attributes:
         resource: the resource, such as ``Topic:Orders``, ``Group:bill*`` or ``Cluster:*``.
@@ -43,11 +44,11 @@ class PolicyEntryInfo(Body, frozen=True, kw_only=True):
 
 
 class PolicyInfo(Body, frozen=True, kw_only=True):
-    """The permissions of one policy type. Java: ``AclInfo.PolicyInfo``.
+    """A user's rules of one policy type. Java: ``AclInfo.PolicyInfo``.
 
     Attributes:
         policy_type: Custom, or Default for entries that apply if no Custom entry does.
-        entries: the permissions by resource.
+        entries: the rules, one for each resource.
     """
 
     policy_type: str | None = None
@@ -55,11 +56,11 @@ class PolicyInfo(Body, frozen=True, kw_only=True):
 
 
 class AclInfo(Body, frozen=True, kw_only=True):
-    """The permissions of a user. Java: ``AclInfo``.
+    """All rules of a user. Java: ``AclInfo``.
 
     Attributes:
         subject: the user, such as ``User:alice``.
-        policies: the permissions, one item for each policy type.
+        policies: the rules, one item for each policy type.
     """
 
     subject: str | None = None
@@ -68,11 +69,11 @@ class AclInfo(Body, frozen=True, kw_only=True):
 
 @decoder("a list of users")
 def read_users(data: bytes) -> tuple[UserInfo, ...]:
-    """Return the users in the answer to AUTH_LIST_USER, or raise ProtocolError."""
+    """Return the users in the answer to AUTH_LIST_USER, or raise ProtocolError. No body means no users."""
     return convert(fastjson.loads(data), tuple[UserInfo, ...]) if data else ()
 
 
 @decoder("a list of rules")
 def read_acls(data: bytes) -> tuple[AclInfo, ...]:
-    """Return the permissions in the answer to AUTH_LIST_ACL, or raise ProtocolError."""
+    """Return each user's rules in the answer to AUTH_LIST_ACL, or raise ProtocolError. No body means none."""
     return convert(fastjson.loads(data), tuple[AclInfo, ...]) if data else ()

@@ -2,8 +2,9 @@
 
 A class is named ``...Request`` or ``...Answer`` after its request code, and names its Java class. ``base``
 implements the conversions ``to_fields()`` and ``from_fields()``. The modules group the headers by their user:
-``send`` (producers), ``pull`` and ``pop`` (consumers), ``client`` (routes, heartbeats), and ``topics``,
-``groups``, ``servers``, ``access`` (administration). Begin with ``base``, then ``send``.
+``send`` (producers), ``pull`` and ``pop`` (consumers), ``lite`` (lite topics), ``client`` (routes,
+heartbeats), and ``topics``, ``groups``, ``servers``, ``access`` (administration). Begin with ``base``, then
+``send``.
 """
 
 from rocketmq_py.protocol.headers.access import (
@@ -100,7 +101,7 @@ from rocketmq_py.protocol.headers.send import (
     SendMessageRequestV2,
     SendReplyMessageRequest,
     SendReplyMessageRequestV2,
-    stored_place,
+    read_stored_position,
 )
 from rocketmq_py.protocol.headers.servers import (
     AddWritePermissionAnswer,
@@ -234,5 +235,5 @@ __all__ = [
     "ViewMessageRequest",
     "WipeWritePermissionAnswer",
     "WipeWritePermissionRequest",
-    "stored_place",
+    "read_stored_position",
 ]

@@ -53,7 +53,13 @@ class CheckClientConfigRequest(Request, frozen=True, kw_only=True):
 
 
 class UnregisterClientRequest(Request, frozen=True, kw_only=True):
-    """Unregister a client from one group. Java: ``UnregisterClientRequestHeader``."""
+    """Unregister a client from a group. Java: ``UnregisterClientRequestHeader``.
+
+    Attributes:
+        client_id: the client.
+        producer_group: the group that a producer leaves, or None.
+        consumer_group: the group that a consumer leaves, or None.
+    """
 
     code: ClassVar[int] = RequestCode.UNREGISTER_CLIENT
 
@@ -125,7 +131,8 @@ class GetConsumerStatusRequest(Request, frozen=True, kw_only=True):
     Attributes:
         topic: the topic.
         group: the group.
-        client_addr: in the tool's request, the id of the client to ask; empty for all clients.
+        client_addr: in the tool's request, the client to ask: its id, although Java named the field after
+            an address. Empty for all clients.
     """
 
     code: ClassVar[int] = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
@@ -160,7 +167,8 @@ class ConsumeMessageDirectlyRequest(Request, frozen=True, kw_only=True):
         consumer_group: the group.
         client_id: the consuming client.
         msg_id: the broker's id of the message.
-        source_broker_name: the broker that stores the message. Not the same field as ``broker_name``.
+        source_broker_name: the broker that stores the message. ``Request.broker_name`` is the broker that
+            gets the request.
         topic: the message's topic (5.x).
         topic_sys_flag: the topic's system flag (5.x).
         group_sys_flag: the group's system flag (5.x).

@@ -120,7 +120,7 @@ class SendMessageAnswer(Header, frozen=True, kw_only=True):
 MAX_QUEUE_ID, MAX_OFFSET = 2**31 - 1, 2**63 - 1
 
 
-def stored_place(fields: Mapping[str, str]) -> tuple[str, int, int]:
+def read_stored_position(fields: Mapping[str, str]) -> tuple[str, int, int]:
     """Return the ``msg_id``, ``queue_id`` and ``queue_offset`` of a :class:`SendMessageAnswer`.
 
     Unlike ``SendMessageAnswer.from_fields``, this refuses numbers that are not a position in a queue.

@@ -17,7 +17,7 @@ from rocketmq_py.testing.clock import AdvancingClock
 Result = TypeVar("Result")
 
 
-class TrioThread:
+class ClusterThread:
     """A thread that runs trio, on a clock that can be advanced, until it is closed.
 
     Attributes:
