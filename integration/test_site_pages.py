@@ -1,16 +1,13 @@
-"""Each page of the documentation in headless Chromium."""
+"""Problems of a page that headless Chromium shows. ``tests/test_site.py`` loads the pages of the site."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from integration.chromium import find_chromium
-from integration.environments import ROOT
-from integration.site_pages import check_pages, paths_of
+from integration.site_pages import check_pages
 
 BAD = """<!doctype html><html><body><div style="width: 600px">wide</div>
 <script src="missing.js"></script><script>console.error("broken")</script>
@@ -35,13 +32,3 @@ def test_problems_of_a_page_are_found(chromium: str, tmp_path: Path) -> None:
     for text in ("wider than the window", "status 404", "request to another host", "failed request"):
         assert any(text in problem for problem in problems), text
     assert not any("wider" in problem for problem in problems if "laptop" in problem)
-
-
-def test_every_page_loads_without_problems(chromium: str, tmp_path: Path) -> None:
-    pytest.importorskip("sphinx", reason="needs the group docs")
-    site = tmp_path / "site"
-    command = [sys.executable, "-m", "sphinx", "-q", "-d", tmp_path / "doctrees", ROOT / "docs", site]
-    subprocess.run([str(part) for part in command], check=True)
-    paths = paths_of(site)
-    assert len(paths) > 40
-    assert check_pages(site, chromium, paths) == []

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import rocketmq_py
+from integration.chromium import find_chromium
+from integration.site_pages import check_pages, paths_of
 from rocketmq_py.errors import ConfigurationError
 from translated_pages import LANGUAGE, PAGES, UNTRANSLATED
 
@@ -161,6 +163,16 @@ def assert_nothing_loaded_from_other_hosts(site: Path) -> None:
 @pytest.mark.long
 def test_site_builds_without_warnings_and_loads_nothing_from_other_hosts(english_site: Path) -> None:
     assert_nothing_loaded_from_other_hosts(english_site)
+
+
+@pytest.mark.long
+def test_every_page_loads_in_chromium_without_problems(english_site: Path) -> None:
+    chromium = find_chromium()
+    if chromium is None:
+        pytest.skip("there is no Chromium on the PATH")
+    paths = paths_of(english_site)
+    assert len(paths) > 40
+    assert check_pages(english_site, chromium, [path for path in paths if not path.startswith("zh/")]) == []
 
 
 @pytest.mark.long
