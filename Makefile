@@ -193,7 +193,7 @@ docs: .venv/installed  ## The documentation as a site in build/site, in Chinese 
 pictures: .venv/installed  ## Run the commands shown in README.md and the documentation, and draw their output
 	$(BIN)/python examples/pictures.py
 
-docs-pages: .venv/installed  ## Load each page of the documentation in headless Chromium, and report errors
+docs-pages: docs  ## Load each page of the documentation in headless Chromium, and report errors
 	$(BIN)/python -m integration.site_pages $(PAGES)
 
 SITE_PORT ?= 8000

@@ -4,13 +4,15 @@
 
 Builds the wheel and the source distribution in build/release/dist, checks their metadata and the README as
 package indexes render it, installs them in empty environments on each Python that the machine has, and runs
-``integration/smoke.py`` there. On the oldest Python it also tries the lowest allowed dependencies, and the
-source distribution. With a tag, it compares the version with the tag, CITATION.cff and CHANGELOG.md.
+``integration/smoke.py`` there. On the oldest Python it also tries the lowest allowed dependencies, the source
+distribution, and an installation from a local package index. With a tag, it compares the version with the
+tag, CITATION.cff and CHANGELOG.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import re
 import shutil
 import subprocess
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from integration.environments import ROOT
+from integration.file_server import serve_files
 from integration.pythons import NoPythonError, find_python, supported_versions
 
 HOME = ROOT / "build" / "release"
@@ -105,18 +108,72 @@ def build() -> tuple[Path, Path]:
     return wheel, source
 
 
-def try_out(name: str, python: str, *requirements: str | Path) -> None:
-    """Install requirements in an empty environment, and run the smoke program outside of the checkout."""
+def new_environment(name: str, python: str) -> Path:
+    """Create an empty environment, and return its folder of scripts."""
     print(f"{name}: {python}", flush=True)
-    home = HOME / name
-    _run(python, "-m", "venv", "--clear", home)
-    scripts = home / ("Scripts" if sys.platform == "win32" else "bin")
-    own = scripts / "python"
-    _run(own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements)
+    _run(python, "-m", "venv", "--clear", HOME / name)
+    return HOME / name / ("Scripts" if sys.platform == "win32" else "bin")
+
+
+def install(scripts: Path, *arguments: str | Path) -> None:
+    """Install packages with pip."""
+    _run(scripts / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
+
+
+def check_installed(scripts: Path) -> None:
+    """Run the smoke program and the command line outside of the checkout.
+
+    Raises:
+        ReleaseError: the command line has another version.
+    """
+    own, home = scripts / "python", scripts.parent
     _run(own, "-m", "pip", "check", "--disable-pip-version-check")
     program = shutil.copy(ROOT / "integration" / "smoke.py", home / "smoke.py")
-    subprocess.run([own, "-W", "error", "-I", program], cwd=home, check=True)
-    subprocess.run([scripts / "rocketmq-py", "--help"], cwd=home, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([str(own), "-W", "error", "-I", str(program)], cwd=home, check=True)
+    command = [str(scripts / "rocketmq-py"), "--version"]
+    printed = subprocess.run(command, cwd=home, check=True, stdout=subprocess.PIPE, text=True).stdout
+    if project()["version"] not in printed.split():
+        raise ReleaseError(f"rocketmq-py --version prints {printed!r}, not {project()['version']}")
+
+
+def try_out(name: str, python: str, *requirements: str | Path) -> None:
+    """Install requirements in an empty environment, and check the installation."""
+    scripts = new_environment(name, python)
+    install(scripts, *requirements)
+    check_installed(scripts)
+
+
+def write_index(folder: Path, *distributions: Path) -> None:
+    """Write a package index with the distributions, as static files that pip reads (PEP 503)."""
+    shutil.rmtree(folder, ignore_errors=True)
+    packages = folder / "simple" / "rocketmq-py"
+    packages.mkdir(parents=True)
+    links = []
+    for path in distributions:
+        shutil.copy(path, packages)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        links.append(f'<a href="{path.name}#sha256={digest}">{path.name}</a><br>')
+    (packages / "index.html").write_text("\n".join(["<!doctype html>", *links, ""]))
+
+
+def try_index(name: str, python: str, wheel: Path, source: Path) -> None:
+    """Publish to a local index, and install the package from there as users do.
+
+    Its dependencies come from the index that pip is configured for.
+
+    Raises:
+        ReleaseError: pip did not download the wheel from the local index.
+    """
+    index = HOME / "index"
+    write_index(index, wheel, source)
+    scripts = new_environment(name, python)
+    install(scripts, *project()["dependencies"])
+    with serve_files(index) as server:
+        options = ("--no-deps", "--no-cache-dir", "--index-url", f"{server.url}simple/")
+        install(scripts, *options, f"rocketmq-py=={project()['version']}")
+    if f"/simple/rocketmq-py/{wheel.name}" not in server.requested:
+        raise ReleaseError(f"pip did not download {wheel.name} from the local index: {server.requested}")
+    check_installed(scripts)
 
 
 def main(arguments: list[str]) -> int:
@@ -139,6 +196,7 @@ def main(arguments: list[str]) -> int:
             if number == 0:
                 try_out(f"{version}-lowest", python, wheel, *lowest(project()["dependencies"]))
                 try_out(f"{version}-source", python, source)
+                try_index(f"{version}-index", python, wheel, source)
     except (ReleaseError, subprocess.CalledProcessError) as error:
         print(f"not ready for a release: {error}", file=sys.stderr)
         return 1

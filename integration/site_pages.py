@@ -2,9 +2,9 @@
 
     python -m integration.site_pages [--screenshots FOLDER] [PAGE ...]
 
-It builds the site in build/site, serves it on loopback, and loads each page in light and dark, at the width
-of a phone, then of a laptop. PAGE is a path below the site, such as ``start.html``. An error is a message on
-the console, a request that fails, a request to another host, or a page that scrolls sideways.
+It serves the site that ``make docs`` has built on loopback, and loads each page in light and dark, at the
+width of a phone, then of a laptop. PAGE is a path below the site, such as ``start.html``. An error is a
+message on the console, a request that fails, a request to another host, or a page that scrolls sideways.
 """
 
 from __future__ import annotations
@@ -12,54 +12,20 @@ from __future__ import annotations
 import argparse
 import base64
 import itertools
-import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from integration.chromium import Page, find_chromium, open_page
 from integration.environments import ROOT
+from integration.file_server import serve_files
 
 WIDTHS = {"phone": 390, "laptop": 1280}
 THEMES = ("light", "dark")
 PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name in the base class
-        """Print nothing."""
-
-
-def build_site(folder: Path) -> None:
-    """Build the site. Warnings are errors.
-
-    Raises:
-        subprocess.CalledProcessError: Sphinx printed the cause on stderr.
-    """
-    doctrees = folder.with_name("doctrees")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-d", doctrees, ROOT / "docs", folder]
-    subprocess.run([str(part) for part in command], check=True)
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve a folder on a free port of loopback. Return the URL."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def problem_of(event: dict[str, Any], site: str) -> str | None:
@@ -121,12 +87,12 @@ def check_pages(folder: Path, chromium: str, paths: list[str], screenshots: Path
     problems = []
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
-        served(folder) as site,
+        serve_files(folder) as server,
         open_page(chromium, Path(profile)) as page,
     ):
         page.call("Page.setLifecycleEventsEnabled", enabled=True)
         for path, theme in itertools.product(paths, THEMES):
-            load(page, site + path, theme)
+            load(page, server.url + path, theme)
             for device, width in WIDTHS.items():
                 if (pixels := show_at(page, width)) > 0:
                     problems.append(f"{path} ({theme}, {device}): {pixels} pixels wider than the window")
@@ -135,7 +101,7 @@ def check_pages(folder: Path, chromium: str, paths: list[str], screenshots: Path
                     name = f"{path.removesuffix('.html').replace('/', '-')}-{device}-{theme}.png"
                     screenshots.mkdir(parents=True, exist_ok=True)
                     (screenshots / name).write_bytes(base64.b64decode(data))
-            found = (problem_of(event, site) for event in page.events)
+            found = (problem_of(event, server.url) for event in page.events)
             problems += [f"{path} ({theme}): {problem}" for problem in found if problem]
     return problems
 
@@ -151,7 +117,6 @@ def main(arguments: list[str]) -> int:
         print("there is no Chromium on the PATH", file=sys.stderr)
         return 1
     site = ROOT / "build" / "site"
-    build_site(site)
     paths = options.pages or paths_of(site)
     problems = check_pages(site, chromium, paths, options.screenshots)
     for problem in problems:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from integration import release_check
-from integration.release_check import ReleaseError, check_version, check_wheel, lowest, project
+from integration.file_server import serve_files
+from integration.release_check import ReleaseError, check_version, check_wheel, lowest, project, write_index
 
 ROOT = Path(__file__).resolve().parent.parent
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n## [1.2.0] - 2027-01-31\n"
@@ -74,6 +77,19 @@ def test_wheel_has_the_packages_and_their_type_marks(tmp_path: Path) -> None:
 def test_wheel_with_other_contents_is_an_error(tmp_path: Path, names: tuple[str, ...], text: str) -> None:
     with pytest.raises(ReleaseError, match=text):
         check_wheel(wheel_of(tmp_path / "a.whl", *names))
+
+
+def test_pip_finds_the_distributions_of_a_local_index(tmp_path: Path) -> None:
+    wheel = wheel_of(tmp_path / "rocketmq_py-1.2.0-py3-none-any.whl", *MARKS)
+    source = wheel_of(tmp_path / "rocketmq_py-1.2.0.tar.gz")
+    write_index(tmp_path / "index", wheel, source)
+    with serve_files(tmp_path / "index") as server:
+        options = ("--isolated", "--no-deps", "--no-cache-dir", "--dest", str(tmp_path / "found"))
+        address = ("--index-url", f"{server.url}simple/")
+        command = [sys.executable, "-m", "pip", "download", *options, *address, "rocketmq-py==1.2.0"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "/simple/rocketmq-py/" in server.requested
+    assert f"/simple/rocketmq-py/{wheel.name}" in server.requested, done.stderr
 
 
 def test_wrong_tag_is_one_line_on_stderr(

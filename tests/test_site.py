@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import rocketmq_py
 from rocketmq_py.errors import ConfigurationError
 from translated_pages import LANGUAGE, PAGES, UNTRANSLATED
 
@@ -96,6 +97,15 @@ def names_of(package: str) -> set[str]:
         source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
         [listed] = re.findall(r"^__all__ = \[(.*?)\]", source, re.MULTILINE | re.DOTALL)
         return set(re.findall(r'"(\w+)"', listed))
+
+
+def test_page_on_stability_and_docstring_name_the_same_public_packages() -> None:
+    page = (DOCS / "api-stability.md").read_text()
+    section = page.split("## The public API")[1].split("- the pytest fixtures")[0]
+    named = set(re.findall(r"`(rocketmq_py\.\w+)`", section))
+    assert set(re.findall(r"``(rocketmq_py\.\w+)``", rocketmq_py.__doc__ or "")) == named
+    with_reference = {".".join(package.split(".")[:2]) for package in PACKAGES} - {"rocketmq_py"}
+    assert named == with_reference | {"rocketmq_py.codes", "rocketmq_py.errors"}
 
 
 def test_documented_names_that_are_not_modules_exist() -> None:

@@ -1,8 +1,10 @@
 """rocketmq-py: an Apache RocketMQ client on trio, with an embedded broker.
 
-The names in ``__all__`` are the public ones, with those of ``rocketmq_py.admin``, ``rocketmq_py.aio``,
-``rocketmq_py.blocking``, ``rocketmq_py.broker``, ``rocketmq_py.codecs``,
-``rocketmq_py.deduplication``, ``rocketmq_py.errors`` and ``rocketmq_py.testing``; everything else may change.
+Public are the names in ``__all__`` of this package, of ``rocketmq_py.admin``, ``rocketmq_py.aio``,
+``rocketmq_py.blocking``, ``rocketmq_py.broker``, ``rocketmq_py.codecs``, ``rocketmq_py.deduplication``,
+``rocketmq_py.relay``, ``rocketmq_py.spark``, ``rocketmq_py.telemetry``, ``rocketmq_py.testing`` and of the
+modules of ``rocketmq_py.integrations``, and the classes of ``rocketmq_py.errors`` and ``rocketmq_py.codes``.
+Everything else may change in any release.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from rocketmq_py import errors as errors
     from rocketmq_py import testing as testing
     from rocketmq_py.admin import Admin
-    from rocketmq_py.client import ClientConfig
+    from rocketmq_py.client import ClientConfig, ClientHealth, ServerHealth
     from rocketmq_py.consumer import (
         AllocateByBroker,
         AllocateByConfig,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         ConsumeFrom,
         ConsumeLater,
         ConsumeOperation,
+        ConsumerHealth,
         ConsumerHook,
         ConsumerStatistics,
         LiteConsumer,
@@ -77,6 +80,7 @@ if TYPE_CHECKING:
         PendingSend,
         Producer,
         ProducerConfig,
+        ProducerHealth,
         ProducerHook,
         ProducerStatistics,
         QueueSelector,
@@ -104,7 +108,7 @@ _load = lazy_attributes(
     globals(),
     {
         "admin": ("Admin",),
-        "client": ("ClientConfig",),
+        "client": ("ClientConfig", "ClientHealth", "ServerHealth"),
         "consumer": (
             "AllocateByBroker",
             "AllocateByConfig",
@@ -118,6 +122,7 @@ _load = lazy_attributes(
             "ConsumeFrom",
             "ConsumeLater",
             "ConsumeOperation",
+            "ConsumerHealth",
             "ConsumerHook",
             "ConsumerStatistics",
             "PullState",
@@ -159,6 +164,7 @@ _load = lazy_attributes(
             "PendingSend",
             "Producer",
             "ProducerConfig",
+            "ProducerHealth",
             "ProducerHook",
             "ProducerStatistics",
             "QueueSelector",
@@ -215,6 +221,7 @@ __all__ = [
     "BrokerHealth",
     "Client",
     "ClientConfig",
+    "ClientHealth",
     "CommitOffset",
     "Compression",
     "CompressionType",
@@ -223,6 +230,7 @@ __all__ = [
     "ConsumeLater",
     "ConsumeOperation",
     "ConsumeReturnType",
+    "ConsumerHealth",
     "ConsumerHook",
     "ConsumerStatistics",
     "Credentials",
@@ -247,6 +255,7 @@ __all__ = [
     "PoppedMessage",
     "Producer",
     "ProducerConfig",
+    "ProducerHealth",
     "ProducerHook",
     "ProducerStatistics",
     "PullResult",
@@ -269,6 +278,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "Serialization",
+    "ServerHealth",
     "StartPosition",
     "Suspend",
     "TopicStatistics",

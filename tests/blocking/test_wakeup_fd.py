@@ -37,3 +37,8 @@ def test_more_wake_ups_than_the_buffer_holds(wakeup_fd: WakeupFd) -> None:
     for _ in range(100_000):
         wakeup_fd.wake()
     assert is_readable(wakeup_fd)
+
+
+def test_drain_of_a_drained_descriptor_does_nothing(wakeup_fd: WakeupFd) -> None:
+    wakeup_fd.drain()
+    assert not is_readable(wakeup_fd)

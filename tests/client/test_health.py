@@ -7,8 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py import Client, ConsumeFrom, Message, Producer, PushConsumer
-from rocketmq_py.client import ClientHealth, ServerHealth
+from rocketmq_py import Client, ClientHealth, ConsumeFrom, Message, Producer, PushConsumer, ServerHealth
 from rocketmq_py.client.discovery import Discovery
 from rocketmq_py.client.health import find_reasons
 from rocketmq_py.codes import RequestCode, ResponseCode

@@ -125,3 +125,27 @@ def test_the_example_serves_the_metrics_of_the_dashboard(name_server: str) -> No
         process.send_signal(signal.SIGINT)
     assert process.returncode == 0
     assert 'rocketmq_send_cost_time_bucket{client_id="' in text
+    labels: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels.setdefault(sample.name, set()).update(sample.labels)
+    for panel in json.loads((EXAMPLES / "metrics_dashboard.json").read_text())["panels"]:
+        for target in panel["targets"]:
+            [name] = re.findall(r"\brocketmq_\w+", target["expr"])
+            [grouping] = re.findall(r"\bby \(([\w, ]+)\)", target["expr"])
+            grouped = set(grouping.split(", "))
+            assert grouped | {"client_id"} <= labels.get(name, set()), target["expr"]
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= grouped, target[
+                "legendFormat"
+            ]
+
+
+def test_panels_of_the_dashboard_do_not_overlap() -> None:
+    panels = json.loads((EXAMPLES / "metrics_dashboard.json").read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = []
+    for place in (panel["gridPos"] for panel in panels):
+        assert place["x"] + place["w"] <= 24, "Grafana has 24 columns"
+        columns, rows = range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"])
+        cells += [(column, row) for column in columns for row in rows]
+    assert len(cells) == len(set(cells))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_py import admin
-from rocketmq_py import client as core
-from rocketmq_py.aio.hosted import Hosted, shared_client
+from rocketmq_py.aio.hosted import Hosted
 from rocketmq_py.aio.methods import AdminMethods
 from rocketmq_py.client.config import ClientOptions
 
@@ -27,11 +26,7 @@ class Admin(AdminMethods, Hosted[admin.Admin]):
     """
 
     def __init__(self, client: Client | str | None = None, **options: Unpack[ClientOptions]) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         target = admin.Admin(shared, **options)
         super().__init__(target, parent)
         self._set_operations(target)
-
-    @property
-    def _client(self) -> core.Client:
-        return self._target.client

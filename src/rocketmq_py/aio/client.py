@@ -60,10 +60,6 @@ class Client(
     def __init__(self, address: str | None = None, **options: Unpack[ClientOptions]) -> None:
         super().__init__(shared_client.Client(address, **options))
 
-    @property
-    def _client(self) -> shared_client.Client:
-        return self._target
-
     health: Final = reading(shared_client.Client.health)
 
     def add_rpc_hook(self, hook: RpcHook) -> Callable[[], None]:

@@ -9,11 +9,10 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Unpack
 
-from rocketmq_py import client as core
 from rocketmq_py import consumer
 from rocketmq_py.aio.declaring import coroutine
 from rocketmq_py.aio.handler_tasks import HandlerOnLoop
-from rocketmq_py.aio.hosted import Hosted, shared_client
+from rocketmq_py.aio.hosted import Hosted
 from rocketmq_py.aio.methods import LitePullConsumerMethods, PopConsumerMethods, PushConsumerMethods
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer import (
@@ -44,12 +43,6 @@ P = ParamSpec("P")
 
 class BaseConsumer(Hosted[Target]):
     """The base class of the consumers."""
-
-    @property
-    def _client(self) -> core.Client:
-        target: Any = self._target
-        client: core.Client = target.client
-        return client
 
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
         """Add a hook that the running loop calls for each batch of messages. Returns its remover."""
@@ -131,7 +124,7 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
         rng: random.Random | None = None,
         **options: Unpack[PushConsumerOptions],
     ) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         listener = self._forwarding(assignment_listener)
         target = consumer.PushConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
@@ -200,7 +193,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         rng: random.Random | None = None,
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         listener = self._forwarding(assignment_listener)
         target = consumer.LitePullConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
@@ -289,7 +282,7 @@ class PopConsumer(PopConsumerMethods, BaseConsumer[consumer.PopConsumer]):
         rng: random.Random | None = None,
         **options: Unpack[PopConsumerOptions],
     ) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), parent)
         self._undelivered: Undelivered[PoppedMessage] = Undelivered(self._check_open)
 

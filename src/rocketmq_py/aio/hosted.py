@@ -9,8 +9,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rocketmq_py.client.client import Client
-from rocketmq_py.client.lifespan import Lifespan, OnlyAsyncWith
+from rocketmq_py.client.lifespan import OnlyAsyncWith
 from rocketmq_py.errors import ClosedError, InvalidMessageError
 from rocketmq_py.handoff import hosted as base
 from rocketmq_py.handoff.context import TrioContext
@@ -33,6 +32,7 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
     (``asyncio.run``) closes it, too. Several loops may use one object.
     """
 
+    _api = "rocketmq_py.aio"
     _link: LoopLink
     _context: contextvars.Context
 
@@ -92,23 +92,12 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
         """Enter a context manager of the trio object for the block. Its tasks run in the trio thread."""
         context = TrioContext(self._thread, manager)
         try:
-            value = await self._call(context.enter)
+            yield await self._call(context.enter)
         except BaseException as error:
-            if context.is_entered:  # it was cancelled at the last moment
+            if context.is_entered:  # a cancellation of entering may come at the last moment
                 await current_link().call(partial(context.leave, error))
             raise
-        try:
-            yield value
-        except BaseException as error:
-            await current_link().call(partial(context.leave, error))
-            raise
         await current_link().call(partial(context.leave, None))
-
-    def _check_open(self) -> None:
-        super()._check_open()
-        if not self._was_opened:
-            name = type(self).__name__
-            raise ClosedError(f"this {name} is not open: use it inside `async with {name}(...)`")
 
     # User functions
 
@@ -131,18 +120,13 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
         return type(type(hook).__name__, (HookOnLoop,), {})(current_link(), contextvars.copy_context(), hook)
 
 
-def on_running_loop(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """Return an async function for the trio thread that calls a function on the running loop.
-
-    The function runs in a copy of the current context.
-    """
-    return _on_loop(current_link(), contextvars.copy_context(), function)
-
-
-def _on_loop(
+def on_loop(
     link: LoopLink, context: contextvars.Context, function: Callable[..., Any]
 ) -> Callable[..., Awaitable[Any]]:
-    """Return an async function with the function's name that calls it on a loop, in copies of a context."""
+    """Return an async function that calls a function on a loop, in copies of a context.
+
+    It is awaited in the trio thread.
+    """
 
     @wraps(function)
     async def call(*arguments: Any) -> Any:
@@ -160,7 +144,7 @@ class HookOnLoop:
         self._hook = hook
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        return _on_loop(self._link, self._context, getattr(self._hook, name))
+        return on_loop(self._link, self._context, getattr(self._hook, name))
 
 
 async def select_queue(
@@ -179,11 +163,3 @@ async def select_queue(
             f"the selector returned {selected!r}, not a queue of topic {message.topic!r}"
         )
     return selected
-
-
-def shared_client(client: object) -> tuple[str | Client | None, base.Hosted[Lifespan] | None]:
-    """Return the first argument of the trio class for a client argument, and the parent.
-
-    Raises ConfigurationError unless it is an address, None, or an aio Client.
-    """
-    return base.shared_client(client, Hosted, "rocketmq_py.aio")

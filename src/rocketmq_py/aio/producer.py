@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
-from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from rocketmq_py import client as core
 from rocketmq_py import producer
 from rocketmq_py.aio.declaring import written_for
-from rocketmq_py.aio.hosted import Hosted, on_running_loop, select_queue, shared_client
+from rocketmq_py.aio.hosted import Hosted, on_loop, select_queue
 from rocketmq_py.aio.methods import BatchingProducerMethods, ProducerMethods
 from rocketmq_py.aio.send_queue import LoopSendCall, LoopSendQueue
 from rocketmq_py.client.config import ClientConfig
@@ -52,9 +50,27 @@ class _Producer(HostedProducer[Target, LoopSendQueue], Hosted[Target]):
 
     _queue_class = LoopSendQueue
 
-    @abstractmethod
+    async def flush(self) -> None:
+        """Wait until every message that was passed to :meth:`submit` before has its outcome."""
+        await self._call(self._drain)
+
+    def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
+        """Add a hook that the running loop calls around sends. Returns a function that removes it."""
+        target: Any = self._target
+        remove: Callable[[], None] = self._call_plain(target.add_hook, self._hook_on_loop(hook))
+        return remove
+
+    @property
+    def statistics(self) -> ProducerStatistics:
+        """The counters since it was opened."""
+        statistics: ProducerStatistics = self._get("statistics")
+        return statistics
+
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:
-        """Return the queues that a selector may select from."""
+        """Return the queues from which a selector may select."""
+        target: Any = self._target
+        queues: Sequence[MessageQueue] = await self._call(target.queues, topic)
+        return queues
 
     async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
         queue = kwargs.get("queue")
@@ -94,18 +110,8 @@ class Producer(ProducerMethods, _Producer[producer.Producer]):
         rng: random.Random | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         super().__init__(producer.Producer(shared, *configs, group=group, rng=rng, **options), parent)
-
-    @property
-    def _client(self) -> core.Client:
-        return self._target.client
-
-    async def _queues(self, topic: str) -> Sequence[MessageQueue]:
-        return await self._call(self._target.queues, topic)
-
-    def _limits(self) -> tuple[int, int]:
-        return self.config.max_in_flight, self.config.max_in_flight_bytes
 
     @property
     def config(self) -> ProducerConfig:
@@ -117,16 +123,11 @@ class Producer(ProducerMethods, _Producer[producer.Producer]):
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> SendResult:
         """Replaced by the docstring of the trio Producer's method."""
-        if self._has_closed or not (self._was_opened and self._thread.is_usable):
-            self._check_open()
+        self._check_open()
         if callable(queue) and isinstance(message, Message):
             queue = await select_queue(queue, message, self._queues)
         link = current_link()
         return await link.wait_for(LoopSendCall(link, self._target, message, queue, timeout))
-
-    async def flush(self) -> None:
-        """Wait until every message that was passed to :meth:`submit` before has its outcome."""
-        await self._call(self._drain)
 
     async def submit(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
@@ -169,20 +170,10 @@ class Producer(ProducerMethods, _Producer[producer.Producer]):
         await self._call(self._target.submit_request, message, queue=queue, timeout=timeout, on_done=done)
         return future
 
-    def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
-        """Add a hook that the running loop calls around sends. Returns a function that removes it."""
-        return self._call_plain(self._target.add_hook, self._hook_on_loop(hook))
-
     @property
     def in_flight(self) -> int:
         """The number of pipelined sends without an outcome."""
         return len(self._send_queue)
-
-    @property
-    def statistics(self) -> ProducerStatistics:
-        """The counters since it was opened."""
-        statistics: ProducerStatistics = self._get("statistics")
-        return statistics
 
 
 def _deliver_reply(link: LoopLink, future: asyncio.Future[ReceivedMessage], pending: PendingReply) -> None:
@@ -220,23 +211,13 @@ class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProdu
         rng: random.Random | None = None,
         **options: Unpack[BatchingOptions],
     ) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         super().__init__(producer.BatchingProducer(shared, *configs, group=group, rng=rng, **options), parent)
-
-    @property
-    def _client(self) -> core.Client:
-        return self._target.producer.client
-
-    def _limits(self) -> tuple[int, int]:
-        return sys.maxsize, self.config.max_buffered_bytes
 
     @property
     def config(self) -> BatchingConfig:
         """The settings."""
         return self._target.config
-
-    async def _queues(self, topic: str) -> Sequence[MessageQueue]:
-        return await self._call(self._target.queues, topic)
 
     async def submit(
         self, message: Message, *, queue: Destination | None = None
@@ -265,14 +246,6 @@ class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProdu
             ]
         return await self._call(self._target.send_all, messages, queues=destinations)
 
-    async def flush(self) -> None:
-        """Send the collected messages, and wait until every accepted message has its outcome."""
-        await self._call(self._drain)
-
-    def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
-        """Add a hook that the running loop calls around batch sends. Returns a function that removes it."""
-        return self._call_plain(self._target.producer.add_hook, self._hook_on_loop(hook))
-
     @property
     def pending(self) -> int:
         """The number of accepted messages without a result."""
@@ -283,11 +256,6 @@ class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProdu
         """The size of the collected messages in bytes, of ``max_buffered_bytes``."""
         buffered: int = self._get("buffered_bytes")
         return buffered
-
-    @property
-    def statistics(self) -> ProducerStatistics:
-        """The counters since it was opened."""
-        return self._call_plain(lambda: self._target.producer.statistics)
 
 
 class TransactionProducer(Producer):
@@ -316,7 +284,7 @@ class TransactionProducer(Producer):
         rng: random.Random | None = None,
         **options: Unpack[TransactionOptions],
     ) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         check_on_loop: Any = self._on_own_loop(check) if callable(check) else check
         target = producer.TransactionProducer(
             shared, *configs, group=group, check=check_on_loop, rng=rng, **options
@@ -341,7 +309,9 @@ class TransactionProducer(Producer):
 
         The arguments and errors are those of the trio TransactionProducer's ``send_in_transaction``.
         """
-        work: Any = on_running_loop(local_work) if callable(local_work) else local_work
+        work: Any = local_work
+        if callable(local_work):
+            work = on_loop(current_link(), copy_context(), local_work)
         return await self._call(
             self._target.send_in_transaction,
             message, work, queue=queue, timeout=timeout, check_immunity=check_immunity,

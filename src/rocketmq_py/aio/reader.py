@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from rocketmq_py import client as core
 from rocketmq_py import consumer
-from rocketmq_py.aio.hosted import Hosted, shared_client
+from rocketmq_py.aio.hosted import Hosted
 from rocketmq_py.aio.methods import ReaderMethods
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.lifespan import Lifespan
@@ -39,12 +38,8 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
     """
 
     def __init__(self, client: str | Client | None = None, **options: Unpack[ClientOptions]) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         super().__init__(consumer.Reader(shared, **options), parent)
-
-    @property
-    def _client(self) -> core.Client:
-        return self._target.client
 
     def open(
         self,

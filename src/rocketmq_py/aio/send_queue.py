@@ -6,7 +6,8 @@ import asyncio
 from asyncio import _get_running_loop as _running_loop  # the public one raises where none runs
 from typing import Any
 
-from rocketmq_py.handoff.event_loop import LoopCall, LoopLink, current_link
+from rocketmq_py.handoff.calls import LoopCall
+from rocketmq_py.handoff.event_loop import LoopLink, current_link
 from rocketmq_py.handoff.producers import SendCall
 from rocketmq_py.handoff.send_queue import SendQueue, result_of
 from rocketmq_py.message import Message, SendResult
@@ -23,9 +24,7 @@ class LoopSend(asyncio.Future[SendResult]):
     Attributes:
         link: the link to its loop.
         send_queue: the queue.
-        message: the message; None when the send has ended.
-        size: bytes that it counts for.
-        queue, timeout: further arguments of the producer's ``submit``.
+        message, size, queue, timeout: see QueuedSend.
     """
 
     __slots__ = ("link", "message", "queue", "send_queue", "size", "timeout")
@@ -46,15 +45,12 @@ class LoopSend(asyncio.Future[SendResult]):
 
     def settle(self, outcome: Any) -> None:
         """Set the result."""
-        self.message = None
-        self.send_queue.release(self.size)
+        self.send_queue.release(self)
         self.link.deliver(_set_result, self, outcome)
 
     def resolve(self, outcome: BaseException, log: FailureLog | None = None) -> None:
         """Set the error. asyncio logs it if it is never retrieved."""
-        self.send_queue.note_failure(self.message, outcome)
-        self.message = None
-        self.send_queue.release(self.size)
+        self.send_queue.release(self, outcome)
         self.link.deliver(_set_exception, self, outcome)
 
 

@@ -11,10 +11,9 @@ from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Unpack
 
-from rocketmq_py import client as core
 from rocketmq_py import consumer
 from rocketmq_py.blocking.declaring import blocking
-from rocketmq_py.blocking.hosted import Hosted, shared_client
+from rocketmq_py.blocking.hosted import Hosted
 from rocketmq_py.blocking.methods import LitePullConsumerMethods, PopConsumerMethods, PushConsumerMethods
 from rocketmq_py.callables import is_async
 from rocketmq_py.client.config import ClientConfig
@@ -51,12 +50,6 @@ P = ParamSpec("P")
 
 class BaseConsumer(Hosted[Target]):
     """The base class of the consumers."""
-
-    @property
-    def _client(self) -> core.Client:
-        target: Any = self._target
-        client: core.Client = target.client
-        return client
 
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
         """Add a hook that the trio thread calls for each batch of messages. Returns its remover."""
@@ -180,7 +173,7 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
         rng: random.Random | None = None,
         **options: Unpack[PushConsumerOptions],
     ) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         listener = self._forwarding(assignment_listener)
         target = consumer.PushConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
@@ -247,7 +240,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         rng: random.Random | None = None,
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         listener = self._forwarding(assignment_listener)
         target = consumer.LitePullConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
@@ -336,7 +329,7 @@ class PopConsumer(PopConsumerMethods, BaseConsumer[consumer.PopConsumer]):
         rng: random.Random | None = None,
         **options: Unpack[PopConsumerOptions],
     ) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         self._undelivered: Undelivered[PoppedMessage] = Undelivered(self._check_open)
         super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), parent)
 

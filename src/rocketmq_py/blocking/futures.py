@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
-from queue import SimpleQueue
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import attrs
 
 from rocketmq_py.errors import ClosedError, Delivery
-from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS, wait_until_served
+from rocketmq_py.handoff.callback_thread import CallbackThread
+from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS
 from rocketmq_py.handoff.trio_thread import TrioThread
 
 logger: Final = logging.getLogger("rocketmq_py.blocking")
@@ -119,7 +119,7 @@ class ThreadFuture(Future[Result]):
         self._check_not_inherited()
         self.__dict__.setdefault("_callbacks", deque()).append(fn)
         if self.done():  # the trio thread may not have seen the callback
-            self._completer.complete_now(self)
+            self._completer.callback_thread.post(self.complete)
 
     def __hash__(self) -> int:
         self._check_not_inherited()
@@ -218,7 +218,7 @@ class ThreadFuture(Future[Result]):
         try:
             fn(self)
         except BaseException as error:
-            if not (isinstance(error, Exception) or self._completer.is_current):
+            if not (isinstance(error, Exception) or self._completer.callback_thread.is_current):
                 raise  # Ctrl-C in the user's own thread
             logger.exception("callback of a future failed: callback=%r", fn)
 
@@ -228,14 +228,15 @@ class FutureCompleter:
 
     Args:
         thread: the trio thread in which they get their outcomes.
+
+    Attributes:
+        callback_thread: its own thread.
     """
 
     def __init__(self, thread: TrioThread) -> None:
+        self.callback_thread: CallbackThread = CallbackThread("rocketmq-py callbacks")
         self._trio_thread = thread
         self._batch: list[ThreadFuture[Any]] = []
-        self._batches: SimpleQueue[list[ThreadFuture[Any]] | Callable[[], object]] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="rocketmq-py callbacks", daemon=True)
-        self._thread.start()
         thread.at_end.append(self.flush)
 
     def add(self, future: ThreadFuture[Any]) -> None:
@@ -245,41 +246,21 @@ class FutureCompleter:
         self._batch.append(future)
 
     def _hand_over(self) -> None:
-        self._batches.put(self._batch)
+        self.callback_thread.post(partial(_complete, self._batch))
         self._batch = []
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the caller runs in its thread: a callback."""
-        return threading.current_thread() is self._thread
-
-    def complete_now(self, future: ThreadFuture[Any]) -> None:
-        """Complete a future that has its outcome (in any thread)."""
-        self._batches.put([future])
 
     def flush(self) -> None:
         """Wait for the callbacks of all futures that have an outcome, within FLUSH_SECONDS."""
-        if self.is_current or not self._trio_thread.is_usable:
-            return  # in a callback, in a forked child, or at the end of the process
-        wait_until_served(self._batches, FLUSH_SECONDS)
+        if self._trio_thread.is_usable:  # a forked child does not have the callback thread, either
+            self.callback_thread.flush(FLUSH_SECONDS)
 
-    def _run(self) -> None:
-        while True:
-            batch = self._batches.get()
-            if not isinstance(batch, list):
-                batch()
-                continue
-            for future in batch:
-                try:
-                    future.complete()
-                except BaseException:
-                    logger.exception("internal error: a future could not be completed")
-            del batch
+
+def _complete(futures: list[ThreadFuture[Any]]) -> None:
+    for future in futures:
+        future.complete()
 
 
 _completers: dict[TrioThread, FutureCompleter] = {}
-if hasattr(os, "register_at_fork"):  # Windows cannot fork
-    os.register_at_fork(after_in_child=_completers.clear)
 
 
 def completer_of(thread: TrioThread) -> FutureCompleter:

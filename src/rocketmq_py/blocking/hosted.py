@@ -8,7 +8,6 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.handoff import hosted as base
 from rocketmq_py.handoff.context import TrioContext
@@ -23,10 +22,10 @@ class Hosted(base.Hosted[Target]):
     It is open from its construction until :meth:`close`, the end of its ``with`` block, or the end of the
     process.
 
-    Args:
-        target: the trio object.
-        parent: the object from which it is opened. Closing that closes this one first.
+    Args: as for the base class.
     """
+
+    _api = "rocketmq_py.blocking"
 
     def __init__(self, target: Target, parent: base.Hosted[Lifespan] | None = None) -> None:
         super().__init__(target, parent)
@@ -83,22 +82,9 @@ class Hosted(base.Hosted[Target]):
         """Enter a context manager of the trio object for the block. Its tasks run in the trio thread."""
         context = TrioContext(self._thread, manager)
         try:
-            value = self._call(context.enter)
+            yield self._call(context.enter)
         except BaseException as error:
-            if context.is_entered:  # it was interrupted at the last moment
+            if context.is_entered:  # an interruption of entering may come at the last moment
                 self._thread.call(partial(context.leave, error))
             raise
-        try:
-            yield value
-        except BaseException as error:
-            self._thread.call(partial(context.leave, error))
-            raise
         self._thread.call(partial(context.leave, None))
-
-
-def shared_client(client: object) -> tuple[str | Client | None, base.Hosted[Lifespan] | None]:
-    """Return the first argument of the trio class for a client argument, and the parent.
-
-    Raises ConfigurationError unless it is an address, None, or a blocking Client.
-    """
-    return base.shared_client(client, Hosted, "rocketmq_py.blocking")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_py import consumer
 from rocketmq_py.blocking.consumer import BaseConsumer, HandlerConsumer
-from rocketmq_py.blocking.hosted import shared_client
 from rocketmq_py.blocking.methods import LiteConsumerMethods, LitePushConsumerMethods
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer import (
@@ -54,7 +53,7 @@ class LiteConsumer(LiteConsumerMethods, BaseConsumer[consumer.LiteConsumer]):
         rng: random.Random | None = None,
         **options: Unpack[LiteConsumerOptions],
     ) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         self._undelivered: Undelivered[PoppedMessage] = Undelivered(self._check_open)
         super().__init__(consumer.LiteConsumer(shared, *configs, group=group, rng=rng, **options), parent)
 
@@ -124,7 +123,7 @@ class LitePushConsumer(LitePushConsumerMethods, HandlerConsumer[consumer.LitePus
         rng: random.Random | None = None,
         **options: Unpack[LitePushConsumerOptions],
     ) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         super().__init__(consumer.LitePushConsumer(shared, *configs, group=group, rng=rng, **options), parent)
 
     @property

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from rocketmq_py import client as core
 from rocketmq_py import producer
 from rocketmq_py.blocking.declaring import blocking, written_for
 from rocketmq_py.blocking.futures import ThreadFuture
-from rocketmq_py.blocking.hosted import Hosted, shared_client
+from rocketmq_py.blocking.hosted import Hosted
 from rocketmq_py.blocking.methods import BatchingProducerMethods, ProducerMethods
 from rocketmq_py.blocking.send_queue import ThreadSendCall, ThreadSendQueue
 from rocketmq_py.client.config import ClientConfig
@@ -56,6 +54,19 @@ class _Producer(HostedProducer[Target, ThreadSendQueue], Hosted[Target]):
         self._call(self._drain)
         self._send_queue.completer.flush()
 
+    def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
+        """Add a hook that runs around sends. Returns a function that removes it."""
+        target: Any = self._target
+        remove: Callable[[], None] = target.add_hook(hook)
+        return remove
+
+    @property
+    def statistics(self) -> ProducerStatistics:
+        """The counters since it was opened."""
+        target: Any = self._target
+        statistics: ProducerStatistics = target.statistics
+        return statistics
+
 
 class Producer(ProducerMethods, _Producer[producer.Producer]):
     """``rocketmq_py.Producer`` for threads: the same methods, without ``await``.
@@ -88,15 +99,8 @@ class Producer(ProducerMethods, _Producer[producer.Producer]):
         rng: random.Random | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         super().__init__(producer.Producer(shared, *configs, group=group, rng=rng, **options), parent)
-
-    def _limits(self) -> tuple[int, int]:
-        return self.config.max_in_flight, self.config.max_in_flight_bytes
-
-    @property
-    def _client(self) -> core.Client:
-        return self._target.client
 
     @property
     def config(self) -> ProducerConfig:
@@ -143,19 +147,10 @@ class Producer(ProducerMethods, _Producer[producer.Producer]):
         self._call(self._target.submit_request, message, queue=queue, timeout=timeout, on_done=done)
         return future
 
-    def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
-        """Add a hook that runs around sends. Returns a function that removes it."""
-        return self._target.add_hook(hook)
-
     @property
     def in_flight(self) -> int:
         """The number of pipelined sends without an outcome."""
         return len(self._send_queue)
-
-    @property
-    def statistics(self) -> ProducerStatistics:
-        """The counters since it was opened."""
-        return self._target.statistics
 
 
 def _set_reply(future: ThreadFuture[ReceivedMessage], pending: PendingReply) -> None:
@@ -189,15 +184,8 @@ class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProdu
         rng: random.Random | None = None,
         **options: Unpack[BatchingOptions],
     ) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         super().__init__(producer.BatchingProducer(shared, *configs, group=group, rng=rng, **options), parent)
-
-    def _limits(self) -> tuple[int, int]:
-        return sys.maxsize, self.config.max_buffered_bytes
-
-    @property
-    def _client(self) -> core.Client:
-        return self._target.producer.client
 
     @property
     def config(self) -> BatchingConfig:
@@ -221,10 +209,6 @@ class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProdu
         destinations = None if queues is None else list(queues)
         return self._call(self._target.send_all, list(messages), queues=destinations)
 
-    def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
-        """Add a hook that runs around batch sends. Returns a function that removes it."""
-        return self._target.producer.add_hook(hook)
-
     @property
     def pending(self) -> int:
         """The number of accepted messages without a result."""
@@ -234,11 +218,6 @@ class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProdu
     def buffered_bytes(self) -> int:
         """The size of the collected messages in bytes, of ``max_buffered_bytes``."""
         return self._target.buffered_bytes
-
-    @property
-    def statistics(self) -> ProducerStatistics:
-        """The counters since it was opened."""
-        return self._target.producer.statistics
 
 
 class TransactionProducer(Producer):
@@ -267,7 +246,7 @@ class TransactionProducer(Producer):
         rng: random.Random | None = None,
         **options: Unpack[TransactionOptions],
     ) -> None:
-        shared, parent = shared_client(client)
+        shared, parent = self._shared_client(client)
         target = producer.TransactionProducer(shared, *configs, group=group, check=check, rng=rng, **options)
         _Producer.__init__(self, target, parent)
 

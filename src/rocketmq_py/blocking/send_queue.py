@@ -20,9 +20,7 @@ class SendFuture(ThreadFuture[SendResult]):
 
     Args:
         send_queue: the queue.
-        message: the message; None when the send has ended.
-        size: bytes that it counts for.
-        queue, timeout: further arguments of the producer's ``submit``.
+        message, size, queue, timeout: see QueuedSend.
     """
 
     def __init__(
@@ -51,15 +49,12 @@ class SendFuture(ThreadFuture[SendResult]):
 
     def settle(self, outcome: Any) -> None:
         """Set the result."""
-        self.message = None
-        self._send_queue.release(self.size)
+        self._send_queue.release(self)
         self.finish(outcome)
 
     def resolve(self, outcome: BaseException, log: FailureLog | None = None) -> None:
         """Set the error."""
-        self._send_queue.note_failure(self.message, outcome)
-        self.message = None
-        self._send_queue.release(self.size)
+        self._send_queue.release(self, outcome)
         self.fail(outcome)
 
 

@@ -19,8 +19,8 @@ to take. There is no lock.
 
 Coming back: a thread waits for a lock that only its own call releases (:class:`ThreadCall`). An asyncio loop
 has an outbox and is woken once for everything in it (:class:`LoopLink`). Futures of pipelined sends are
-completed by a thread of their own (``blocking/send_futures.py``), and log records reach the user's handlers
-from another one (``log_records.py``), because either may run user code that blocks.
+completed by a thread of their own (``blocking/futures.py``), and log records reach the user's handlers from
+another one (``log_records.py``), because either may run user code that blocks (``callback_thread.py``).
 
 Begin with ``trio_thread.py``, then ``calls.py``. ``process.py`` has the one thread of the process, its end
 and forks; ``event_loop.py`` the way back to asyncio; ``hosted.py`` the objects that live in the trio thread;

@@ -1,4 +1,4 @@
-"""Calls of async functions in the trio thread, and the threads that wait for them."""
+"""Calls of async functions in the trio thread, for which a thread or a task of an asyncio loop waits."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
 
 from rocketmq_py.errors import ClosedError
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from rocketmq_py.handoff.event_loop import LoopLink
     from rocketmq_py.handoff.trio_thread import TrioThread
 
 SIGNAL_CHECK_SECONDS = 1.0
@@ -23,17 +25,6 @@ SIGNAL_CHECK_SECONDS = 1.0
 CANCELLED = "the call was cancelled"
 
 Result = TypeVar("Result")
-
-
-def wait_until_served(queue: SimpleQueue[Any], seconds: float) -> None:
-    """Wait until the thread that serves a queue has handled everything in it, for at most ``seconds``.
-
-    That thread must call the functions that it finds in the queue.
-    """
-    done = threading.Lock()  # an Event has a lock that an interrupted thread might keep
-    done.acquire()
-    queue.put(done.release)
-    done.acquire(timeout=seconds)
 
 
 class Call(Generic[Result]):
@@ -169,22 +160,25 @@ class ThreadCall(Call[Result]):
             self._thread.before_wait(self._done.release)
 
 
-class PlainThreadCall(ThreadCall[Result]):
-    """A call of a plain function that a thread waits for. The function must not block.
+class LoopCall(Call[Result]):
+    """A call that a task of an asyncio loop waits for.
 
-    Args: as for Call, but ``function`` returns the result itself.
+    Attributes:
+        done: a future of the loop that is done when the call has ended.
+        has_ended: whether it has, as far as the loop knows.
     """
 
-    _function: Callable[[], Result]  # type: ignore[assignment]
+    def __init__(self, link: LoopLink, function: Callable[[], Awaitable[Result]]) -> None:
+        super().__init__(link.thread, function)
+        self._link = link
+        self.done: asyncio.Future[None] = link.loop.create_future()
+        self.has_ended: bool = False
 
-    def __init__(self, thread: TrioThread, function: Callable[[], Result]) -> None:
-        super().__init__(thread, function)  # type: ignore[arg-type]
+    def ended(self) -> None:
+        """Let the task go on."""
+        self._link.deliver(self._finish)
 
-    def __call__(self) -> None:
-        """Call the function."""
-        self.has_started = True
-        try:
-            self._result = self._context.run(self._function)
-        except BaseException as error:  # noqa: BLE001  # raised in the caller's thread
-            self._error = error
-        self.ended()
+    def _finish(self) -> None:
+        self.has_ended = True
+        if not self.done.done():
+            self.done.set_result(None)

@@ -5,24 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import logging
 import threading
 from asyncio import _get_running_loop as _running_loop  # the public one raises where none runs
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import trio
 
 from rocketmq_py.errors import ClosedError, OutsideAsyncioError, RocketMQError
-from rocketmq_py.handoff.calls import Call
+from rocketmq_py.handoff.calls import LoopCall
 from rocketmq_py.handoff.process import trio_thread
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.handoff.wakeup_fd import WakeupFd
-
-logger: Final = logging.getLogger("rocketmq_py.handoff")
 
 MAX_AT_ONCE = 256
 """Results that the loop takes from the outbox before its other callbacks run."""
@@ -32,6 +29,9 @@ NEVER_SECONDS = 100 * 365 * 86400.0
 TASK_CANCELLED = "the task that ran the handler or hook was cancelled"
 
 Result = TypeVar("Result")
+
+_Delivery = tuple[Callable[..., object], tuple[Any, ...]]
+"""A function to call on the loop, and its arguments."""
 
 
 class OpenedOnLoop(Protocol):
@@ -58,16 +58,17 @@ class LoopLink:
         self.loop = loop
         self.thread = thread
         self.open: dict[OpenedOnLoop, None] = {}
-        self._outbox: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()  # with arguments
+        self._outbox: deque[_Delivery] = deque()
+        self._failed: _Delivery | None = None  # raised, or was interrupted
         self._will_wake = False  # before trio waits; trio thread only
         self._is_woken = False
         self._end: AsyncGenerator[None, None] | None = None
         self._wakeup_fd: WakeupFd | None = None
         # A descriptor instead of call_soon_threadsafe: it stays readable if a signal handler raises before
-        # the loop has called _woken. It also saves a handle and a context per wake-up.
+        # the loop has called _take_outbox. It also saves a handle and a context per wake-up.
         with suppress(NotImplementedError):  # the proactor loop of Windows
             wakeup_fd = WakeupFd()
-            loop.add_reader(wakeup_fd, self._woken, wakeup_fd)
+            loop.add_reader(wakeup_fd, self._take_outbox, wakeup_fd)
             self._wakeup_fd = wakeup_fd
 
     # On the loop
@@ -114,39 +115,29 @@ class LoopLink:
             # Frames of the trio thread would mean nothing to the caller.
             raise error.with_traceback(None) from error.__cause__
 
-    def _woken(self, wakeup_fd: WakeupFd) -> None:
-        try:
-            wakeup_fd.drain()
-            self._take_outbox()
-        except BaseException:  # a signal handler has raised
-            # Often _take_outbox has scheduled another call already. A second one finds nothing to do.
-            self._take_again()
-            raise
-
-    def _take_outbox(self) -> None:
+    def _take_outbox(self, wakeup_fd: WakeupFd | None = None) -> None:
         """Call the functions of the outbox.
 
-        A function leaves the outbox after its call. If a signal handler raises meanwhile, it is called again.
+        A function leaves the outbox after its call. If a signal handler raises meanwhile, it is called once
+        more.
         """
         outbox = self._outbox
         try:
+            if wakeup_fd is not None:
+                wakeup_fd.drain()
             self._is_woken = False
             for _ in range(min(len(outbox), MAX_AT_ONCE)):
                 function, arguments = outbox[0]
-                try:
-                    function(*arguments)
-                except Exception:
-                    logger.exception("internal error: a result could not be delivered to the event loop")
+                function(*arguments)
                 outbox.popleft()
-        except BaseException:
-            self._take_again()
+            if outbox and not self._is_woken:
+                self._wake_loop()
+        except BaseException:  # of a signal handler, which may raise any exception
+            if outbox and outbox[0] is self._failed:  # no: it is the function's own, a defect
+                outbox.popleft()
+            self._failed = outbox[0] if outbox else None
+            self._wake_loop()
             raise
-        if outbox and not self._is_woken:
-            self._take_again()
-
-    def _take_again(self) -> None:
-        self._is_woken = True
-        self.loop.call_soon(self._take_outbox)
 
     def release(self) -> None:
         """Stop using the loop's descriptors, on the loop: another link has replaced this one.
@@ -157,7 +148,17 @@ class LoopLink:
         # In a forked child the selector is shared with the parent, which would lose the descriptor.
         if wakeup_fd is not None and not (self.loop.is_closed() or self.thread.is_left_behind):
             self.loop.remove_reader(wakeup_fd)
-            self.loop.call_soon_threadsafe(self._take_outbox)  # in case it was just being woken
+            self._wake_loop()  # in case it was just being woken
+
+    # On the loop, and in the trio thread
+
+    def _wake_loop(self) -> None:
+        self._is_woken = True
+        wakeup_fd = self._wakeup_fd
+        if wakeup_fd is None:
+            self.loop.call_soon_threadsafe(self._take_outbox)
+        else:
+            wakeup_fd.wake()
 
     # In the trio thread
 
@@ -173,18 +174,11 @@ class LoopLink:
 
     def _wake(self) -> None:
         self._will_wake = False
-        # A loop may be closed before it handles a wake-up: then it has to be found out here.
-        if self._is_woken and not self.loop.is_closed():
-            return
-        self._is_woken = True
-        wakeup_fd = self._wakeup_fd
         try:
-            if self.loop.is_closed():
+            if self.loop.is_closed():  # perhaps before it has handled an earlier wake-up
                 self.close_all_soon()
-            elif wakeup_fd is None:
-                self.loop.call_soon_threadsafe(self._take_outbox)
-            else:
-                wakeup_fd.wake()
+            elif not self._is_woken:
+                self._wake_loop()
         except RuntimeError:  # closed just now
             self.close_all_soon()
 
@@ -229,30 +223,6 @@ class _LoopClosedDetector:
                 link.thread.post(link.close_all_soon)
 
 
-class LoopCall(Call[Result]):
-    """A call that a task of an asyncio loop waits for.
-
-    Attributes:
-        done: a future of the loop that is done when the call has ended.
-        has_ended: whether it has, as far as the loop knows.
-    """
-
-    def __init__(self, link: LoopLink, function: Callable[[], Awaitable[Result]]) -> None:
-        super().__init__(link.thread, function)
-        self._link = link
-        self.done: asyncio.Future[None] = asyncio.Future(loop=link.loop)
-        self.has_ended: bool = False
-
-    def ended(self) -> None:
-        """Let the task go on."""
-        self._link.deliver(self._finish)
-
-    def _finish(self) -> None:
-        self.has_ended = True
-        if not self.done.done():
-            self.done.set_result(None)
-
-
 class _CallBack:
     """A call of a user's function on a loop, for a task of the trio thread."""
 
@@ -263,8 +233,6 @@ class _CallBack:
         self._waiting: trio.lowlevel.Task | None = trio.lowlevel.current_task()
         self._task: asyncio.Task[Any] | None = None
         self._is_cancelled = False
-        self._result: Any = None
-        self._error: BaseException | None = None
 
     # On the loop
 
@@ -279,11 +247,8 @@ class _CallBack:
         return await returned if inspect.isawaitable(returned) else returned
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        if task.cancelled():
-            self._error = RuntimeError(TASK_CANCELLED)
-        else:
-            self._error = task.exception()
-            self._result = None if self._error else task.result()
+        if not task.cancelled():
+            task.exception()  # otherwise the loop reports it when the call is no longer awaited
         with suppress(ClosedError):  # the thread has ended: no task waits
             self._link.thread.post(self._resume)
 
@@ -307,9 +272,10 @@ class _CallBack:
 
     def outcome(self) -> Any:
         """Return the function's result, or raise its error."""
-        if self._error is not None:
-            raise self._error
-        return self._result
+        assert self._task is not None
+        if self._task.cancelled():
+            raise RuntimeError(TASK_CANCELLED)
+        return self._task.result()
 
 
 _links = threading.local()

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 import trio
 
@@ -39,8 +39,10 @@ class Hosted(Generic[Target]):
 
     Args:
         target: the trio object.
-        parent: what it is opened from. Closing that closes this first.
+        parent: the object from which it is opened. Closing that closes this one first.
     """
+
+    _api: ClassVar[str]  # the package of the API
 
     def __init__(self, target: Target, parent: Hosted[Lifespan] | None = None) -> None:
         if parent is not None:
@@ -48,7 +50,7 @@ class Hosted(Generic[Target]):
         self._thread: TrioThread = trio_thread() if parent is None else parent._thread
         self._target = target
         self._children: dict[Hosted[Lifespan], None] = {}
-        self._parent = parent
+        self._siblings: dict[Any, None] = self._thread.open if parent is None else parent._children
         self._closing = trio.Event()
         self._closed = trio.Event()
         self._was_opened = False
@@ -70,11 +72,13 @@ class Hosted(Generic[Target]):
         """Create the helpers of the trio object, before it is opened."""
 
     def _check_open(self) -> None:
-        """Raise ClosedError if it is closed."""
-        if not self._thread.is_usable:
-            self._thread.check_usable()
+        """Raise ClosedError unless it is open."""
+        self._thread.check_usable()
+        name = type(self).__name__
         if self._has_closed:
-            raise ClosedError(f"this {type(self).__name__} is closed; open a new one")
+            raise ClosedError(f"this {name} is closed; open a new one")
+        if not self._was_opened:
+            raise ClosedError(f"this {name} is not open: use it inside `async with {name}(...)`")
 
     def _call_plain(self, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
         """Call a plain method of the trio object: in the trio thread, or directly before it is opened."""
@@ -101,8 +105,24 @@ class Hosted(Generic[Target]):
 
     @property
     def _client(self) -> Client | None:
-        """The owner of the connections, if that is not shared."""
-        return None
+        """The client that owns the connections. None for a stream, whose reader has it."""
+        target: Any = self._target
+        return target if isinstance(target, Client) else getattr(target, "client", None)
+
+    def _shared_client(self, client: object) -> tuple[str | Client | None, Hosted[Lifespan] | None]:
+        """Return the trio object's argument for the user's ``client`` argument, and this object's parent.
+
+        Raises ConfigurationError unless it is an address, None, or a Client of the same API.
+        """
+        if client is None or isinstance(client, str):
+            return client, None
+        if isinstance(client, Hosted) and client._api == self._api and isinstance(client._target, Client):
+            return client._target, client
+        kind = type(client)
+        raise ConfigurationError(
+            f"client must be an address (host:port;host:port) or a {self._api}.Client, "
+            f"not {kind.__name__} of {kind.__module__}"
+        )
 
     # In the trio thread
 
@@ -133,15 +153,10 @@ class Hosted(Generic[Target]):
             self._closed.set()
 
     def _register(self) -> None:
-        if self._parent is None:
-            self._thread.open[self] = None
-        else:
-            self._parent._children[self] = None
+        self._siblings[self] = None
 
     def _unregister(self) -> None:
-        self._thread.open.pop(self, None)
-        if self._parent is not None:
-            self._parent._children.pop(self, None)
+        self._siblings.pop(self, None)
 
     async def end(self, deadline: float = math.inf) -> None:
         """Close it; from ``deadline`` (trio's time) on, without grace."""
@@ -162,29 +177,6 @@ class Hosted(Generic[Target]):
     async def _finish(self, deadline: float) -> float:
         """Wait for pending work. Return the deadline for the rest of the closing."""
         return deadline
-
-
-def shared_client(
-    client: object, base: type[Hosted[Lifespan]], name: str
-) -> tuple[str | Client | None, Hosted[Lifespan] | None]:
-    """Return the ``client`` argument of a trio object, and the parent of its Hosted.
-
-    Args:
-        client: the user's argument.
-        base: the base class of the API.
-        name: the module of the API.
-
-    Raises ConfigurationError unless it is an address, None, or a Client of that module.
-    """
-    if client is None or isinstance(client, str):
-        return client, None
-    if isinstance(client, base) and isinstance(client._target, Client):
-        return client._target, client
-    kind = type(client)
-    raise ConfigurationError(
-        f"client must be an address (host:port;host:port) or a {name}.Client, "
-        f"not {kind.__name__} of {kind.__module__}"
-    )
 
 
 def plain(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-import traceback
-from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
 from typing import Final
 
-from rocketmq_py.handoff.calls import wait_until_served
+from rocketmq_py.handoff.callback_thread import CallbackThread
 from rocketmq_py.handoff.trio_thread import in_trio_thread
 
 LOGGERS: Final = tuple(
@@ -39,8 +35,7 @@ class LogRecords(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._thread: threading.Thread | None = None
-        self._records: SimpleQueue[logging.LogRecord | Callable[[], object]] = SimpleQueue()
+        self._thread: CallbackThread | None = None
 
     def start(self) -> None:
         """Hand over the records of trio threads to the thread that calls handlers, from now on."""
@@ -49,40 +44,27 @@ class LogRecords(logging.Filter):
         for logger in _loggers:
             logger.addFilter(self)
             logger.isEnabledFor = partial(_is_enabled_for, logger)  # type: ignore[method-assign]
-        thread = threading.Thread(
-            target=self._call_handlers, args=(self._records,), name="rocketmq-py logging", daemon=True
-        )
-        thread.start()
-        self._thread = thread
+        self._thread = CallbackThread("rocketmq-py logging")
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return False, and queue the record, in a trio thread."""
-        if not in_trio_thread():
+        if self._thread is None or not in_trio_thread():
             return True
-        self._records.put(record)
+        self._thread.post(partial(_call_handlers, record))
         return False
 
     def flush(self) -> None:
         """Wait until the handlers have had every record until now, within FLUSH_SECONDS."""
-        if self._thread is None or self._thread is threading.current_thread():
-            return
-        wait_until_served(self._records, FLUSH_SECONDS)
-
-    def _call_handlers(self, records: SimpleQueue[logging.LogRecord | Callable[[], object]]) -> None:
-        while True:
-            record = records.get()
-            if not isinstance(record, logging.LogRecord):
-                record()
-                continue
-            try:
-                logging.getLogger(record.name).handle(record)
-            except BaseException:  # noqa: BLE001  # the next record must still reach its handlers
-                traceback.print_exc()
+        if self._thread is not None:
+            self._thread.flush(FLUSH_SECONDS)
 
     def forget(self) -> None:
         """Start anew in a forked child, which does not have the thread."""
         self._thread = None
-        self._records = SimpleQueue()
+
+
+def _call_handlers(record: logging.LogRecord) -> None:
+    logging.getLogger(record.name).handle(record)
 
 
 def _is_enabled_for(logger: logging.Logger, level: int) -> bool:

@@ -34,18 +34,12 @@ def trio_thread() -> TrioThread:
         log_records.start()
         fresh = TrioThread()
         fresh.start()
-        if thread is not None:
-            _forget(thread)
+        if thread is not None and _threads.get(_CURRENT) is thread:  # unless another has taken its place
+            _threads.pop(_CURRENT, None)
         if _threads.setdefault(_CURRENT, fresh) is fresh:
             _close_at_end_of_worker()
             return fresh
         fresh.stop()  # another thread was faster
-
-
-def _forget(thread: TrioThread) -> None:
-    """Remove a thread that has ended, unless another one has taken its place."""
-    if _threads.get(_CURRENT) is thread:
-        _threads.pop(_CURRENT, None)
 
 
 def _check_not_patched() -> None:

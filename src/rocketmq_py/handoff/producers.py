@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import trio
 
+from rocketmq_py.client.client import Client
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff.calls import CANCELLED, Call
 from rocketmq_py.handoff.hosted import Hosted, Target
@@ -97,14 +98,20 @@ class HostedProducer(Hosted[Target], Generic[Target, Queue]):
     _send_queue: Queue
 
     def _prepare(self) -> None:
-        max_count, max_bytes = self._limits()
+        target: Any = self._target
+        if isinstance(target, BatchingProducer):
+            max_count, max_bytes = sys.maxsize, target.config.max_buffered_bytes
+        else:
+            max_count, max_bytes = target.config.max_in_flight, target.config.max_in_flight_bytes
         self._send_queue = type(self)._queue_class(
             self._thread, self._begin_send, max_count=max_count, max_bytes=max_bytes
         )
 
-    @abstractmethod
-    def _limits(self) -> tuple[int, int]:
-        """Return how many messages, and bytes of them, may be queued or in flight."""
+    @property
+    def _client(self) -> Client:
+        target: Any = self._target
+        client: Client = target.producer.client if isinstance(target, BatchingProducer) else target.client
+        return client
 
     # In the trio thread
 
@@ -124,8 +131,7 @@ class HostedProducer(Hosted[Target], Generic[Target, Queue]):
 
     def _unregister(self) -> None:
         super()._unregister()
-        client = self._client
-        self._send_queue.abandon("shared" if client is None else client.name_servers.addresses)
+        self._send_queue.abandon(self._client.name_servers.addresses)
 
     async def _finish(self, deadline: float) -> float:
         # At the end of a process, pending sends have all the time that there is; otherwise close_timeout.

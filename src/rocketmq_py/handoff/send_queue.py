@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 
 import trio
 
@@ -91,7 +91,7 @@ class SendQueue(Generic[Sent]):
         self._is_closed = False
         self._is_awaiting = False  # the producer has to await something before it takes more
         self._is_stopped = False
-        self._ended_at: str | None = None  # the name servers of a producer that has ended
+        self._name_servers: str | None = None  # of a producer that has ended
         self._nursery: trio.Nursery
         self._scope: trio.CancelScope | None = None
         self._lost = _LostMessages()
@@ -149,9 +149,6 @@ class SendQueue(Generic[Sent]):
     def _take(self) -> None:
         """Pass queued messages to the producer, until it has to await something."""
         self._takes += 1
-        if self._ended_at is not None:  # a sender has passed the check just before
-            self.abandon(self._ended_at)
-            return
         queue = self._queue
         while queue and not self._is_awaiting:
             one = queue[0]
@@ -164,7 +161,7 @@ class SendQueue(Generic[Sent]):
             self.in_flight_bytes += one.size
             queue.popleft()
             if not one.start():
-                self.release(one.size)
+                self.release(one)
                 continue
             try:
                 coroutine = self._send(one)
@@ -174,6 +171,8 @@ class SendQueue(Generic[Sent]):
             if coroutine is not None:
                 self._is_awaiting = True
                 self._nursery.start_soon(self._await_then_take, one, coroutine)
+        if self._name_servers is not None:
+            self._lost.report(self._name_servers)
         if self.waiting:
             self._wake_senders()
 
@@ -191,10 +190,16 @@ class SendQueue(Generic[Sent]):
             self._is_awaiting = False
             self._take()
 
-    def release(self, size: int) -> None:
-        """Release the space of a message that has its outcome."""
+    def release(self, one: Sent, error: BaseException | None = None) -> None:
+        """Release the space of a message that has its outcome.
+
+        One that fails while the producer is closed is logged later.
+        """
         self.in_flight -= 1
-        self.in_flight_bytes -= size
+        self.in_flight_bytes -= one.size
+        if error is not None and self._is_closed and one.message is not None:
+            self._lost.add(one.message, error)
+        one.message = None
         if self.waiting:
             self._wake_senders()
 
@@ -229,27 +234,17 @@ class SendQueue(Generic[Sent]):
         if self._scope is not None:
             self._scope.cancel()
 
-    def note_failure(self, message: Message | None, error: BaseException) -> None:
-        """Remember a message that failed while the producer is closed, for the log."""
-        if self._is_closed and message is not None:
-            self._lost.add(message, error)
-
     def abandon(self, name_servers: str) -> None:
         """Fail the messages that the producer never had, and those to come. Log how many are lost."""
-        self._ended_at = name_servers
+        self._name_servers = name_servers
+        self._send = _refuse
+        self._is_awaiting = False  # the task that awaits has ended with the producer
         self.close()
-        while self._queue:
-            one = self._queue.popleft()
-            if isinstance(one, trio.Event):
-                one.set()
-                continue
-            self.in_flight += 1  # resolve() releases it
-            self.in_flight_bytes += one.size
-            if one.start():
-                one.resolve(_closed_before_sending())
-            else:
-                self.release(one.size)
-        self._lost.report(name_servers)
+        self._take()
+
+
+def _refuse(_: object) -> NoReturn:
+    raise _closed_before_sending()
 
 
 def _closed_before_sending() -> ClosedError:

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 import trio
 
 from rocketmq_py.errors import ClosedError
-from rocketmq_py.handoff.calls import Call, PlainThreadCall, ThreadCall
+from rocketmq_py.handoff.calls import Call, ThreadCall
 from rocketmq_py.handoff.wakeup_fd import WakeupFd
 from rocketmq_py.remoting.writer import WriteTogether
 
@@ -166,12 +166,15 @@ class TrioThread(trio.abc.Instrument):
         """
         if self.is_current:
             return function()
-        return self.wait_for(PlainThreadCall(self, function))
+
+        async def call() -> Result:
+            return function()
+
+        return self.call(call)
 
     def wait_for(self, call: ThreadCall[Result], timeout: float | None = None) -> Result:
         """Post a call and wait for its end, as :meth:`call` does."""
-        if not self.is_usable or self._ident == threading.get_ident():
-            self.check_may_wait()
+        self.check_may_wait()
         try:
             self.post(call)
             in_time = call.wait(timeout)

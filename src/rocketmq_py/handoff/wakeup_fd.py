@@ -49,10 +49,13 @@ class WakeupFd:
 
     def drain(self) -> None:
         """Make it unreadable until the next wake-up."""
-        if self._sockets is None:
-            os.eventfd_read(self._descriptor)
-        else:
-            self._sockets[0].recv(4096)
+        try:
+            if self._sockets is None:
+                os.eventfd_read(self._descriptor)
+            else:
+                self._sockets[0].recv(4096)
+        except BlockingIOError:  # drained already: a loop that was interrupted may call its reader twice
+            pass
 
 
 def _send_if_possible(writer: socket.socket) -> None:

@@ -17,7 +17,7 @@ from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
 from rocketmq_py.client.tracing import TraceDispatcher
 from rocketmq_py.consumer.group.broker_queries import map_concurrently
-from rocketmq_py.consumer.group.health import ConsumerHealth
+from rocketmq_py.consumer.group.health import ConsumerHealth, health_of
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.consumer.group.statistics import (
     CachedMessages,
@@ -127,7 +127,7 @@ class BaseConsumer(Member):
         if not self.is_open:
             return ConsumerHealth(reasons=(str(self._not_open()),), client=client)
         queues = self._consumer_queues()
-        return ConsumerHealth.of(
+        return health_of(
             client,
             {} if queues is None else queues.statistics(),
             self._statistics.last_error(),

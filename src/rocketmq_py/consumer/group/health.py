@@ -35,33 +35,32 @@ class ConsumerHealth(Health):
     last_error: str | None = None
     last_error_age: float | None = None
 
-    @classmethod
-    def of(
-        cls,
-        client: ClientHealth,
-        queues: Mapping[MessageQueue, QueueStatistics],
-        last_error: tuple[str, float] | None,
-        reasons: Iterable[str],
-    ) -> ConsumerHealth:
-        """Return the health of a consumer.
 
-        Args:
-            client: the health of its client.
-            queues: the statistics of its queues.
-            last_error: its last error, and the seconds since then. None if there is none.
-            reasons: why the consumer itself is not ready.
-        """
-        failing = tuple(queue for queue, one in queues.items() if one.state is PullState.FAILED)
-        found = [*reasons, *client.reasons]
-        if failing and len(failing) == len(queues) and not client.reasons:
-            found.append(f"the last pulls failed in {some_of('queue', list(map(queue_name, failing)))}")
-        error, age = last_error or (None, None)
-        return cls(
-            reasons=tuple(found),
-            client=client,
-            assignment=tuple(queues),
-            failing=failing,
-            lag=sum(one.lag or 0 for one in queues.values()),
-            last_error=error,
-            last_error_age=age,
-        )
+def health_of(
+    client: ClientHealth,
+    queues: Mapping[MessageQueue, QueueStatistics],
+    last_error: tuple[str, float] | None,
+    reasons: Iterable[str],
+) -> ConsumerHealth:
+    """Return the health of a consumer.
+
+    Args:
+        client: the health of its client.
+        queues: the statistics of its queues.
+        last_error: its last error, and the seconds since then. None if there is none.
+        reasons: why the consumer itself is not ready.
+    """
+    failing = tuple(queue for queue, one in queues.items() if one.state is PullState.FAILED)
+    found = [*reasons, *client.reasons]
+    if failing and len(failing) == len(queues) and not client.reasons:
+        found.append(f"the last pulls failed in {some_of('queue', list(map(queue_name, failing)))}")
+    error, age = last_error or (None, None)
+    return ConsumerHealth(
+        reasons=tuple(found),
+        client=client,
+        assignment=tuple(queues),
+        failing=failing,
+        lag=sum(one.lag or 0 for one in queues.values()),
+        last_error=error,
+        last_error_age=age,
+    )
