@@ -42,7 +42,7 @@ def test_translations_keep_code_links_roles_and_placeholders(path: Path) -> None
     messages = [message for message in catalogues.read(path) if message.id]
     assert messages
     for message in messages:
-        if catalogues.translation_of(message):
+        if catalogues.translation_of(message) and not message.fuzzy:
             assert catalogues.differences(message) == [], message.id
 
 
