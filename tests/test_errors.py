@@ -20,6 +20,7 @@ from rocketmq_py.errors import (
     SubscriptionError,
 )
 from rocketmq_py.formatting import one_line
+from rocketmq_py.remoting.answer_errors import broker_error
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ from rocketmq_py.formatting import one_line
 def test_response_code_selects_the_error_class_and_its_retries(
     code: int, kind: type[BrokerError], retriable: bool, invalidates_route: bool
 ) -> None:
-    error = BrokerError.from_answer(code, "why", "127.0.0.1:1")
+    error = broker_error(code, "why", "127.0.0.1:1")
     assert type(error) is kind
     assert (error.retriable, error.invalidates_route) == (retriable, invalidates_route)
     assert error.delivery is Delivery.REFUSED
@@ -74,7 +75,7 @@ _PLACE = "org.apache.rocketmq.acl.plain.PlainPermissionManager.validate(PlainPer
     ],
 )
 def test_brokers_of_both_kinds_deny_access_with_one_error(code: int, remark: str, reason: str) -> None:
-    error = BrokerError.from_answer(code, remark, "a:1")
+    error = broker_error(code, remark, "a:1")
     assert type(error) is AccessDeniedError
     assert (error.retriable, error.invalidates_route, error.delivery) == (False, False, Delivery.REFUSED)
     assert str(error).startswith(f"a:1 denies access: {reason}; check the client's credentials")
@@ -92,7 +93,7 @@ def test_brokers_of_both_kinds_deny_access_with_one_error(code: int, remark: str
     ],
 )
 def test_retriable_refusals_are_not_access_denied_errors(code: int, remark: str | None) -> None:
-    error = BrokerError.from_answer(code, remark, "a:1")
+    error = broker_error(code, remark, "a:1")
     assert error.retriable
     assert not isinstance(error, AccessDeniedError)
 
@@ -131,7 +132,7 @@ def test_remarks_of_peers_are_shortened_in_error_texts() -> None:
     flood = "no\n" * 2_000_000
     for code in (ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION):
         for words in (flood, "org.apache.rocketmq.acl.common.AclException: signature failed " + flood):
-            error = errors.BrokerError.from_answer(code, words, "a:1")
+            error = broker_error(code, words, "a:1")
             assert len(str(error)) < 800
             assert f"({len(words)} characters)" in str(error)
             assert error.remark == words

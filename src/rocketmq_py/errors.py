@@ -18,6 +18,9 @@ from rocketmq_py.codes import ResponseCode, response_name
 from rocketmq_py.formatting import described, one_line, rounded
 from rocketmq_py.queues import MessageQueue, SendResult
 
+_JAVA_WRAPPING = re.compile(r"^[\w.]*AclException: |, [\w.$]+\([\w.]+:\d+\)$")
+"""Text that 4.x adds to a remark: Java's class in front, and the position in the source at the end."""
+
 
 class Delivery(enum.Enum):
     """Whether a broker may have stored the message of a failed send."""
@@ -303,7 +306,7 @@ class BodyDecodeError(RocketMQError, ValueError):
 
 
 class BrokerError(RocketMQError):
-    """A broker or name server answered with an error. :meth:`from_answer` chooses the subclass.
+    """A broker or name server answered with an error. The response code decides the subclass.
 
     ``code`` is the response code, and ``remark`` the broker's reason, if it gave one.
     """
@@ -315,13 +318,6 @@ class BrokerError(RocketMQError):
         self.code = code
         self.remark = remark
         self.address = address
-
-    @classmethod
-    def from_answer(cls, code: int, remark: str | None, address: str) -> BrokerError:
-        """Return the error for an answer. The code, and sometimes the remark, decide its class."""
-        if denies_access(code, remark):
-            return AccessDeniedError(code, remark, address)
-        return _CLASS_OF_CODE.get(code, BrokerError)(code, remark, address)
 
 
 class RetriableBrokerError(BrokerError):
@@ -402,40 +398,3 @@ class SqlFilterRefusedError(SubscriptionError):
         )
         self.topic = topic
         self.sql = sql
-
-
-_ACCESS_DENIAL: Mapping[int, re.Pattern[str]] = {
-    ResponseCode.SYSTEM_ERROR: re.compile(r"\bAclException\b"),
-    ResponseCode.NO_PERMISSION: re.compile(
-        r"signature failed|username cannot be null|^User:.* (not found|disabled)|has no permission to access"
-    ),
-}
-"""Patterns of the remarks with which 4.x (first code) and 5.x (second code) deny access."""
-
-
-def denies_access(code: int, remark: str | None) -> bool:
-    """Return whether an answer means that credentials are missing, wrong, or lack the permission."""
-    denial = _ACCESS_DENIAL.get(code)
-    return denial is not None and bool(remark) and denial.search(remark or "") is not None
-
-
-_JAVA_WRAPPING = re.compile(r"^[\w.]*AclException: |, [\w.$]+\([\w.]+:\d+\)$")
-"""Text that 4.x adds to a remark: Java's class in front, and the position in the source at the end."""
-
-_CLASS_OF_CODE: Mapping[int, type[BrokerError]] = {
-    ResponseCode.SYSTEM_ERROR: RetriableBrokerError,
-    ResponseCode.SYSTEM_BUSY: BrokerBusyError,
-    ResponseCode.MESSAGE_ILLEGAL: MessageRefusedError,
-    ResponseCode.SERVICE_NOT_AVAILABLE: RetriableBrokerError,
-    ResponseCode.NO_PERMISSION: NoPermissionError,
-    ResponseCode.TOPIC_NOT_EXIST: BrokerTopicError,
-    ResponseCode.SUBSCRIPTION_PARSE_FAILED: SubscriptionError,
-    ResponseCode.SUBSCRIPTION_NOT_EXIST: SubscriptionError,
-    ResponseCode.SUBSCRIPTION_NOT_LATEST: SubscriptionError,
-    ResponseCode.NOT_LEADER_FOR_QUEUE: BrokerTopicError,
-    ResponseCode.FLOW_CONTROL: BrokerBusyError,
-    ResponseCode.NO_BUYER_ID: RetriableBrokerError,
-    ResponseCode.NOT_IN_CURRENT_UNIT: RetriableBrokerError,
-    ResponseCode.GO_AWAY: RetriableBrokerError,
-    ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: LiteQuotaError,
-}

@@ -236,6 +236,29 @@ def test_task_error_that_ends_the_loop_does_not_stop_other_deliveries() -> None:
     loop.close()
 
 
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_delivery_that_an_exception_interrupts_is_repeated_once(failures: int) -> None:
+    calls: list[str] = []
+
+    def deliver() -> None:
+        calls.append("interrupted")
+        if len(calls) <= failures:
+            raise TimeoutError  # as signal handlers with an alarm do
+
+    async def main() -> None:
+        link = current_link()
+        reported: list[BaseException] = []
+        link.loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        next_one = asyncio.Event()
+        link.thread.post(partial(link.deliver, deliver))
+        link.thread.post(partial(link.deliver, next_one.set))
+        await next_one.wait()
+        assert [type(error) for error in reported] == [TimeoutError] * min(failures, 2)
+
+    asyncio.run(main())
+    assert calls == ["interrupted"] * 2
+
+
 def test_a_call_that_is_cancelled_has_ended_unless_it_is_cancelled_again() -> None:
     async def main() -> None:
         link = current_link()

@@ -4,9 +4,10 @@ import io
 
 from rocketmq_py.cli.console import progress_line
 from rocketmq_py.cli.send_statistics import SendStatistics
-from rocketmq_py.errors import BrokerError, Delivery, InvalidMessageError, RequestTimeoutError
+from rocketmq_py.errors import Delivery, InvalidMessageError, RequestTimeoutError
 from rocketmq_py.message import MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer import PendingSend
+from rocketmq_py.remoting.answer_errors import broker_error
 
 OK = SendResult(SendStatus.SEND_OK, "7F01", "0A", MessageQueue("T", "broker-a", 3), 42)
 SLAVE = SendResult(SendStatus.SLAVE_NOT_AVAILABLE, "7F02", "0B", MessageQueue("T", "broker-a", 3), 43)
@@ -46,8 +47,8 @@ def test_summaries_of_few_messages() -> None:
 def test_failures_are_reported_by_reason() -> None:
     statistics, stream = statistics_of(
         OK,
-        BrokerError.from_answer(2, "busy for 207 ms", "b:1"),
-        BrokerError.from_answer(2, "busy for 208 ms", "b:1"),
+        broker_error(2, "busy for 207 ms", "b:1"),
+        broker_error(2, "busy for 208 ms", "b:1"),
         InvalidMessageError("too large"),
         *[RequestTimeoutError("b:1", 3.0, Delivery.UNKNOWN)] * 3,
         RequestTimeoutError("b:1", 3.0, Delivery.NOT_SENT),

@@ -12,12 +12,13 @@ import trio
 
 from rocketmq_py import Message, MessageQueue, Producer, SendResult
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import BatchError, BrokerError, InvalidMessageError, NoQueueError, RocketMQError
+from rocketmq_py.errors import BatchError, InvalidMessageError, NoQueueError, RocketMQError
 from rocketmq_py.relay import MESSAGE_ID
 from rocketmq_py.relay.config import RelayConfig
 from rocketmq_py.relay.delivery import QueueDelivery, RateLimiter
 from rocketmq_py.relay.entries import DelayedMessage, Progress
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, StoreRecord
+from rocketmq_py.remoting.answer_errors import broker_error
 
 QUEUE = MessageQueue("Buffer", "broker-a", 0)
 
@@ -247,7 +248,7 @@ async def test_deferred_messages_are_retried_after_a_restart(store: QueueStore) 
     "error",
     [
         InvalidMessageError("the body is too large"),
-        BrokerError.from_answer(ResponseCode.MESSAGE_ILLEGAL, "no", "127.0.0.1:10911"),
+        broker_error(ResponseCode.MESSAGE_ILLEGAL, "no", "127.0.0.1:10911"),
     ],
 )
 async def test_a_refused_message_is_kept_and_does_not_delay_others(

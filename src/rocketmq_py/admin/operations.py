@@ -15,6 +15,7 @@ from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import MASTER_ID, BrokerData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers.base import Request
+from rocketmq_py.remoting.answer_errors import broker_error
 
 VERSION_5_0 = 413
 """The ordinal of Java's ``MQVersion.V5_0_0``."""
@@ -118,7 +119,7 @@ async def call_name_server(client: Client, address: str, header: Request, body: 
         await raise_if_proxy(client.connections, address, header.code, timeout=client.config.request_timeout)
         raise _unsupported(address, answer.version, header)
     if answer.code != ResponseCode.SUCCESS:
-        raise BrokerError.from_answer(answer.code, answer.remark, address)
+        raise broker_error(answer.code, answer.remark, address)
     return answer
 
 

@@ -143,9 +143,9 @@ class ProducerMethods:
 
     send_oneway: Final = blocking(producer.Producer.send_oneway)
     send_batch: Final = blocking(producer.Producer.send_batch)
+    recall: Final = blocking(producer.Producer.recall)
     request: Final = blocking(producer.Producer.request)
     reply: Final = blocking(producer.Producer.reply)
-    recall: Final = blocking(producer.Producer.recall)
     queues: Final = blocking(producer.Producer.queues)
     health: Final = reading(producer.Producer.health)
 

@@ -11,7 +11,7 @@ from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.proxies import raise_if_proxy
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import BrokerError, NoQueueError, RocketMQError
+from rocketmq_py.errors import NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol import headers
@@ -20,6 +20,7 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers.base import Request
 from rocketmq_py.queues import is_logical, java_broker_name
 from rocketmq_py.remoting import ConnectionPool
+from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.pending_requests import PendingRequest
 
 
@@ -58,7 +59,7 @@ class BrokerCalls:
         """Send a request to ``address`` and return the answer if its code is SUCCESS."""
         answer = await self._ask(address, header, body)
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_answer(answer.code, answer.remark, address)
+            raise broker_error(answer.code, answer.remark, address)
         return answer
 
     def channel(self, address: str) -> str:
@@ -123,7 +124,7 @@ class BrokerCalls:
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_answer(answer.code, answer.remark, address)
+            raise broker_error(answer.code, answer.remark, address)
         return _offset(answer)
 
     def offsets_address(self, queue: MessageQueue) -> str:
@@ -212,7 +213,7 @@ class BrokerCalls:
             self.channel(address), RequestCode.SEND_MESSAGE_V2, fields, body, timeout=self._timeout
         )
         if answer.code not in STORED:
-            raise BrokerError.from_answer(answer.code, answer.remark, address)
+            raise broker_error(answer.code, answer.remark, address)
 
     async def send_to_first(
         self, queues: Iterable[MessageQueue], fields: Callable[[MessageQueue], Mapping[str, str]], body: bytes

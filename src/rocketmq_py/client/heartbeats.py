@@ -17,10 +17,11 @@ from rocketmq_py.client.proxies import is_of_proxy
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import BrokerError, ClosedError, RocketMQError
+from rocketmq_py.errors import ClosedError, RocketMQError
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import MASTER_ID, ConsumerData, Heartbeat, ProducerData
 from rocketmq_py.remoting import Connection, ConnectionPool
+from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.client")
@@ -167,7 +168,7 @@ class Heartbeats:
         try:
             answer = await connection.request(header.code, header.to_fields(), self._body(), timeout=timeout)
             if answer.code != ResponseCode.SUCCESS:
-                raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
+                raise broker_error(answer.code, answer.remark, connection.address)
             connection.peer_is_proxy = is_of_proxy(answer)
             self._versions[connection] = version
             self._last_heartbeats[connection.address] = trio.current_time()

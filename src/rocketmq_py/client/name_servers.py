@@ -17,13 +17,14 @@ from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.proxies import raise_if_proxy
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import BrokerError, NameServerError, RocketMQError, TopicNotFoundError
+from rocketmq_py.errors import NameServerError, RocketMQError, TopicNotFoundError
 from rocketmq_py.formatting import one_line
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ClusterInfo, TopicList, TopicRoute
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import ConnectionPool
+from rocketmq_py.remoting.answer_errors import broker_error
 
 logger: Final = logging.getLogger("rocketmq_py.client")
 
@@ -239,7 +240,7 @@ class NameServers:
     def _checked(self, answer: Command) -> Command:
         if answer.code != ResponseCode.SUCCESS:
             # Usually the first address has answered: those that fail are moved to the end.
-            raise BrokerError.from_answer(answer.code, answer.remark, self._addresses[0])
+            raise broker_error(answer.code, answer.remark, self._addresses[0])
         return answer
 
     async def _discover(self) -> None:

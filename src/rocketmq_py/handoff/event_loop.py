@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import logging
 import threading
 from asyncio import _get_running_loop as _running_loop  # the public one raises where none runs
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import trio
 
@@ -22,8 +21,6 @@ from rocketmq_py.handoff.process import trio_thread
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.handoff.wakeup_fd import WakeupFd
 
-logger: Final = logging.getLogger("rocketmq_py.handoff")
-
 MAX_AT_ONCE = 256
 """Results that the loop takes from the outbox before its other callbacks run."""
 
@@ -32,6 +29,9 @@ NEVER_SECONDS = 100 * 365 * 86400.0
 TASK_CANCELLED = "the task that ran the handler or hook was cancelled"
 
 Result = TypeVar("Result")
+
+_Delivery = tuple[Callable[..., object], tuple[Any, ...]]
+"""A function to call on the loop, and its arguments."""
 
 
 class OpenedOnLoop(Protocol):
@@ -58,7 +58,8 @@ class LoopLink:
         self.loop = loop
         self.thread = thread
         self.open: dict[OpenedOnLoop, None] = {}
-        self._outbox: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()  # with arguments
+        self._outbox: deque[_Delivery] = deque()
+        self._failed: _Delivery | None = None  # raised, or was interrupted
         self._will_wake = False  # before trio waits; trio thread only
         self._is_woken = False
         self._end: AsyncGenerator[None, None] | None = None
@@ -117,7 +118,8 @@ class LoopLink:
     def _take_outbox(self, wakeup_fd: WakeupFd | None = None) -> None:
         """Call the functions of the outbox.
 
-        A function leaves the outbox after its call. If a signal handler raises meanwhile, it is called again.
+        A function leaves the outbox after its call. If a signal handler raises meanwhile, it is called once
+        more.
         """
         outbox = self._outbox
         try:
@@ -130,11 +132,10 @@ class LoopLink:
                 outbox.popleft()
             if outbox and not self._is_woken:
                 self._wake_loop()
-        except Exception:
-            logger.exception("internal error: a result could not be delivered to the event loop")
-            outbox.popleft()
-            self._wake_loop()
-        except BaseException:  # a signal handler has raised
+        except BaseException:  # of a signal handler, which may raise any exception
+            if outbox and outbox[0] is self._failed:  # no: it is the function's own, a defect
+                outbox.popleft()
+            self._failed = outbox[0] if outbox else None
             self._wake_loop()
             raise
 

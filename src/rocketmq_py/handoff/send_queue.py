@@ -13,7 +13,7 @@ from rocketmq_py.errors import ClosedError, Delivery, InvalidMessageError, Rocke
 from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.message import Message, SendResult
-from rocketmq_py.producer.outcome import FailureLog, Outstanding, Stored, send_result
+from rocketmq_py.producer.outcome import FailureLog, Outstanding, Stored, closed_error, send_result
 from rocketmq_py.producer.pending import PendingSend
 from rocketmq_py.producer.send_request import Destination
 
@@ -184,7 +184,7 @@ class SendQueue(Generic[Sent]):
                 await coroutine
             except BaseException as error:  # noqa: BLE001  # as where nothing has to be awaited
                 cancelled, other = split_cancelled(error)
-                one.resolve(other or _closed_before_sending())
+                one.resolve(other or closed_error())
                 if cancelled is not None:
                     raise cancelled from None
             self._is_awaiting = False
@@ -244,11 +244,7 @@ class SendQueue(Generic[Sent]):
 
 
 def _refuse(_: object) -> NoReturn:
-    raise _closed_before_sending()
-
-
-def _closed_before_sending() -> ClosedError:
-    return ClosedError("the producer was closed before the message could be sent")
+    raise closed_error()
 
 
 class _LostMessages:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Unpack
 
@@ -34,7 +35,7 @@ from rocketmq_py.producer.config import BatchingConfig, BatchingOptions, Produce
 from rocketmq_py.producer.first_attempt import BatchAttempt
 from rocketmq_py.producer.health import ProducerHealth
 from rocketmq_py.producer.hooks import ProducerHook
-from rocketmq_py.producer.outcome import FailureLog, Stored
+from rocketmq_py.producer.outcome import FailureLog, Stored, closed_error
 from rocketmq_py.producer.pending import BatchedSend, PendingSend
 from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.request_builder import check_message
@@ -292,10 +293,7 @@ class BatchingProducer(Lifespan):
 
     def _abandon(self) -> None:
         for batch in self._accumulator.abandon():
-            error = ClosedError("the producer was closed before the message could be sent")
-            if batch.is_in_flight:
-                error = ClosedError("the producer was closed before the broker answered")
-                error.delivery = Delivery.UNKNOWN
+            error = closed_error(may_be_stored=batch.is_in_flight)
             if batch.attempt is not None:
                 batch.attempt.forget()
             self._resolve(batch, [error] * len(batch.messages))
@@ -347,12 +345,10 @@ class BatchingProducer(Lifespan):
         """Send a batch. Starts a task only if the first attempt cannot be written immediately."""
         attempt = None
         if len(batch.messages) > 1:
-            try:
+            with suppress(RocketMQError):  # the task meets the same error, and handles it
                 attempt = self.producer._begin_batch(
                     batch.messages, partial(self._answered, batch), batch.queue, batch.timeout
                 )
-            except RocketMQError:
-                attempt = None  # the task meets the same error, and handles it
         if attempt is not None and attempt.is_in_flight:
             batch.attempt = attempt
         else:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
-from rocketmq_py.errors import RocketMQError
+from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
 from rocketmq_py.message import MessageQueue, SendResult, SendStatus
 from rocketmq_py.protocol.trace import DEFAULT_REGION
 from rocketmq_py.protocol.typed_sends import SendAnswerFields
@@ -54,6 +54,15 @@ def send_result(outcome: Stored | SendResult) -> SendResult:
         fields.get("MSG_REGION") or DEFAULT_REGION,
         fields.get("TRACE_ON") != "false",
     )
+
+
+def closed_error(*, may_be_stored: bool = False) -> ClosedError:
+    """Return the error of a message whose outcome was unknown when its producer was closed."""
+    if not may_be_stored:
+        return ClosedError("the producer was closed before the message could be sent")
+    error = ClosedError("the producer was closed before the broker answered")
+    error.delivery = Delivery.UNKNOWN
+    return error
 
 
 class Outstanding(Protocol):

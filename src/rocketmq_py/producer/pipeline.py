@@ -8,10 +8,10 @@ from typing import Any
 import trio
 
 from rocketmq_py.client.lifespan import start_soon
-from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
+from rocketmq_py.errors import ClosedError, RocketMQError
 from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.hooks import Hooks, SendContext
-from rocketmq_py.producer.outcome import FailureLog, Outcome, send_result
+from rocketmq_py.producer.outcome import FailureLog, Outcome, closed_error, send_result
 from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.producer.sender import Sender
 
@@ -59,13 +59,7 @@ class Pipeline:
         """Fail the sends in flight. Hooks are no longer called."""
         self._nursery = None
         for request in list(self._in_flight):
-            may_have_arrived = request.may_have_arrived
-            error: RocketMQError = ClosedError(
-                "the producer was closed before the broker answered"
-                if may_have_arrived
-                else "the producer was closed before the message could be sent"
-            )
-            error.delivery = Delivery.UNKNOWN if may_have_arrived else Delivery.NOT_SENT
+            error = closed_error(may_be_stored=request.may_have_arrived)
             self.leave(request)
             self._sender.counters.send_failed(error)
             request.pending.resolve(error, self.failures)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import trio
 
 from rocketmq_py.credentials import Credentials
-from rocketmq_py.errors import BrokerError, Delivery, ProtocolError, RocketMQError
+from rocketmq_py.errors import Delivery, ProtocolError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.outcome import Outcome, Outstanding, Stored, send_result
 from rocketmq_py.producer.selectors import QueueSelector, check_destination
@@ -16,6 +16,7 @@ from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.protocol.headers import read_stored_position
 from rocketmq_py.protocol.send_request import STORED, HeaderTemplate, SendRequestBuilder
 from rocketmq_py.protocol.typed_sends import SendAnswer, SendAnswerFields
+from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.pending_requests import Answer, PendingRequest
 
 FIRST_BACK_OFF = 0.1
@@ -256,7 +257,7 @@ class SendRequest(PendingRequest):
         """
         status = STORED.get(answer.code)
         if status is None:
-            raise BrokerError.from_answer(answer.code, answer.remark, self.address)
+            raise broker_error(answer.code, answer.remark, self.address)
         queue = self.queue
         assert queue is not None
         fields: Mapping[str, str] | SendAnswerFields

@@ -10,8 +10,9 @@ import trio
 
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.credentials import Credentials
-from rocketmq_py.errors import RocketMQError, denies_access
+from rocketmq_py.errors import RocketMQError
 from rocketmq_py.protocol.command import Command, Serialization
+from rocketmq_py.remoting.answer_errors import denies_access
 from rocketmq_py.remoting.channel import Channel
 from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.credential_source import CredentialSource, CredentialsUnavailableError

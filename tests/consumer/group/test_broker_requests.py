@@ -40,6 +40,7 @@ from rocketmq_py.protocol.headers import (
 )
 from rocketmq_py.protocol.headers.base import Request
 from rocketmq_py.protocol.subscription import make_subscription
+from rocketmq_py.remoting.answer_errors import broker_error
 from tests.consumer.conftest import Fill, now_ms
 from tests.consumer.push_consumers import QUEUE, RecordingHandler, consumer_of
 
@@ -71,7 +72,7 @@ class Operator:
             self.address, header.code if code is None else code, header.to_fields(), timeout=12
         )
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_answer(answer.code, answer.remark, self.address)
+            raise broker_error(answer.code, answer.remark, self.address)
         return answer.body
 
     async def running_info(self, consumer: AnyConsumer, *, jstack: bool = False) -> ConsumerRunningInfo:

@@ -20,9 +20,10 @@ from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullStatus, QueuePuller
-from rocketmq_py.errors import BrokerError, ConnectError, ProtocolError, RocketMQError
+from rocketmq_py.errors import ConnectError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import SubscriptionData
+from rocketmq_py.remoting.answer_errors import broker_error
 from tests.consumer.received import QUEUE, received
 
 FOUND, NO_NEW, NO_MATCHED, MOVED = PullStatus
@@ -320,7 +321,7 @@ async def test_malformed_answer_is_retried(
 async def test_flow_control_of_the_broker_is_a_short_delay(
     harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
-    harness.puller.answer(BrokerError.from_answer(ResponseCode.FLOW_CONTROL, "slowly", "b"), found(0))
+    harness.puller.answer(broker_error(ResponseCode.FLOW_CONTROL, "slowly", "b"), found(0))
     await trio.sleep(1)
     assert [pull.at for pull in harness.puller.pulls] == pytest.approx([0.0, 0.02, 0.02])
 

@@ -16,11 +16,12 @@ from rocketmq_py.client.proxies import unsupported_by_proxy
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.codes import V5_5_0, RequestCode, ResponseCode
 from rocketmq_py.consumer.lite.start import LiteStart
-from rocketmq_py.errors import BrokerError, ConfigurationError, RocketMQError, UnsupportedByBrokerError
+from rocketmq_py.errors import ConfigurationError, RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.protocol.bodies import LiteSubscription, LiteSubscriptionAction, LiteSubscriptions
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import LiteSubscriptionRequest, NotifyUnsubscribeLiteRequest
 from rocketmq_py.remoting import Connection
+from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
@@ -240,7 +241,7 @@ class LiteSubscriber:
             header.code, header.to_fields(), body, timeout=client.config.request_timeout
         )
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
+            raise broker_error(answer.code, answer.remark, connection.address)
 
     def _unsubscribed_by_broker(self, connection: Connection, request: Command) -> bool:
         """Drop a lite topic that another member of an exclusive group has subscribed to."""

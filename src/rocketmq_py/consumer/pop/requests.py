@@ -21,7 +21,7 @@ from rocketmq_py.consumer.pop.messages import (
     read_popped,
     with_new_receipt,
 )
-from rocketmq_py.errors import BrokerError, Delivery, RocketMQError, UnsupportedByBrokerError
+from rocketmq_py.errors import Delivery, RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.protocol.bodies import ALL_QUEUES, BatchAck, BatchAcks, SubscriptionData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
@@ -32,6 +32,7 @@ from rocketmq_py.protocol.headers import (
     PopMessageRequest,
 )
 from rocketmq_py.remoting import Connection
+from rocketmq_py.remoting.answer_errors import broker_error
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -214,7 +215,7 @@ class PopRequests:
         if answer.code in _NOTHING:
             return False
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
+            raise broker_error(answer.code, answer.remark, connection.address)
         return True
 
     async def _connect(self, broker_name: str, timeout: float) -> Connection:

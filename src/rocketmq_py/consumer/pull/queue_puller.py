@@ -14,7 +14,7 @@ import msgspec
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import BrokerError, QueueGoneError, RocketMQError
+from rocketmq_py.errors import QueueGoneError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
 from rocketmq_py.protocol.command import Command
@@ -22,6 +22,7 @@ from rocketmq_py.protocol.headers import PullMessageAnswer, PullMessageRequest
 from rocketmq_py.protocol.stored_message import decode_within_budget
 from rocketmq_py.protocol.subscription import matches
 from rocketmq_py.queues import is_logical
+from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.pending_requests import Answer, CallbackRequest, PendingRequest
 
 
@@ -261,7 +262,7 @@ class QueuePuller:
                 answer.code == ResponseCode.SYSTEM_ERROR and _ILLEGAL_QUEUE.search(answer.remark or "")
             ):
                 raise QueueGoneError(f"{address} does not have {queue_name(self.queue)}: {answer.remark}")
-            raise BrokerError.from_answer(answer.code, answer.remark, address)
+            raise broker_error(answer.code, answer.remark, address)
         header = PullMessageAnswer.from_fields(answer.fields)
         self._broker_id = header.suggest_which_broker_id
         return PullResponse(

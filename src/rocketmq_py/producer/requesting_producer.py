@@ -1,0 +1,138 @@
+"""Requests of a producer, and the replies of consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from rocketmq_py.arguments import check_instance, check_timeout
+from rocketmq_py.callables import check_callback
+from rocketmq_py.client.proxies import raise_if_proxy
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import BrokerError
+from rocketmq_py.message import Message, ReceivedMessage, SendResult
+from rocketmq_py.producer.base_producer import BaseProducer
+from rocketmq_py.producer.hooks import SendMode
+from rocketmq_py.producer.pending import PendingReply
+from rocketmq_py.producer.request_reply import reply_to
+from rocketmq_py.producer.send_request import Destination
+from rocketmq_py.properties import NO_PROPERTIES
+
+if TYPE_CHECKING:
+    from rocketmq_py.codecs import Codec
+
+
+class RequestingProducer(BaseProducer):
+    """The part of a Producer that sends requests and replies."""
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: Destination | None = None,
+        timeout: float | None = None,
+    ) -> ReceivedMessage:
+        """Send a request and wait for the reply that a consumer sends with :meth:`reply`.
+
+        Args:
+            message: the request.
+            queue: the queue, or a selector; see the class.
+            timeout: seconds for sending and for the reply together. None for the setting ``send_timeout``.
+                The request carries it as its TTL.
+
+        Raises:
+            ReplyTimeoutError: no reply came in time.
+            UnsupportedByBrokerError: the brokers are behind a proxy. Nothing was sent.
+            RocketMQError: as :meth:`send`, if the request could not be sent.
+
+        If cancelled, a reply that still arrives is dropped.
+        """
+        pending = await self.submit_request(message, queue=queue, timeout=timeout)
+        try:
+            return await pending
+        finally:
+            self._replies.forget(pending)
+
+    async def submit_request(
+        self,
+        message: Message,
+        *,
+        queue: Destination | None = None,
+        timeout: float | None = None,
+        on_done: Callable[[PendingReply], None] | None = None,
+    ) -> PendingReply:
+        """Send a request without waiting for its reply. Await the returned handle for the reply.
+
+        Waits as :meth:`submit`. The arguments are those of :meth:`request`. ``on_done`` is called with the
+        PendingReply when it has the reply or an error.
+
+        Raises:
+            ConfigurationError: ``on_done`` or a selector does not accept its arguments.
+            InvalidMessageError, SendForbiddenError, ClosedError: as :meth:`send`.
+
+        All other errors are in the PendingReply. If cancelled while it waits, the request is not sent.
+        """
+        self._check_open()
+        if on_done is not None:
+            check_callback(on_done, "on_done")
+        pending = self._replies.new_pending()
+        if on_done is not None:
+            pending.add_done_callback(on_done)
+        check_timeout(timeout)
+        timeout = self.config.send_timeout if timeout is None else timeout
+        retries, properties = self.config.retries_pipelined, self._replies.properties(pending, timeout)
+        if not self._hooks.all:
+            request = self._builder.build(message, queue, timeout, retries, system_properties=properties)
+            await self._replies.submit(request, pending)
+            return pending
+        async with self._hooks.before(self._context(SendMode.PIPELINED, [message])) as context:
+            request = self._builder.build(
+                context.messages[0], queue, timeout, retries, context, system_properties=properties
+            )
+            await self._replies.submit(request, pending, self._pipeline.after_hooks(context))
+        return pending
+
+    async def reply(
+        self,
+        request: ReceivedMessage,
+        body: object,
+        *,
+        codec: Codec | None = None,
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Reply to a request that a consumer received.
+
+        Args:
+            request: the request.
+            body: the body of the reply, bytes-like. With a codec, the value to encode.
+            codec: encodes the value, for example ``rocketmq_py.codecs.JSON``. The requester decodes it with
+                ``reply.decode(Quote)``.
+            properties: the reply's own properties, as in a Message.
+            timeout: seconds for all attempts together. None for the setting ``send_timeout``.
+
+        Raises:
+            InvalidMessageError: the message is not a request, the body is not valid, or the codec cannot
+                encode the value.
+            InvalidPropertyError: a property is not allowed.
+            BrokerError: the requesting client is gone.
+            UnsupportedByBrokerError: the brokers are behind a proxy. Nothing was sent.
+            RocketMQError: as :meth:`send`.
+
+        If cancelled, no attempt is left running. A reply that was written may still arrive.
+        """
+        self._check_open()
+        check_instance(request, "request", ReceivedMessage)
+        message, system_properties, queue = reply_to(request, body, codec, properties)
+        self.client.namespace.add_system_topic(message.topic)
+        retries, code = self.config.retries, self._builder.reply_code
+        reply = self._builder.build(
+            message, queue, timeout, retries, code=code, system_properties=system_properties
+        )
+        try:
+            return await self._sender.deliver(reply)
+        except BrokerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                timeout = self.client.config.request_timeout
+                await raise_if_proxy(self.client.connections, error.address, code, timeout=timeout)
+            raise
