@@ -93,8 +93,9 @@ def test_an_update_keeps_translations_and_marks_those_of_changed_texts(tmp_path:
 
 def test_a_second_update_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "page.po"
-    template = catalogue({"Send a message.": "", "Close it.": ""})
-    catalogues.write(catalogues.updated(catalogue({"Send a message.": "发送一条消息。"}), template), path)
+    translated = catalogue({"Send a message.": "发送一条消息。", "Close the producer now.": "关闭生产者。"})
+    template = catalogue({"Send a message.": "", "Close the producer soon.": "", "Close it.": ""})
+    catalogues.write(catalogues.updated(translated, template), path)
     first = path.read_text(encoding="utf-8")
     catalogues.write(catalogues.updated(catalogues.read(path), template), path)
     assert path.read_text(encoding="utf-8") == first

@@ -85,7 +85,7 @@ def write(catalogue: Catalog, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.write(f"{_HEADER}\n".encode())
-        write_po(file, catalogue, width=0, omit_header=True, ignore_obsolete=True, include_previous=True)
+        write_po(file, catalogue, width=0, omit_header=True, ignore_obsolete=True)
 
 
 def differences(message: Message) -> list[str]:
