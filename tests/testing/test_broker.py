@@ -240,7 +240,7 @@ async def test_advance_delivers_retries() -> None:
 
 async def test_blocking_waits_are_refused_on_trio() -> None:
     with run_broker() as broker:
-        with pytest.raises(RuntimeError, match=r"wait_for would block .* await arrived"):
+        with pytest.raises(RuntimeError, match=r"wait_for would block .* await wait_for_async"):
             broker.wait_for("T")
         with pytest.raises(AssertionError, match="T has 0 messages, not 1"):
             await broker.wait_for_async("T", timeout=0)
@@ -251,7 +251,7 @@ def test_waiting_on_asyncio() -> None:
 
     async def main() -> None:
         with run_broker() as broker:
-            with pytest.raises(RuntimeError, match=r"wait_until would block .* await held"):
+            with pytest.raises(RuntimeError, match=r"wait_until would block .* await wait_until_async"):
                 broker.wait_until(lambda: True)
             async with aio.Producer(broker.name_server_address, group="p") as producer:
                 await producer.send(Message("T", b"x"))
