@@ -23,7 +23,7 @@ from rocketmq_py.protocol.trace import read_records
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import read_all
 
-PATIENCE = 60
+PATIENCE = 180  # more than the two minutes for which a broker keeps a member that ended without leaving
 EMBEDDED = "embedded"
 
 

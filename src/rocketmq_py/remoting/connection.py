@@ -341,7 +341,7 @@ class Connection(Channel):
                     return
                 self._silent_timeouts = 0
                 self.has_received = True
-                self.received_at = trio.current_time()
+                self.received_at: float = trio.current_time()
                 self.deadlines.receipts += 1
                 commands = self._decoder.feed_typed(data)
                 self._next_is_alone = len(commands) == 1 and len(self._pending) <= FEW_PENDING
