@@ -173,12 +173,21 @@ def run(cluster: Cluster, chosen: argparse.Namespace) -> Results:
     return results
 
 
+def benchmark_cluster(version: str) -> Cluster:
+    """Return the cluster at ``ROCKETMQ_NAMESRV``, or else start one of this version.
+
+    Raises ClusterUnavailableError or ClusterStartError.
+    """
+    if external_name() is not None:
+        return external_cluster()
+    return start_cluster(version, settings=BROKER_SETTINGS)
+
+
 def main() -> int:
     """Run the benchmark. Return 1 if there is no cluster or a run failed."""
     chosen = parse(sys.argv[1:])
     try:
-        own = external_name() is None
-        cluster = start_cluster(chosen.version, settings=BROKER_SETTINGS) if own else external_cluster()
+        cluster = benchmark_cluster(chosen.version)
     except (ClusterUnavailableError, ClusterStartError) as error:
         print(error, file=sys.stderr)
         return 1

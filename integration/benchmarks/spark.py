@@ -63,12 +63,12 @@ from pathlib import Path
 import attrs
 
 from integration.benchmarks.processes import Spent, spent
-from integration.benchmarks.run import BROKER_SETTINGS
+from integration.benchmarks.run import benchmark_cluster
 from integration.benchmarks.spark_backlog import Reading, backlog, many_queues
 from integration.benchmarks.spark_session import jvm_of, spark_session
 from integration.benchmarks.spark_works import Bench, Work
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
-from integration.clusters.provider import VERSIONS, external_cluster, external_name, start_cluster
+from integration.clusters.provider import VERSIONS
 from integration.java_home import NoJavaError
 from rocketmq_py.handoff.process import trio_thread
 
@@ -251,9 +251,7 @@ def main() -> int:
     """Run the benchmark. Return 1 if there is no cluster or no Java."""
     chosen = parse(sys.argv[1:])
     try:
-        own = external_name() is None
-        cluster = start_cluster(chosen.version, settings=BROKER_SETTINGS) if own else external_cluster()
-        with cluster:
+        with benchmark_cluster(chosen.version) as cluster:
             run(cluster, chosen)
     except (ClusterUnavailableError, ClusterStartError, NoJavaError) as error:
         print(error, file=sys.stderr)

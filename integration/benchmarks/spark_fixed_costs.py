@@ -31,10 +31,10 @@ import attrs
 import trio
 
 from integration.benchmarks.ready_rows import ReadyRows
-from integration.benchmarks.run import BROKER_SETTINGS
+from integration.benchmarks.run import benchmark_cluster
 from integration.benchmarks.spark_session import spark_session
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
-from integration.clusters.provider import VERSIONS, external_cluster, external_name, start_cluster
+from integration.clusters.provider import VERSIONS
 from integration.java_home import NoJavaError
 from rocketmq_py import Client, Message
 from rocketmq_py.spark.batch_plan import SMALL_PLAN_TASKS
@@ -180,9 +180,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
     chosen = parser.parse_args()
     try:
-        own = external_name() is None
-        cluster = start_cluster(chosen.version, settings=BROKER_SETTINGS) if own else external_cluster()
-        with cluster:
+        with benchmark_cluster(chosen.version) as cluster:
             print(table(run(cluster, chosen.topics, rounds=chosen.rounds)))
     except (ClusterUnavailableError, ClusterStartError, NoJavaError) as error:
         print(error, file=sys.stderr)

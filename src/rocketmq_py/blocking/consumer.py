@@ -72,6 +72,19 @@ class BaseConsumer(Hosted[Target]):
         return statistics
 
 
+class ReceivingConsumer(BaseConsumer[Target]):
+    """The base class of the consumers whose program asks for messages and acknowledges them."""
+
+    def holding(self, message: PoppedMessage, *, invisible: float = 60.0) -> AbstractContextManager[None]:
+        """Keep a message invisible for as long as the ``with`` block runs, then acknowledge it.
+
+        The trio thread renews the invisible time, whatever the calling thread does.
+        The arguments and errors are those of the trio consumer's ``holding``.
+        """
+        target: Any = self._target
+        return self._entered(target.holding(message, invisible=invisible))
+
+
 class HandlerConsumer(BaseConsumer[Target]):
     """The base class of the consumers that call a handler."""
 
@@ -302,7 +315,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         return assignment
 
 
-class PopConsumer(PopConsumerMethods, BaseConsumer[consumer.PopConsumer]):
+class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
     """``rocketmq_py.PopConsumer`` for threads: pops messages, which are invisible to others for a time (5.x).
 
     Options, errors and guarantees are those of the trio PopConsumer. An interrupted ``receive`` loses no
@@ -357,11 +370,3 @@ class PopConsumer(PopConsumerMethods, BaseConsumer[consumer.PopConsumer]):
             )
             self._call(self._undelivered.fetch, receive)
         return self._undelivered.take(max_messages)
-
-    def holding(self, message: PoppedMessage, *, invisible: float = 60.0) -> AbstractContextManager[None]:
-        """Keep a message invisible for as long as the ``with`` block runs, then acknowledge it.
-
-        The trio thread renews the invisible time, whatever the calling thread does.
-        The arguments and errors are those of the trio PopConsumer's ``holding``.
-        """
-        return self._entered(self._target.holding(message, invisible=invisible))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_py import consumer
-from rocketmq_py.blocking.consumer import BaseConsumer, HandlerConsumer
+from rocketmq_py.blocking.consumer import HandlerConsumer, ReceivingConsumer
 from rocketmq_py.blocking.methods import LiteConsumerMethods, LitePushConsumerMethods
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer import (
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client
 
 
-class LiteConsumer(LiteConsumerMethods, BaseConsumer[consumer.LiteConsumer]):
+class LiteConsumer(LiteConsumerMethods, ReceivingConsumer[consumer.LiteConsumer]):
     """``rocketmq_py.LiteConsumer`` for threads: receives messages of lite topics on request (5.5).
 
     Options, errors and guarantees are those of the trio LiteConsumer. An interrupted ``receive`` loses no
@@ -80,14 +79,6 @@ class LiteConsumer(LiteConsumerMethods, BaseConsumer[consumer.LiteConsumer]):
             receive = partial(self._target.receive, max_messages=max_messages, invisible=invisible, wait=wait)
             self._call(self._undelivered.fetch, receive)
         return self._undelivered.take(max_messages)
-
-    def holding(self, message: PoppedMessage, *, invisible: float = 60.0) -> AbstractContextManager[None]:
-        """Keep a message invisible for as long as the ``with`` block runs, then acknowledge it.
-
-        The trio thread renews the invisible time, whatever the calling thread does.
-        The arguments and errors are those of the trio LiteConsumer's ``holding``.
-        """
-        return self._entered(self._target.holding(message, invisible=invisible))
 
 
 class LitePushConsumer(LitePushConsumerMethods, HandlerConsumer[consumer.LitePushConsumer]):

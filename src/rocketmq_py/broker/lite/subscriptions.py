@@ -21,8 +21,8 @@ BIND_TOPIC = "lite.bind.topic"
 """A group attribute: the parent topic."""
 _EXCLUSIVE = ("lite.sub.model", "Exclusive")
 _WILDCARD = ("lite.sub.wildcard", "true")
-_RESET_WHEN_EXCLUDED = "lite.sub.reset.offset.exclusive"
-_RESET_WHEN_UNSUBSCRIBED = "lite.sub.reset.offset.unsubscribe"
+_RESET_WHEN_EXCLUDED = ("lite.sub.reset.offset.exclusive", "true")
+_RESET_WHEN_UNSUBSCRIBED = ("lite.sub.reset.offset.unsubscribe", "true")
 
 
 class QuotaExceededError(Exception):
@@ -120,11 +120,9 @@ class LiteSubscriptionTable:
         limit = self._state.config.max_lite_subscription_count
         if self.count >= limit:
             raise QuotaExceededError(f"lite subscription quota exceeded {limit}")
-        name, value = _WILDCARD
-        if self._attribute(subscription.group, name) == value:
+        if self._has(subscription.group, _WILDCARD):
             raise WildcardGroupError("subscribe lite operation is not supported for this group")
-        name, value = _EXCLUSIVE
-        is_exclusive = self._attribute(subscription.group, name) == value
+        is_exclusive = self._has(subscription.group, _EXCLUSIVE)
         for queue in queues:
             self._touch(subscription)
             subscription.queues[queue] = None
@@ -138,7 +136,7 @@ class LiteSubscriptionTable:
     def remove(self, client_id: str, group: str, parent: str, queues: Collection[str]) -> None:
         """Remove queues from a client's subscription."""
         subscription = self._get_or_create(client_id, group, parent)
-        is_reset = self._attribute(group, _RESET_WHEN_UNSUBSCRIBED) == "true"
+        is_reset = self._has(group, _RESET_WHEN_UNSUBSCRIBED)
         for queue in queues:
             self._touch(subscription)
             subscription.queues.pop(queue, None)
@@ -186,9 +184,10 @@ class LiteSubscriptionTable:
             subscription = self._by_client[client_id] = LiteSubscription(client_id, group, parent)
         return subscription
 
-    def _attribute(self, group: str, name: str) -> str | None:
+    def _has(self, group: str, attribute: tuple[str, str]) -> bool:
+        name, value = attribute
         config = self._state.subscription_groups.find(group)
-        return None if config is None else config.attributes.get(name)
+        return config is not None and config.attributes.get(name) == value
 
     def _touch(self, subscription: LiteSubscription) -> None:
         subscription.updated_at = trio.current_time()
@@ -209,7 +208,7 @@ class LiteSubscriptionTable:
 
     def _exclude_others(self, group: str, queue: str) -> None:
         """Remove a queue from the clients of a group. As in 5.5.0, that includes the new subscriber."""
-        is_reset = self._attribute(group, _RESET_WHEN_EXCLUDED) == "true"
+        is_reset = self._has(group, _RESET_WHEN_EXCLUDED)
         for subscription in self.subscribers_of(queue).get(group, ()):
             subscription.queues.pop(queue, None)
             if not subscription.queues:
