@@ -1,8 +1,8 @@
-"""The Arrow types of messages as rows. Nothing here needs pyspark."""
+"""The Arrow types of messages as rows, and columns that exclude each other. Nothing here needs pyspark."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
@@ -28,7 +28,28 @@ SOURCE_ARROW_SCHEMA = pa.schema(
 """The Arrow schema that Spark derives from ``schema.SOURCE_SCHEMA``. All columns are nullable."""
 SOURCE_COLUMNS: tuple[str, ...] = tuple(SOURCE_ARROW_SCHEMA.names)
 
+_EXCLUSIVE_COLUMNS = (
+    ("delayLevel", "deliverAt"),
+    ("delayLevel", "delay"),
+    ("deliverAt", "delay"),
+    ("shardingKey", "queue"),
+    ("priority", "queue"),
+    ("priority", "shardingKey"),
+    ("priority", "delayLevel"),
+    ("priority", "deliverAt"),
+    ("priority", "delay"),
+)
+
 
 def source_arrow_schema(columns: Sequence[str]) -> pa.Schema:
     """Return the Arrow schema of some of the source's columns."""
     return pa.schema([SOURCE_ARROW_SCHEMA.field(name) for name in columns])
+
+
+def conflicts_of_columns(columns: Collection[str]) -> Sequence[str]:
+    """Return an error text for each two columns of rows to write that exclude each other."""
+    return [
+        f"{one} and {other} exclude each other; drop one of them"
+        for one, other in _EXCLUSIVE_COLUMNS
+        if one in columns and other in columns
+    ]

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS, source_arrow_schema
+from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS, conflicts_of_columns, source_arrow_schema
 
 # The source
 
@@ -168,14 +168,6 @@ SINK_COLUMNS: Mapping[str, SinkColumn] = {
 """
 IGNORED_SINK_COLUMNS = ("brokerName", "queueId", "queueOffset", "bornTimestamp", "storeTimestamp", "msgId")
 """Source columns that describe the message as read. Ignored, so that a DataFrame can be written as read."""
-_EXCLUSIVE_COLUMNS = (
-    ("delayLevel", "deliverAt"),
-    ("delayLevel", "delay"),
-    ("deliverAt", "delay"),
-    ("shardingKey", "queue"),
-    ("priority", "queue"),
-    ("priority", "shardingKey"),
-)
 _OTHER_NAMES = {"value": "body", "key": "keys", "headers": "properties", "partition": "queue", "tag": "tags"}
 """Column names of other sinks, and the column to suggest instead."""
 
@@ -207,9 +199,7 @@ def sink_column_indexes(schema: StructType, topic: str | None) -> Mapping[str, i
         mistakes.append("body: the column is missing; it holds the payload")
     if topic is None and "topic" not in indexes:
         mistakes.append("topic: missing; add a column topic or set the option topic")
-    for one, other in _EXCLUSIVE_COLUMNS:
-        if one in indexes and other in indexes:
-            mistakes.append(f"{one} and {other} exclude each other; drop one of them")
+    mistakes += conflicts_of_columns(indexes)
     if mistakes:
         summary = "1 invalid column" if len(mistakes) == 1 else f"{len(mistakes)} invalid columns"
         lines = "".join(f"\n  - {mistake}" for mistake in mistakes)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.spark.arrow_schema import PROPERTY_MAP, SOURCE_ARROW_SCHEMA
+from rocketmq_py.spark.arrow_schema import PROPERTY_MAP, SOURCE_ARROW_SCHEMA, conflicts_of_columns
 
 _STRING_LIST = pa.list_(pa.string())
 _COLUMN_TYPES: Final[Mapping[str, str]] = {
@@ -30,17 +30,6 @@ _COLUMN_TYPES: Final[Mapping[str, str]] = {
 _IGNORED_COLUMNS = frozenset(SOURCE_ARROW_SCHEMA.names) - _COLUMN_TYPES.keys()
 _INDEX_PREFIX = "__index_level_"
 """Pandas adds columns with such names for an index without a name."""
-_EXCLUSIVE_COLUMNS = (
-    ("delayLevel", "deliverAt"),
-    ("delayLevel", "delay"),
-    ("deliverAt", "delay"),
-    ("shardingKey", "queue"),
-    ("priority", "queue"),
-    ("priority", "shardingKey"),
-    ("priority", "delayLevel"),
-    ("priority", "deliverAt"),
-    ("priority", "delay"),
-)
 
 
 class ArrowStream(Protocol):
@@ -78,9 +67,7 @@ def check_columns(schema: pa.Schema, topic: str | None) -> Sequence[str]:
         mistakes.append("body: the column is missing; it holds the payload")
     if topic is None and "topic" not in names:
         mistakes.append("topic: missing; add a column topic or set the argument topic")
-    for one, other in _EXCLUSIVE_COLUMNS:
-        if one in names and other in names:
-            mistakes.append(f"{one} and {other} exclude each other; drop one of them")
+    mistakes += conflicts_of_columns(names)
     if mistakes:
         raise ConfigurationError(
             f"write_messages: {'; '.join(mistakes)}. Columns: {', '.join(_COLUMN_TYPES)}"
