@@ -16,7 +16,7 @@ import trustme
 from rocketmq_py import Client
 from rocketmq_py.client.host_lookup import has_host_name, resolve_hosts
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import NameServerError
+from rocketmq_py.errors import BrokerError, NameServerError
 from rocketmq_py.protocol.bodies import ClusterInfo
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import TLS, Connection, serve
@@ -35,7 +35,11 @@ async def resolver(jumping_clock: trio.testing.MockClock) -> Resolver:
 
 @asynccontextmanager
 async def name_server(
-    host: str, requests: list[str] | None = None, *, tls: ssl.SSLContext | None = None
+    host: str,
+    requests: list[str] | None = None,
+    *,
+    code: ResponseCode = ResponseCode.SUCCESS,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[None]:
     """A name server without brokers, which appends its host to ``requests`` with each request."""
 
@@ -43,7 +47,7 @@ async def name_server(
         assert request.code == RequestCode.GET_BROKER_CLUSTER_INFO
         if requests is not None:
             requests.append(host)
-        connection.respond(request, ResponseCode.SUCCESS, body=ClusterInfo().encode())
+        connection.respond(request, code, body=ClusterInfo().encode())
 
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: serve(answer, host, PORT, tls=tls, task_status=task_status))
@@ -107,6 +111,19 @@ async def test_a_name_is_looked_up_again_when_no_name_server_answers(resolver: R
         async with name_server("10.0.0.8"):
             await client.name_servers.cluster_info()
             assert await client.name_servers.all_addresses() == ["10.0.0.7:9876", "10.0.0.8:9876"]
+
+
+async def test_an_error_names_the_address_that_answered_after_a_lookup(resolver: Resolver) -> None:
+    async with name_server("10.0.0.3", code=ResponseCode.SYSTEM_ERROR):
+        for seed in range(4):  # the order of the addresses is random
+            resolver.addresses["names.invalid"] = ["10.0.0.1", "10.0.0.2"]
+            async with Client(NAMED, rng=random.Random(seed)) as client:
+                with pytest.raises(NameServerError):
+                    await client.name_servers.cluster_info()
+                resolver.addresses["names.invalid"] = ["10.0.0.1", "10.0.0.3"]
+                await trio.sleep(1)
+                with pytest.raises(BrokerError, match=r"10\.0\.0\.3:9876"):
+                    await client.name_servers.cluster_info()
 
 
 async def test_lookups_are_not_repeated_for_each_failed_request(resolver: Resolver) -> None:

@@ -129,6 +129,10 @@ class NameServers:
             NameServerError: none answered within its timeout. The error has a reason for each name server.
             UnsupportedByBrokerError: the address is a proxy's, which does not offer this request.
         """
+        return (await self._request(code, fields, body))[1]
+
+    async def _request(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> tuple[str, Command]:
+        """Request as :meth:`request`, and return also the address of the name server that has answered."""
         await self._discover()
         reasons: dict[str, str] = {}
         answer = await self._request_from(self._addresses, code, fields, body, reasons)
@@ -147,8 +151,11 @@ class NameServers:
         fields: Mapping[str, str],
         body: bytes,
         reasons: dict[str, str],
-    ) -> Command | None:
-        """Return the first answer of some name servers. If none answers, add their reasons to ``reasons``."""
+    ) -> tuple[str, Command] | None:
+        """Return the first answer of some name servers, with its address.
+
+        If none answers, add their reasons to ``reasons``.
+        """
         for address in list(addresses):
             try:
                 answer = await self._connections.request(address, code, fields, body, timeout=self._timeout)
@@ -158,7 +165,7 @@ class NameServers:
                 if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     self._request_logs.succeeded(address)
                     self._errors[address] = None
-                    return answer
+                    return address, answer
                 await raise_if_proxy(self._connections, address, code, timeout=self._timeout)
                 reasons[address] = (
                     f"{address} is not a name server, but perhaps a broker: {one_line(answer.remark)}"
@@ -222,26 +229,19 @@ class NameServers:
             zone_name=self._zone or None,
             zone_mode=True if self._zone else None,
         )
-        answer = await self.request(header.code, header.to_fields())
+        address, answer = await self._request(header.code, header.to_fields())
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             raise TopicNotFoundError(topic, self.addresses, self._namespace.name)
-        return TopicRoute.decode(self._checked(answer).body)
+        return TopicRoute.decode(_body(address, answer))
 
     async def cluster_info(self) -> ClusterInfo:
         """Return all clusters and brokers. Raises NameServerError or BrokerError."""
-        answer = await self.request(RequestCode.GET_BROKER_CLUSTER_INFO, {})
-        return ClusterInfo.decode(self._checked(answer).body)
+        return ClusterInfo.decode(_body(*await self._request(RequestCode.GET_BROKER_CLUSTER_INFO, {})))
 
     async def topics(self) -> Sequence[str]:
         """Return the names of all topics with their namespaces. Raises NameServerError or BrokerError."""
-        answer = await self.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
-        return sorted(TopicList.decode(self._checked(answer).body).topic_list)
-
-    def _checked(self, answer: Command) -> Command:
-        if answer.code != ResponseCode.SUCCESS:
-            # Usually the first address has answered: those that fail are moved to the end.
-            raise broker_error(answer.code, answer.remark, self._addresses[0])
-        return answer
+        answer = await self._request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+        return sorted(TopicList.decode(_body(*answer)).topic_list)
 
     async def _discover(self) -> None:
         """Make the first discovery or lookup. Concurrent tasks share it."""
@@ -298,3 +298,10 @@ class NameServers:
         if address in self._addresses:
             self._addresses.remove(address)
             self._addresses.append(address)
+
+
+def _body(address: str, answer: Command) -> bytes:
+    """Return the body of a successful answer. Raises BrokerError that names ``address``."""
+    if answer.code != ResponseCode.SUCCESS:
+        raise broker_error(answer.code, answer.remark, address)
+    return answer.body
