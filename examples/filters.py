@@ -27,13 +27,13 @@ async def send(client: Client) -> None:
             await producer.send(message)
 
 
-async def read(client: Client, tags: str = "*", *, sql: str | None = None) -> list[int]:
-    """Read all matching messages. Every consumer's ``subscribe`` takes the same tags and SQL filters."""
+async def read(client: Client, count: int, tags: str = "*", *, sql: str | None = None) -> list[int]:
+    """Read matching messages. Every consumer's ``subscribe`` takes the same tags and SQL filters."""
     async with (
         client.reader() as reader,
-        reader.open(TOPIC, tags, sql=sql, start=StartPosition.BEGINNING, stop_at_end=True) as messages,
+        reader.open(TOPIC, tags, sql=sql, start=StartPosition.BEGINNING) as messages,
     ):
-        return sorted([int(message.body) async for message in messages])
+        return sorted([int((await anext(messages)).body) for _ in range(count)])
 
 
 async def consume(client: Client) -> None:
@@ -53,8 +53,10 @@ async def main(address: str | None) -> None:
     """Send, then filter in each way."""
     async with Client(address) as client:
         await send(client)
-        print("by tags:", await read(client, "FR || IT"))
-        print("by a SQL filter:", await read(client, sql="size BETWEEN 5 AND 8 OR TAGS = 'FR' AND size > 15"))
+        print("by tags:", await read(client, 10, "FR || IT"))
+        print(
+            "by a SQL filter:", await read(client, 6, sql="size BETWEEN 5 AND 8 OR TAGS = 'FR' AND size > 15")
+        )
         await consume(client)
 
 

@@ -20,7 +20,7 @@ TOPIC = "AppLogs"
 
 
 def main(address: str | None) -> None:
-    """Log some records, then read the errors among them."""
+    """Log some records, then read the error among them."""
     handler = RocketMQHandler(TOPIC, address)
     log = logging.getLogger("shop")
     log.setLevel(logging.INFO)
@@ -34,11 +34,10 @@ def main(address: str | None) -> None:
 
     with (
         Reader(address) as reader,
-        reader.open(TOPIC, "ERROR", start=StartPosition.BEGINNING, stop_at_end=True) as errors,
+        reader.open(TOPIC, "ERROR", start=StartPosition.BEGINNING) as errors,
     ):
-        for message in errors:
-            record = json.loads(message.body)
-            print(f"{record['level']} of {record['logger']}: {record['message']} (order {record['order']})")
+        record = json.loads(next(errors).body)
+        print(f"{record['level']} of {record['logger']}: {record['message']} (order {record['order']})")
 
 
 if __name__ == "__main__":
