@@ -3,49 +3,50 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import Context, copy_context
-from functools import partial, update_wrapper
-from inspect import isawaitable
+from contextvars import copy_context
+from functools import update_wrapper
 from time import perf_counter
-from types import CoroutineType, coroutine
 from typing import Any, TypeAlias
 
+from rocketmq_py.aio.stepped_calls import SuspendedCall, start_call
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, CallBatch, HandlerCall, HandlerExecutor
 from rocketmq_py.errors import ClosedError
-from rocketmq_py.handoff.event_loop import TASK_CANCELLED, LoopLink, current_link
+from rocketmq_py.handoff.event_loop import TASK_CANCELLED, current_link
 
 CHECK_TIME_EVERY = 16
 """After so many calls that did not suspend, a worker checks how long they have taken."""
 SHARE_SECONDS = 0.001
 """How long a worker may keep the loop's other callbacks waiting."""
 
-_Suspended: TypeAlias = tuple[HandlerCall, float, Coroutine[Any, Any, Any], Any, Context]
-"""A suspended call: the call, its start time, its coroutine, the future that this awaits, its context."""
+_Suspended: TypeAlias = tuple[HandlerCall, float, SuspendedCall]
+"""A suspended call with its start time, and its rest."""
 
 
 class HandlerOnLoop:
     """A handler that is called on the running loop, in copies of the current context.
 
     Args:
-        handle: the user's handler.
+        function: the user's handler. Also an attribute.
 
     Attributes:
+        link: the link to the loop.
+        context: the context to copy for each call.
         tasks: the tasks that call it.
     """
 
-    def __init__(self, handle: Any) -> None:
-        update_wrapper(self, handle)
-        self._handle: Callable[[Any], Any] = handle
-        self._link = current_link()
-        self._context = copy_context()
-        self._consuming = asyncio.current_task()
+    def __init__(self, function: Any) -> None:
+        update_wrapper(self, function)
+        self.function: Callable[[Any], Any] = function
+        self.link = current_link()
+        self.context = copy_context()
         self.tasks: set[asyncio.Task[None]] = set()
+        self._consuming = asyncio.current_task()
 
     def __call__(self, item: Any) -> Any:
         """Call it here."""
-        return self._handle(item)
+        return self.function(item)
 
     def is_ending(self) -> bool:
         """Whether the consuming task is cancelled. The end of a loop cancels all of its tasks."""
@@ -54,47 +55,36 @@ class HandlerOnLoop:
 
     def make_executor(self, max_calls: int) -> HandlerTasks:
         """Return the executor that calls it on its loop, up to ``max_calls`` times at once."""
-        return HandlerTasks(self._handle, max_calls, self._link, self._context, self.tasks, self.is_ending)
+        return HandlerTasks(self, max_calls)
 
 
 class HandlerTasks(HandlerExecutor):
-    """Calls a function in worker tasks of a loop, and awaits its result if that is awaitable.
+    """Calls a handler in worker tasks of a loop, and awaits its result if that is awaitable.
 
-    A worker calls the function in a loop for as long as the calls complete without suspending. When a call
+    A worker calls the handler in a loop for as long as the calls complete without suspending. When a call
     suspends, another worker continues with the queue. Results go to the trio thread together, when a worker
     suspends or has nothing to do.
 
-    Fast path: coroutines are driven by hand, so that a call that does not suspend needs no task and no turn
-    of the loop.
+    Fast path: a call that does not suspend needs no task and no turn of the loop, see
+    :mod:`rocketmq_py.aio.stepped_calls`.
 
     Args:
-        function: called with one argument.
+        handler: the handler, with its loop. Each call runs in a copy of its context, unless the call has a
+            context of its own.
         max_calls: the number of workers.
-        link: the link to the loop.
-        context: each call runs in a copy of it, unless it has a context of its own.
-        tasks: the set of running workers.
-        is_ending: whether the consuming task is being cancelled.
     """
 
     cancels = True
     accepts_batches = True
 
-    def __init__(
-        self,
-        function: Callable[[Any], Any],
-        max_calls: int,
-        link: LoopLink,
-        context: Context,
-        tasks: set[asyncio.Task[None]],
-        is_ending: Callable[[], bool],
-    ) -> None:
-        super().__init__(function, max_calls)
-        self._link = link
-        self._context = context
+    def __init__(self, handler: HandlerOnLoop, max_calls: int) -> None:
+        super().__init__(handler.function, max_calls)
+        self._link = handler.link
+        self._context = handler.context
         self._is_posted = False  # the loop will look at the queue
         # On the loop
-        self._tasks = tasks
-        self._is_ending = is_ending
+        self._tasks = handler.tasks
+        self._is_ending = handler.is_ending
         self._idle: dict[asyncio.Future[None], None] = {}
         self._is_served = False  # a worker takes calls from the queue, or is about to
 
@@ -206,9 +196,9 @@ class HandlerTasks(HandlerExecutor):
         try:
             if call.may_start():
                 own = call.context or self._context.copy()
-                coroutine, result = self._step(call.argument, own)
-                if coroutine is not None:
-                    return call, started, coroutine, result, own
+                result = start_call(self.function, call.argument, own)
+                if type(result) is SuspendedCall:
+                    return call, started, result
                 call.result = result
             else:
                 call.result = NO_RESULT
@@ -216,18 +206,6 @@ class HandlerTasks(HandlerExecutor):
             self._fail(call, error)
         self._ended(call, started)
         return None
-
-    def _step(self, argument: Any, own: Context) -> tuple[Coroutine[Any, Any, Any] | None, Any]:
-        """Call the function. Return (None, result), or its coroutine and the future that this awaits."""
-        result = own.run(self.function, argument)
-        if type(result) is not CoroutineType:
-            if result is None or not isawaitable(result):
-                return None, result
-            result = _coroutine_of(result)
-        try:
-            return result, own.run(result.send, None)
-        except StopIteration as stop:
-            return None, stop.value
 
     def _start_several(self, bunch: CallBatch, me: asyncio.Task[None]) -> _Suspended | None:
         """Make the calls of a bunch until one suspends, or other callbacks may run."""
@@ -259,14 +237,13 @@ class HandlerTasks(HandlerExecutor):
     def _start_one_of(self, bunch: CallBatch, argument: Any, me: asyncio.Task[None]) -> _Suspended | None:
         try:
             if bunch.may_start_next(argument):
-                own = self._context.copy()
-                coroutine, result = self._step(argument, own)
-                if coroutine is not None:
+                result = start_call(self.function, argument, self._context.copy())
+                if type(result) is SuspendedCall:
                     call = self._detach(bunch, argument)
                     call.runner = me
                     if bunch.seconds is not None:
                         call.seconds = 0.0
-                    return call, perf_counter(), coroutine, result, own
+                    return call, perf_counter(), result
                 if result is None:
                     bunch.done.append(argument)
                     return None
@@ -287,17 +264,10 @@ class HandlerTasks(HandlerExecutor):
         self.calls.add(call)
         return call
 
-    async def _finish(
-        self,
-        call: HandlerCall,
-        started: float,
-        coroutine: Coroutine[Any, Any, Any],
-        waits_for: Any,
-        own: Context,
-    ) -> None:
+    async def _finish(self, call: HandlerCall, started: float, rest: SuspendedCall) -> None:
         """Await the rest of a suspended call."""
         try:
-            call.result = await _resume(coroutine, waits_for, own)
+            call.result = await rest.finish()
         except BaseException as error:  # noqa: BLE001  # the consumer handles it
             self._fail(call, error)
         self._ended(call, started)
@@ -328,29 +298,3 @@ class HandlerTasks(HandlerExecutor):
             await waiter
         finally:
             del self._idle[waiter]
-
-
-async def _coroutine_of(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
-
-
-@coroutine
-def _resume(
-    coroutine: Coroutine[Any, Any, Any], waits_for: Any, context: Context
-) -> Generator[Any, Any, Any]:
-    """Await the rest of a coroutine that was started in a context and has suspended."""
-    resume: Callable[[], Any]
-    while True:
-        try:
-            resume = partial(coroutine.send, (yield waits_for))
-        except GeneratorExit:
-            context.run(coroutine.close)
-            raise
-        except BaseException as error:  # noqa: BLE001  # raised in the coroutine
-            resume = partial(coroutine.throw, error)
-        try:
-            waits_for = context.run(resume)
-        except StopIteration as stop:
-            return stop.value
-        finally:
-            del resume
