@@ -121,7 +121,7 @@ class Topics(Operations):
         return TopicDescription(
             topic=topic,
             brokers={name: settings for name, (settings, _) in answers.values.items()},
-            addresses={name: address for name in brokers if (address := _address(brokers[name]))},
+            addresses={name: any_address(broker) for name, broker in brokers.items() if broker.broker_addrs},
             queues=tuple(queue for _, queues in answers.values.values() for queue in queues),
             order_configuration=route.order_topic_conf,
             logical_queues={
@@ -395,7 +395,3 @@ def _brokers_with(topic: str, route: TopicRoute, names: Iterable[str] | None) ->
                 f"topic {topic!r} is not on broker {name!r}; it is on {', '.join(known)}"
             )
     return {name: known[name] for name in sorted(known if names is None else set(names))}
-
-
-def _address(broker: BrokerData) -> str | None:
-    return broker.broker_addrs[min(broker.broker_addrs)] if broker.broker_addrs else None
