@@ -131,6 +131,7 @@ def test_the_readme_links_the_documentation() -> None:
     assert "docs/index.md" in LINK.findall(README.read_text())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("code", "output"), PROGRAMS.values(), ids=PROGRAMS)
 async def test_programs_print_the_output_shown(code: str, output: str) -> None:
     async with EmbeddedBroker() as broker:

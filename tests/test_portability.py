@@ -92,6 +92,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 async def test_programs_run_without_fork_and_eventfd(program: str) -> None:
     async with EmbeddedBroker() as broker:

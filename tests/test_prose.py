@@ -45,5 +45,5 @@ def prose(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize(("pattern", "limit"), LIMITS.items())
 def test_constructions_that_hide_the_actor_are_rare(prose: str, pattern: str, limit: float) -> None:
     words = len(re.findall(r"[A-Za-z']+", prose))
-    found = [match[0] for match in re.finditer(rf".*({pattern}).*", prose, re.IGNORECASE)]
+    found = [line for line in prose.splitlines() if re.search(pattern, line, re.IGNORECASE)]
     assert len(found) / words * 1000 <= limit, "\n".join(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -22,7 +21,7 @@ def printed(capsys: pytest.CaptureFixture[str], rows: Sequence[Sequence[object]]
 def show_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make stdout a terminal of 40 columns."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 20)))
+    monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
 
 

@@ -236,6 +236,7 @@ async def test_names_of_a_cluster_appear_escaped_in_every_command(
     assert {name for name, text in shown.items() if ESCAPED not in text} == WITHOUT_NAMES
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("refused_by", ["broker", "name server"])
 async def test_remarks_of_a_server_appear_escaped_in_every_command(
     cluster: HostileCluster, values: dict[str, str], tmp_path: Path, refused_by: str

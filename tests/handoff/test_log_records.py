@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rocketmq_py.blocking import Client
 from tests.blocking.conftest import count
 from tests.handoff.conftest import run_watched
@@ -210,5 +212,6 @@ MARGIN = 5.0
 """Seconds that a busy machine may take in addition to a timeout."""
 
 
+@pytest.mark.long
 def test_a_broker_is_killed_while_a_handler_ships_records() -> None:
     assert float(run_watched(KILLED_BROKER, BROKER)[0]) < 1.0 + MARGIN

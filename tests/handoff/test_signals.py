@@ -10,7 +10,10 @@ from rocketmq_py.blocking import Client
 from tests.blocking.conftest import count
 from tests.handoff.conftest import run_watched
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timers")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timers"),
+]
 
 TIMER = """
     import signal, sys

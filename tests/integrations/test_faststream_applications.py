@@ -304,6 +304,7 @@ def test_the_extra_is_named_where_it_is_missing() -> None:
     assert "install rocketmq-py[faststream]" in run_program(program)
 
 
+@pytest.mark.long
 def test_the_example(server: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process runs the application, and another one sends orders to it."""
     examples = str(Path(__file__).parents[2])

@@ -23,7 +23,7 @@ from rocketmq_py.integrations.kombu import transport
 from rocketmq_py.testing import TestBroker, run_broker
 from tests.integrations.kombu_programs import Receiver, connect, job_queue, keep, publish
 
-pytestmark = pytest.mark.sockets
+pytestmark = [pytest.mark.long, pytest.mark.sockets]
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(rocketmq_py.__file__).parents[1]
 

@@ -32,7 +32,7 @@ __all__ = [
 ]
 """Behaviours that must not depend on pop."""
 
-pytestmark = pytest.mark.sockets
+pytestmark = [pytest.mark.long, pytest.mark.sockets]
 
 
 def unsupported(*_: Any, **__: Any) -> NoReturn:

@@ -44,6 +44,7 @@ def test_each_section_has_a_program() -> None:
     assert [title for title, _ in PROGRAMS] == list(OUTPUTS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("title", "program"), PROGRAMS, ids=[title for title, _ in PROGRAMS])
 def test_a_program_of_the_readme(title: str, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in NEEDED.get(title, ()):

@@ -8,7 +8,9 @@ from tests.simulation.plan import brief_plan_of
 from tests.simulation.workload import run
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize(
+    "seed", [*range(25), *[pytest.param(seed, marks=pytest.mark.long) for seed in range(25, 100)]]
+)
 def test_short_workload_has_no_findings(seed: int) -> None:
     findings = run(brief_plan_of(seed)).value.findings
     assert not findings, "\n".join(
