@@ -103,6 +103,7 @@ class RequestBuilder:
         now_ms = now_ms or client.now_ms()
         unique_id = client.unique_ids.next(now_ms)
         request = SendRequest(
+            config,
             self._header_builder(message.topic, self._code if code is None else code),
             (message,),
             body,
@@ -114,12 +115,10 @@ class RequestBuilder:
             queue,
             system_flag,
         )
-        if message.is_timed or message.lite_topic:
+        if not message.is_bare and (message.is_timed or message.lite_topic):
             request.wants_heartbeat = True
         if len(body) >= self._compress_over:
             request.may_be_compressed = True
-        request.try_timeout = config.try_timeout
-        request.wants_store_ok = config.retry_another_broker_when_not_store_ok
         if context is not None:
             context.requests.append(request)
         return request
@@ -136,6 +135,7 @@ class RequestBuilder:
         config, client = self._config, self._client
         check_timeout(timeout)
         request = SendRequest(
+            config,
             self._header_builder(batch.topic, RequestCode.SEND_BATCH_MESSAGE),
             batch.messages,
             batch.body,
@@ -146,8 +146,6 @@ class RequestBuilder:
             retries,
             queue,
         )
-        request.try_timeout = config.try_timeout
-        request.wants_store_ok = config.retry_another_broker_when_not_store_ok
         if context is not None:
             context.requests.append(request)
         return request

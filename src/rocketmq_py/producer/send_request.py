@@ -10,6 +10,7 @@ import trio
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import Delivery, ProtocolError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
+from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.outcome import Outcome, Outstanding, Stored, send_result
 from rocketmq_py.producer.selectors import QueueSelector, check_destination
 from rocketmq_py.protocol.command import Command, Serialization
@@ -39,6 +40,7 @@ class SendRequest(PendingRequest):
     The same object waits for the answer of each attempt.
 
     Args:
+        config: the producer's settings.
         header_builder: builds the header.
         messages: the messages.
         body: the body of the request. It is never copied.
@@ -51,6 +53,7 @@ class SendRequest(PendingRequest):
         system_flag: RocketMQ's own bits.
 
     Attributes:
+        topic: the topic of the messages.
         send_timeout, send_deadline: seconds for all attempts together, and their deadline on trio's clock.
             ``timeout`` and ``deadline`` are those of one attempt.
         queue: the chosen queue.
@@ -63,9 +66,7 @@ class SendRequest(PendingRequest):
         started: the start of the last attempt, on trio's clock.
         address: the broker of the last attempt. Empty before the first.
         may_be_compressed: whether the body is large enough for compression.
-        wants_store_ok: whether to try another broker after a status other than SEND_OK.
         wants_heartbeat: whether the broker must know this client's groups, or tell its version, first.
-        try_timeout: seconds for one attempt, except the last.
         on_answer: receives the answer to an attempt, and its time of arrival, if no task waits for it.
         on_done: receives the outcome if no task waits for it.
         pending: receives the outcome of a pipelined send. Usually the handle that the user has.
@@ -78,6 +79,7 @@ class SendRequest(PendingRequest):
 
     __slots__ = (
         "_born_time_ms",
+        "_config",
         "_flag",
         "_may_be_stored",
         "_properties",
@@ -105,9 +107,8 @@ class SendRequest(PendingRequest):
         "send_timeout",
         "started",
         "template",
-        "try_timeout",
+        "topic",
         "wants_heartbeat",
-        "wants_store_ok",
     )
 
     # Set before the request is submitted.
@@ -117,6 +118,7 @@ class SendRequest(PendingRequest):
 
     def __init__(
         self,
+        config: ProducerConfig,
         header_builder: SendRequestBuilder,
         messages: tuple[Message, ...],
         body: bytes,
@@ -128,12 +130,13 @@ class SendRequest(PendingRequest):
         queue: Destination | None,
         system_flag: int = 0,
     ) -> None:
+        self._config = config
         self.header_builder: SendRequestBuilder = header_builder
         self.messages: tuple[Message, ...] = messages
+        self.topic: str = messages[0].topic
         self.message_id: str = message_id
         self.code: int = header_builder.code
         self.body: bytes = body
-        self.was_sent_away: bool = False
         self.takes_send_answers: bool = True
         self.task: trio.lowlevel.Task | None = None
         self._answer = None
@@ -146,7 +149,6 @@ class SendRequest(PendingRequest):
         self._may_be_stored: bool = False  # by an earlier attempt
         self.send_timeout: float = timeout
         self.send_deadline: float = 0.0  # set by the first attempt
-        self.try_timeout: float | None = None
         self.started: float = 0.0
         self.failures: int = 0
         self.failed_broker: str | None = None
@@ -157,7 +159,6 @@ class SendRequest(PendingRequest):
         self.template: HeaderTemplate | None = None
         self.address: str = ""
         self.may_be_compressed: bool = False
-        self.wants_store_ok: bool = False
         self.wants_heartbeat: bool = False
         self.in_background: bool = False
         self.is_retried_by_caller: bool = False
@@ -172,11 +173,6 @@ class SendRequest(PendingRequest):
             self.fixed_queue = queue
         else:
             self.selector = queue
-
-    @property
-    def topic(self) -> str:
-        """The topic of the messages."""
-        return self.messages[0].topic
 
     @property
     def is_timed(self) -> bool:
@@ -206,13 +202,14 @@ class SendRequest(PendingRequest):
     def start_attempt(self, now: float) -> None:
         """Start an attempt: set its deadline, and with the first attempt the deadline of all."""
         self.started = now
-        self.was_sent_away = False
+        self.was_sent_away: bool = False
         deadline = self.send_deadline
         if not deadline:
             self.send_deadline = deadline = now + self.send_timeout
-        if self.try_timeout is not None and self.failures < self._retries:
-            self.deadline: float = min(deadline, now + self.try_timeout)
-            self.timeout: float = self.try_timeout
+        try_timeout = self._config.try_timeout
+        if try_timeout is not None and self.failures < self._retries:
+            self.deadline: float = min(deadline, now + try_timeout)
+            self.timeout: float = try_timeout
         else:
             self.deadline = deadline
             self.timeout = deadline - now
@@ -253,7 +250,7 @@ class SendRequest(PendingRequest):
         Raises:
             BrokerError: the broker did not store the message.
             ProtocolError: the answer is malformed.
-            NotStoreOKError: the status is not SEND_OK, and ``wants_store_ok`` is set.
+            NotStoreOKError: the status is not SEND_OK, and the settings ask for another broker then.
         """
         status = STORED.get(answer.code)
         if status is None:
@@ -273,7 +270,7 @@ class SendRequest(PendingRequest):
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
         stored = status, self.message_id, offset_message_id, queue, offset, fields
-        if self.wants_store_ok and status is not SendStatus.SEND_OK:
+        if status is not SendStatus.SEND_OK and self._config.retry_another_broker_when_not_store_ok:
             self.not_ok_result = send_result(stored)
             raise NotStoreOKError(f"{self.address} stored the message with status {status.name}")
         return stored
