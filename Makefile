@@ -43,7 +43,7 @@ test: java  ## All tests, also on real brokers where they are available
 	@$(MAKE) --keep-going computed real 2>&1 | tee build/test.log || \
 		{ grep -aE '^(E  |FAILED|ERROR) ' build/test.log | tail -n 200; exit 1; }
 
-check: .venv/installed  ## Lint, types, unit and embedded-broker tests: a minute on two cores
+check: .venv/installed  ## Lint, types, unit and embedded-broker tests: two minutes on two cores
 	$(MAKE) --jobs=3 lint types unit
 
 # The tests of check, check-long and check-spark without repetitions, the APIs in development mode, other Pythons, and

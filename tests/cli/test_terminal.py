@@ -229,6 +229,7 @@ async def run_all(address: str, values: dict[str, str], tmp_path: Path) -> dict[
     return shown
 
 
+@pytest.mark.long
 async def test_names_of_a_cluster_appear_escaped_in_every_command(
     cluster: HostileCluster, values: dict[str, str], tmp_path: Path
 ) -> None:

@@ -192,6 +192,7 @@ async def test_requests_get_the_results_of_handlers_as_replies(address: str, uni
         assert (await reply.decode(), reply.headers["language"], reply.correlation_id) == (b"\xff", "fr", "c")
 
 
+@pytest.mark.long
 @asyncio_test
 async def test_a_request_whose_sender_has_gone_is_not_delivered_again(address: str, unique: str) -> None:
     broker, asker = broker_of(address), broker_of(address)

@@ -26,7 +26,7 @@ from tests.integrations.kombu_programs import (
     publish,
 )
 
-pytestmark = pytest.mark.sockets
+pytestmark = [pytest.mark.long, pytest.mark.sockets]
 
 
 # Messages
