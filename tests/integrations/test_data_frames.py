@@ -313,7 +313,6 @@ def test_delays_and_priorities(broker: TestBroker, client: Client) -> None:
         ("deliverAt", "delay"),
         ("priority", "queue"),
         ("priority", "shardingKey"),
-        ("priority", "delay"),
     ],
 )
 def test_columns_that_exclude_each_other(client: Client, one: str, other: str) -> None:
@@ -321,6 +320,15 @@ def test_columns_that_exclude_each_other(client: Client, one: str, other: str) -
     table = pa.table({"body": ["x"], one: [values.get(one, 1)], other: [values.get(other, 1)]})
     with pytest.raises(ConfigurationError, match=f"{one} and {other} exclude each other"):
         write_messages(table, TOPIC, client)
+
+
+def test_a_row_has_a_priority_or_a_delay(broker: TestBroker, client: Client) -> None:
+    delays = pa.array([None, timedelta(milliseconds=1), None], pa.duration("ms"))
+    table = pa.table({"body": ["urgent", "delayed", "plain"], "priority": [3, None, None], "delay": delays})
+    assert write_messages(table, TOPIC, client) == 3
+    both = pa.table({"body": ["x"], "priority": [3], "delay": delays[1:2]})
+    with pytest.raises(WriteError, match=r"row 0 .*a priority can have neither .* nor a delay"):
+        write_messages(both, TOPIC, client)
 
 
 def test_many_rows_and_none(broker: TestBroker, client: Client) -> None:

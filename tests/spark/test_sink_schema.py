@@ -91,9 +91,6 @@ def test_types_of_priorities(kind: str) -> None:
         "shardingKey string, queue queue",
         "priority integer, queue queue",
         "priority integer, shardingKey string",
-        "priority integer, delayLevel integer",
-        "priority integer, deliverAt long",
-        "priority integer, delay interval",
     ],
 )
 def test_columns_that_exclude_each_other(columns: str) -> None:

@@ -35,10 +35,8 @@ _EXCLUSIVE_COLUMNS = (
     ("shardingKey", "queue"),
     ("priority", "queue"),
     ("priority", "shardingKey"),
-    ("priority", "delayLevel"),
-    ("priority", "deliverAt"),
-    ("priority", "delay"),
 )
+"""Columns that exclude each other. A row cannot have a priority and a delay either, but other rows may."""
 
 
 def source_arrow_schema(columns: Sequence[str]) -> pa.Schema:
