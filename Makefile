@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Python compiles modules when they are imported. Most of the installed ones never are.
 PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
+.PHONY: help demo test alone beside check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
 	docs docs-serve docs-pages translations pictures release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
 	million relay-kills spark-matrix airflow java bench apis format clean
 
@@ -37,21 +37,26 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 	$(BIN)/python -m examples.spark_pipeline $(PIPELINE)
 
 test: java  ## All tests, also on real brokers where they are available
-	@# One after the other: side by side, each test is up to 12 times slower, and some then exceed their time limits.
 	@# Output of several jobs is mixed, so a failure ends with the errors of all tests that failed.
 	@mkdir -p build
-	@$(MAKE) --keep-going computed real 2>&1 | tee build/test.log || \
+	@{ $(MAKE) alone; alone=$$?; $(MAKE) --jobs=4 --keep-going beside $(REAL_PARTS) && exit $$alone; } 2>&1 | tee build/test.log || \
 		{ grep -aE '^(E  |FAILED|ERROR) ' build/test.log | tail -n 200; exit 1; }
 
 check: .venv/installed  ## Lint, types, unit and embedded-broker tests: two minutes on two cores
 	$(MAKE) --jobs=3 lint types unit
 
 # The tests of check, check-long and check-spark without repetitions, the APIs in development mode, other Pythons, and
-# containers.
-COMPUTED = lint types uncovered long coverage dev-mode check-spark other-pythons in-containers
+# containers. Some would exceed their time limits beside tests on real brokers, where they are up to 12 times slower. The
+# others run there with lower priority, because tests on real brokers mostly wait.
+ALONE = lint types uncovered long
+BESIDE = coverage dev-mode check-spark other-pythons in-containers
 
-computed: .venv/installed
-	@failed=; for part in $(COMPUTED); do $(MAKE) $$part || failed="$$failed $$part"; done; \
+alone: .venv/installed
+	@failed=; for part in $(ALONE); do $(MAKE) $$part || failed="$$failed $$part"; done; \
+	if [ "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
+
+beside: .venv/installed
+	@failed=; for part in $(BESIDE); do nice $(MAKE) $$part || failed="$$failed $$part"; done; \
 	if [ "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 lint: .venv/installed
@@ -132,7 +137,7 @@ SPARK_COUNTS = integration/test_spark_counts.py integration/test_spark_pipeline.
 REAL_PARTS = spark interoperation faults spark-counts spark-kills behaviours
 
 real: java  ## All tests on real brokers; APIS=all: each API on each version
-	$(MAKE) --jobs=3 --keep-going $(REAL_PARTS)
+	$(MAKE) --jobs=4 --keep-going $(REAL_PARTS)
 
 spark: .venv/installed
 	$(REAL) $(filter-out $(SPARK_COUNTS) $(SPARK_KILLS),$(SPARK))
