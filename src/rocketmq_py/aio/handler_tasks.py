@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import update_wrapper
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from rocketmq_py.aio.stepped_calls import SuspendedCall, start_call
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, CallBatch, HandlerCall, HandlerExecutor
 from rocketmq_py.errors import ClosedError
-from rocketmq_py.handoff.event_loop import TASK_CANCELLED, current_link
+from rocketmq_py.handoff.event_loop import TASK_CANCELLED, LoopLink, current_link
 
 CHECK_TIME_EVERY = 16
 """After so many calls that did not suspend, a worker checks how long they have taken."""
@@ -39,8 +39,8 @@ class HandlerOnLoop:
     def __init__(self, function: Any) -> None:
         update_wrapper(self, function)
         self.function: Callable[[Any], Any] = function
-        self.link = current_link()
-        self.context = copy_context()
+        self.link: LoopLink = current_link()
+        self.context: Context = copy_context()
         self.tasks: set[asyncio.Task[None]] = set()
         self._consuming = asyncio.current_task()
 
