@@ -45,19 +45,21 @@ test: java  ## All tests, also on real brokers where they are available
 check: .venv/installed  ## Lint, types, unit and embedded-broker tests: two minutes on two cores
 	$(MAKE) --jobs=3 lint types unit
 
-# The tests of check, check-long and check-spark without repetitions, the APIs in development mode, other Pythons, and
-# containers. Some would exceed their time limits beside tests on real brokers, where they are up to 12 times slower. The
-# others run there with lower priority, because tests on real brokers mostly wait.
+# What check, check-long and check-spark test, without repetitions; the APIs in development mode; other Pythons; containers.
+# Tests on real brokers slow down everything that runs at the same time, up to 12 times. So the tests with the most time
+# limits run first, and alone. The others run at the same time, with low priority: tests on real brokers mostly wait.
 ALONE = lint types uncovered long
 BESIDE = coverage dev-mode check-spark other-pythons in-containers
 
-alone: .venv/installed
-	@failed=; for part in $(ALONE); do $(MAKE) $$part || failed="$$failed $$part"; done; \
+# Run all parts of the second argument with the command of the first, and name those that failed.
+each = failed=; for part in $(2); do $(1) $(MAKE) $$part || failed="$$failed $$part"; done; \
 	if [ "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
+alone: .venv/installed
+	+@$(call each,,$(ALONE))
+
 beside: .venv/installed
-	@failed=; for part in $(BESIDE); do nice $(MAKE) $$part || failed="$$failed $$part"; done; \
-	if [ "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
+	+@$(call each,nice,$(BESIDE))
 
 lint: .venv/installed
 	$(BIN)/ruff check .
