@@ -121,7 +121,7 @@ async def test_an_error_names_the_address_that_answered_after_a_lookup(resolver:
                 with pytest.raises(NameServerError):
                     await client.name_servers.cluster_info()
                 resolver.addresses["names.invalid"] = ["10.0.0.1", "10.0.0.3"]
-                await trio.sleep(1)
+                await trio.sleep(1)  # in virtual time, until the name may be looked up again
                 with pytest.raises(BrokerError, match=r"10\.0\.0\.3:9876"):
                     await client.name_servers.cluster_info()
 
