@@ -10,7 +10,7 @@ from functools import update_wrapper
 from time import perf_counter
 from typing import Any, TypeAlias
 
-from rocketmq_py.aio.stepped_calls import SuspendedCall, start_call
+from rocketmq_py.aio.stepped_calls import SuspendedCoroutine, start_call
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, CallBatch, HandlerCall, HandlerExecutor
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff.event_loop import TASK_CANCELLED, LoopLink, current_link
@@ -20,7 +20,7 @@ CHECK_TIME_EVERY = 16
 SHARE_SECONDS = 0.001
 """How long a worker may keep the loop's other callbacks waiting."""
 
-_Suspended: TypeAlias = tuple[HandlerCall, float, SuspendedCall]
+_Suspended: TypeAlias = tuple[HandlerCall, float, SuspendedCoroutine]
 """A suspended call with its start time, and its rest."""
 
 
@@ -197,7 +197,7 @@ class HandlerTasks(HandlerExecutor):
             if call.may_start():
                 own = call.context or self._context.copy()
                 result = start_call(self.function, call.argument, own)
-                if type(result) is SuspendedCall:
+                if type(result) is SuspendedCoroutine:
                     return call, started, result
                 call.result = result
             else:
@@ -238,7 +238,7 @@ class HandlerTasks(HandlerExecutor):
         try:
             if bunch.may_start_next(argument):
                 result = start_call(self.function, argument, self._context.copy())
-                if type(result) is SuspendedCall:
+                if type(result) is SuspendedCoroutine:
                     call = self._detach(bunch, argument)
                     call.runner = me
                     if bunch.seconds is not None:
@@ -264,7 +264,7 @@ class HandlerTasks(HandlerExecutor):
         self.calls.add(call)
         return call
 
-    async def _finish(self, call: HandlerCall, started: float, rest: SuspendedCall) -> None:
+    async def _finish(self, call: HandlerCall, started: float, rest: SuspendedCoroutine) -> None:
         """Await the rest of a suspended call."""
         try:
             call.result = await rest.finish()

@@ -10,8 +10,11 @@ from types import CoroutineType, coroutine
 from typing import Any, NamedTuple
 
 
-class SuspendedCall(NamedTuple):
-    """A call whose coroutine has suspended.
+class SuspendedCoroutine(NamedTuple):
+    """The rest of a call whose coroutine has suspended.
+
+    Unlike trio's ``invoker.SuspendedCall`` it has a context, and its coroutine may await None, as in
+    ``asyncio.sleep(0)``.
 
     Attributes:
         coroutine: its coroutine.
@@ -37,7 +40,7 @@ def start_call(function: Callable[[Any], Any], argument: Any, context: Context) 
         context: the function and its coroutine run in it.
 
     Returns:
-        The result, or a SuspendedCall.
+        The result, or a SuspendedCoroutine.
 
     Raises any exception of the function.
     """
@@ -47,7 +50,7 @@ def start_call(function: Callable[[Any], Any], argument: Any, context: Context) 
             return result
         result = _coroutine_of(result)
     try:
-        return SuspendedCall(result, context.run(result.send, None), context)
+        return SuspendedCoroutine(result, context.run(result.send, None), context)
     except StopIteration as stop:
         return stop.value
 

@@ -36,7 +36,7 @@ _EXCLUSIVE_COLUMNS = (
     ("priority", "queue"),
     ("priority", "shardingKey"),
 )
-"""Columns that exclude each other. A row cannot have a priority and a delay either, but other rows may."""
+"""Columns that exclude each other. A priority and a delay exclude each other only in the same row."""
 
 
 def source_arrow_schema(columns: Sequence[str]) -> pa.Schema:
@@ -45,7 +45,7 @@ def source_arrow_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def conflicts_of_columns(columns: Collection[str]) -> Sequence[str]:
-    """Return an error text for each two columns of rows to write that exclude each other."""
+    """Return an error text for each pair of columns to write that exclude each other."""
     return [
         f"{one} and {other} exclude each other; drop one of them"
         for one, other in _EXCLUSIVE_COLUMNS
