@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Python compiles modules when they are imported. Most of the installed ones never are.
 PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: help demo test alone beside check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
+.PHONY: help demo test check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
 	docs docs-serve docs-pages translations pictures release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
 	million relay-kills spark-matrix airflow java bench apis format clean
 
@@ -39,27 +39,16 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 test: java  ## All tests, also on real brokers where they are available
 	@# Output of several jobs is mixed, so a failure ends with the errors of all tests that failed.
 	@mkdir -p build
-	@{ $(MAKE) alone; alone=$$?; $(MAKE) --jobs=4 --keep-going beside $(REAL_PARTS) && exit $$alone; } 2>&1 | tee build/test.log || \
+	@{ $(MAKE) --keep-going $(WITHOUT_BROKERS); first=$$?; \
+		$(MAKE) --jobs=4 --keep-going $(REAL_PARTS) in-containers && exit $$first; } 2>&1 | tee build/test.log || \
 		{ grep -aE '^(E  |FAILED|ERROR) ' build/test.log | tail -n 200; exit 1; }
 
 check: .venv/installed  ## Lint, types, unit and embedded-broker tests: two minutes on two cores
 	$(MAKE) --jobs=3 lint types unit
 
-# What check, check-long and check-spark test, without repetitions; the APIs in development mode; other Pythons; containers.
-# Tests on real brokers slow down everything that runs at the same time, up to 12 times. So the tests with the most time
-# limits run first, and alone. The others run at the same time, with low priority: tests on real brokers mostly wait.
-ALONE = lint types uncovered long
-BESIDE = coverage dev-mode check-spark other-pythons in-containers
-
-# Run all parts of the second argument with the command of the first, and name those that failed.
-each = failed=; for part in $(2); do $(1) $(MAKE) $$part || failed="$$failed $$part"; done; \
-	if [ "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
-
-alone: .venv/installed
-	+@$(call each,,$(ALONE))
-
-beside: .venv/installed
-	+@$(call each,nice,$(BESIDE))
+# What check, check-long and check-spark test, without repetitions; the APIs in development mode; other Pythons. One after
+# the other, because each uses all cores. Tests on real brokers mostly wait, and slow down everything beside them.
+WITHOUT_BROKERS = lint types uncovered long coverage dev-mode check-spark other-pythons
 
 lint: .venv/installed
 	$(BIN)/ruff check .

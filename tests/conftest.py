@@ -11,6 +11,8 @@ import hypothesis
 import pytest
 import trio.testing
 
+from rocketmq_py.client.config import ClientConfig
+from rocketmq_py.producer.config import ProducerConfig
 from tests import virtual_time
 
 # EXAMPLES examples per property, the same in each run. No deadline, because the duration of an example
@@ -39,6 +41,19 @@ def ipv6() -> None:
 def jumping_clock() -> trio.testing.MockClock:
     """The clock of a test in virtual time: see :mod:`tests.virtual_time`."""
     return trio.testing.MockClock(autojump_threshold=0)
+
+
+@pytest.fixture(autouse=True)
+def long_default_timeouts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In real time, wait a minute where a test sets no timeout, because the machine may be busy."""
+    if {"autojump_clock", "jumping_clock"}.intersection(request.fixturenames):
+        return
+    for config, *timeouts in (
+        (ClientConfig, "connect_timeout", "request_timeout"),
+        (ProducerConfig, "send_timeout", "close_timeout"),
+    ):
+        for timeout in timeouts:
+            monkeypatch.setitem(config.__init__.__kwdefaults__ or {}, timeout, 60.0)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

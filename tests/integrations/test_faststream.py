@@ -195,7 +195,7 @@ async def test_requests_get_the_results_of_handlers_as_replies(address: str, uni
 @pytest.mark.long
 @asyncio_test
 async def test_a_request_whose_sender_has_gone_is_not_delivered_again(address: str, unique: str) -> None:
-    broker, asker = broker_of(address), broker_of(address)
+    broker, asker = broker_of(address), broker_of(address, close_timeout=1.0)
     received = Received()
     release = asyncio.Event()
 

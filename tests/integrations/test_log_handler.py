@@ -21,8 +21,6 @@ from rocketmq_py.testing import TestBroker, run_broker
 from tests.blocking.conftest import run_program
 
 TOPIC = "AppLogs"
-PATIENT: Any = {"send_timeout": 60, "close_timeout": 60}
-"""For tests that expect all records to be sent, also on a busy machine."""
 
 
 @pytest.fixture
@@ -45,7 +43,7 @@ def texts(broker: TestBroker) -> list[str]:
 
 
 def test_records_are_json_with_their_level_as_tag(broker: TestBroker, log: logging.Logger) -> None:
-    handler = RocketMQHandler(TOPIC, broker.name_server_address, **PATIENT)
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
     log.addHandler(handler)
     try:
         raise KeyError("missing")
@@ -67,7 +65,7 @@ def test_records_are_json_with_their_level_as_tag(broker: TestBroker, log: loggi
 
 
 def test_a_formatter_of_the_user_and_any_text(broker: TestBroker, log: logging.Logger) -> None:
-    handler = RocketMQHandler(TOPIC, broker.name_server_address, **PATIENT)
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     log.addHandler(handler)
     log.log(15, "a lone surrogate \udc80 and \x01")
@@ -88,7 +86,6 @@ def test_a_configuration_by_dictionary(broker: TestBroker) -> None:
                     "topic": TOPIC,
                     "name_servers": broker.name_server_address,
                     "level": "WARNING",
-                    **PATIENT,
                 }
             },
             "loggers": {"configured": {"handlers": ["topic"], "level": "DEBUG"}},
@@ -103,7 +100,7 @@ def test_a_configuration_by_dictionary(broker: TestBroker) -> None:
 
 
 def test_many_threads_log_and_nothing_is_lost(broker: TestBroker, log: logging.Logger) -> None:
-    handler = RocketMQHandler(TOPIC, broker.name_server_address, **PATIENT)
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
     handler.setFormatter(logging.Formatter())
     log.addHandler(handler)
 
@@ -122,7 +119,7 @@ def test_many_threads_log_and_nothing_is_lost(broker: TestBroker, log: logging.L
 
 
 def test_its_own_library_does_not_log_to_it(broker: TestBroker) -> None:
-    handler = RocketMQHandler(TOPIC, broker.name_server_address, **PATIENT)
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
     library = logging.getLogger("rocketmq_py")
     library.addHandler(handler)
     library.setLevel(logging.DEBUG)
@@ -142,7 +139,7 @@ def test_an_argument_that_logs_does_not_recurse(broker: TestBroker, log: logging
             log.info("formatting %s", self)
             return "argument"
 
-    handler = RocketMQHandler(TOPIC, broker.name_server_address, **PATIENT)
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
     handler.setFormatter(logging.Formatter())
     log.addHandler(handler)
     log.info("%s", Argument())
@@ -154,7 +151,7 @@ def test_an_argument_that_logs_does_not_recurse(broker: TestBroker, log: logging
 def test_a_record_that_cannot_be_formatted_is_dropped(
     broker: TestBroker, log: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    handler = RocketMQHandler(TOPIC, broker.name_server_address, **PATIENT)
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
     log.addHandler(handler)
     log.info("%d", "no number")
     log.info("sent")
@@ -165,7 +162,7 @@ def test_a_record_that_cannot_be_formatted_is_dropped(
 
 
 def test_records_of_a_closed_handler_are_dropped(broker: TestBroker, log: logging.Logger) -> None:
-    handler = RocketMQHandler(TOPIC, broker.name_server_address, **PATIENT)
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
     log.addHandler(handler)
     handler.close()
     log.info("late")
@@ -207,9 +204,7 @@ def test_closing_is_bounded_while_brokers_are_away(unused_address: str, log: log
 def test_a_record_that_is_too_large_is_dropped(
     broker: TestBroker, log: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handler = RocketMQHandler(
-        TOPIC, broker.name_server_address, max_message_size=1000, max_batch_size=1000, **PATIENT
-    )
+    handler = RocketMQHandler(TOPIC, broker.name_server_address, max_message_size=1000, max_batch_size=1000)
     handler.setFormatter(logging.Formatter())
     log.addHandler(handler)
     log.info("x" * 1001)
@@ -249,7 +244,7 @@ def test_a_formatter_writes_values_that_json_does_not_have_as_text(value: object
 
 def test_a_hook_of_a_producer_may_log_and_flush(broker: TestBroker, log: logging.Logger) -> None:
     """Hooks run in the thread that the handler's own producer needs."""
-    handler = RocketMQHandler(TOPIC, broker.name_server_address, **PATIENT)
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
     handler.setFormatter(logging.Formatter())
     log.addHandler(handler)
 
@@ -324,7 +319,7 @@ def test_closing_does_not_need_the_lock_of_the_logging_module(broker: TestBroker
 
 
 def test_an_empty_text(broker: TestBroker, log: logging.Logger) -> None:
-    handler = RocketMQHandler(TOPIC, broker.name_server_address, **PATIENT)
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
     handler.setFormatter(logging.Formatter())
     log.addHandler(handler)
     log.info("")

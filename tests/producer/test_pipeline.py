@@ -33,7 +33,6 @@ from rocketmq_py.producer import (
     Producer,
     ProducerConfig,
     ProducerHook,
-    ProducerOptions,
     TransactionProducer,
     TransactionState,
 )
@@ -88,14 +87,11 @@ class Done:
             self.event.set()
 
 
-PATIENT: ProducerOptions = {"send_timeout": 60.0, "connect_timeout": 60.0}
-
-
 # Waiting
 
 
 async def test_a_broker_that_swallows_packets_does_not_block_submit() -> None:
-    async with scripted_cluster(store, store) as cluster, Producer(cluster.address, **PATIENT) as producer:
+    async with scripted_cluster(store, store) as cluster, Producer(cluster.address) as producer:
         with dialling(cluster) as way:
             half = Done(8)
             pending = [await producer.submit(MESSAGE, on_done=half.add) for _ in range(16)]
@@ -152,7 +148,7 @@ async def test_a_full_buffer_does_not_block_submit() -> None:
         listener,  # accepts, and reads nothing
         scripted_cluster(store, store) as cluster,
         Producer(
-            cluster.address, ProducerConfig(close_timeout=0.01), ClientConfig(max_buffered=1), **PATIENT
+            cluster.address, ProducerConfig(close_timeout=0.01), ClientConfig(max_buffered=1)
         ) as producer,
     ):
         address = f"127.0.0.1:{listener.socket.getsockname()[1]}"

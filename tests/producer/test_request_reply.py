@@ -90,7 +90,7 @@ class Replier:
 async def test_the_reply_is_returned_and_never_the_request(replier: Replier) -> None:
     async with scripted_cluster(replier.answer) as cluster:
         async with Producer(cluster.address) as producer:
-            reply = await producer.request(MESSAGE)
+            reply = await producer.request(MESSAGE, timeout=20.0)
             assert (reply.body, reply.topic, reply.flag) == (b"answer to question", "c_REPLY_TOPIC", 3)
             assert (reply.born_host, reply.store_host) == ("127.0.0.1:4321", "127.0.0.1:10911")
             assert int(reply.properties["ARRIVE_TIME"]) > 0
@@ -99,7 +99,7 @@ async def test_the_reply_is_returned_and_never_the_request(replier: Replier) -> 
             client_id = producer.client.client_id
         (request,) = cluster.brokers["broker-a"].asked(SENDS)
         properties = decode_properties(request.fields["i"])
-        assert (properties["REPLY_TO_CLIENT"], properties["TTL"]) == (client_id, "3000")
+        assert (properties["REPLY_TO_CLIENT"], properties["TTL"]) == (client_id, "20000")
         assert properties["CORRELATION_ID"] == reply.properties["CORRELATION_ID"]
     assert replier.heartbeats_before[0] >= 1, "a broker pushes replies only to clients that it knows"
 
