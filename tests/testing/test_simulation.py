@@ -27,6 +27,11 @@ from rocketmq_py.producer import TransactionState
 from rocketmq_py.testing import World, simulate
 
 
+@pytest.fixture(autouse=True)
+def long_default_timeouts() -> None:
+    """Keep the default timeouts: a simulation runs in virtual time, and must repeat outside pytest."""
+
+
 async def program(world: World) -> list[bytes]:
     """Send messages to two members of a group, through a broker that loses answers and crashes."""
     handled: list[bytes] = []
