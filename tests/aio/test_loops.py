@@ -22,7 +22,7 @@ from rocketmq_py.aio import Producer, PushConsumer
 from rocketmq_py.blocking import Client
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ClosedError, OutsideAsyncioError
-from rocketmq_py.handoff.event_loop import LoopLink, _LoopClosedDetector, current_link
+from rocketmq_py.handoff.loop_link import LoopLink, _LoopClosedDetector, current_link
 from rocketmq_py.handoff.process import trio_thread
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.handoff.wakeup_fd import WakeupFd
@@ -234,6 +234,31 @@ def test_task_error_that_ends_the_loop_does_not_stop_other_deliveries() -> None:
         task.cancel()
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
+
+
+def test_a_delivery_interrupted_once_is_repeated_also_after_one_that_was_dropped() -> None:
+    calls: list[str] = []
+
+    def defective() -> None:
+        calls.append("defective")
+        raise ValueError("on purpose")
+
+    def interrupted() -> None:
+        calls.append("interrupted")
+        if calls.count("interrupted") == 1:
+            raise KeyboardInterrupt
+
+    async def main() -> None:
+        link = current_link()
+        link._outbox.extend([(defective, ()), (interrupted, ())])
+        for error in (ValueError, ValueError, KeyboardInterrupt):
+            with pytest.raises(error):
+                link._take_outbox()
+        link._take_outbox()
+        assert not link._outbox
+
+    asyncio.run(main())
+    assert calls == ["defective", "defective", "interrupted", "interrupted"]
 
 
 @pytest.mark.parametrize("failures", [1, 2, 3])

@@ -4,7 +4,7 @@ import io
 
 from rocketmq_py.cli.console import progress_line
 from rocketmq_py.cli.send_statistics import SendStatistics
-from rocketmq_py.errors import Delivery, InvalidMessageError, RequestTimeoutError
+from rocketmq_py.errors import Delivery, InvalidMessageError, RequestTimeoutError, RocketMQError
 from rocketmq_py.message import MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer import PendingSend
 from rocketmq_py.remoting.answer_errors import broker_error
@@ -13,14 +13,17 @@ OK = SendResult(SendStatus.SEND_OK, "7F01", "0A", MessageQueue("T", "broker-a", 
 SLAVE = SendResult(SendStatus.SLAVE_NOT_AVAILABLE, "7F02", "0B", MessageQueue("T", "broker-a", 3), 43)
 
 
-def done(outcome: SendResult | Exception) -> PendingSend:
+def done(outcome: SendResult | RocketMQError) -> PendingSend:
     pending = PendingSend()
-    pending.resolve(outcome)  # type: ignore[arg-type]  # every Exception here is a RocketMQError
+    if isinstance(outcome, RocketMQError):
+        pending.fail(outcome)
+    else:
+        pending.succeed(outcome)
     return pending
 
 
 def statistics_of(
-    *outcomes: SendResult | Exception, verbose: bool = False
+    *outcomes: SendResult | RocketMQError, verbose: bool = False
 ) -> tuple[SendStatistics, io.StringIO]:
     stream = io.StringIO()
     statistics = SendStatistics(verbose=verbose, stream=stream)

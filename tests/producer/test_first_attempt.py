@@ -13,7 +13,7 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerBusyError, BrokerError, ClosedError, InvalidMessageError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import PendingSend, Producer, ProducerHook, SendContext
-from rocketmq_py.producer.outcome import Stored, send_result
+from rocketmq_py.producer.outcome import Acknowledgement, send_result
 from rocketmq_py.producer.send_request import Destination
 from tests.scripted import ignore, refuse, scripted_cluster, store
 
@@ -32,7 +32,7 @@ class Sending:
         queue: Destination | None = None,
         timeout: float | None = None,
     ) -> None:
-        self.answers: list[Stored | SendResult | None] = []
+        self.answers: list[Acknowledgement | SendResult | None] = []
         self._has_answer = trio.Event()
         self.attempt = producer._begin_send(message, self._answered, queue, timeout)
 
@@ -41,7 +41,7 @@ class Sending:
         assert self.attempt is not None
         return self.attempt.is_in_flight
 
-    def _answered(self, stored: Stored | SendResult | None) -> None:
+    def _answered(self, stored: Acknowledgement | SendResult | None) -> None:
         self.answers.append(stored)
         self._has_answer.set()
 
@@ -151,7 +151,7 @@ async def test_a_large_body_is_compressed_in_a_task() -> None:
 
 
 async def test_a_batch_without_a_task_goes_in_one_request() -> None:
-    answers: list[Stored | SendResult | None] = []
+    answers: list[Acknowledgement | SendResult | None] = []
     two = [MESSAGE, Message("T", b"x" * 100)]
     async with scripted_cluster(store) as cluster:
         async with producer_of(cluster.address, max_message_size=300) as producer:

@@ -30,7 +30,7 @@ async def test_many_tasks_can_await_a_pending_send() -> None:
         assert not pending.done
         with pytest.raises(RuntimeError, match="is not done; await it"):
             pending.result()
-        pending.resolve(RESULT)
+        pending.succeed(RESULT)
     assert results == [RESULT] * 3
     assert await pending is RESULT
     assert pending.error is None
@@ -38,7 +38,7 @@ async def test_many_tasks_can_await_a_pending_send() -> None:
 
 async def test_an_error_is_raised_wherever_it_is_awaited() -> None:
     pending = PendingSend()
-    pending.resolve(ClosedError("gone"))
+    pending.fail(ClosedError("gone"))
     for _ in range(2):
         with pytest.raises(ClosedError, match="gone"):
             await pending
@@ -55,7 +55,7 @@ async def test_the_traceback_of_an_error_does_not_grow() -> None:
     cause.__cause__ = error
     pendings = [PendingSend() for _ in range(3)]
     for pending, outcome in zip(pendings, (error, error, cause), strict=True):
-        pending.resolve(outcome)
+        pending.fail(outcome)
     seen: list[BaseException] = []
     for _ in range(3):
         for pending in pendings:
@@ -80,7 +80,7 @@ async def test_callbacks_run_once_and_their_exceptions_are_logged(caplog: pytest
 
     pending.add_done_callback(broken)
     pending.add_done_callback(lambda done: called.append(done.result().message_id))
-    pending.resolve(RESULT)
+    pending.succeed(RESULT)
     pending.add_done_callback(lambda _: called.append("at once"))
     assert called == ["id", "at once"]
     assert "a callback of a PendingSend raised" in caplog.text
@@ -91,7 +91,7 @@ async def test_the_exception_of_a_single_callback_is_logged(
 ) -> None:
     pending = PendingSend()
     pending.add_done_callback(lambda done: [][len(done.result().message_id)])
-    pending.resolve(RESULT)
+    pending.succeed(RESULT)
     assert await pending is RESULT
     assert "a callback of a PendingSend raised" in caplog.text
     assert "IndexError" in caplog.text
@@ -107,7 +107,7 @@ async def test_a_cancelled_wait_does_not_cancel_the_send() -> None:
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    pending.resolve(RESULT)
+    pending.succeed(RESULT)
     assert await pending is RESULT
 
 
@@ -127,7 +127,7 @@ async def test_a_batched_send_takes_its_result_when_it_is_accessed() -> None:
         await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(RuntimeError, match="is not done; await it"):
             pending.result()
-        batch.resolve(results, None)
+        batch.finish(results, None)
         assert pending.done
         assert pending.error is None
     assert called == [another, pending, pending]
@@ -144,7 +144,7 @@ async def test_a_batch_refers_only_to_watched_sends() -> None:
             await waited
     assert list(batch.watched) == [waited]
     assert not quiet.done
-    batch.resolve([RESULT, RESULT], None)
+    batch.finish([RESULT, RESULT], None)
     called: list[PendingSend] = []
     quiet.add_done_callback(called.append)
     assert called == [quiet]
@@ -157,7 +157,7 @@ async def test_unretrieved_errors_of_a_batch_are_logged(
     log = FailureLog(now=lambda: 0.0)
     batch = PendingBatch()
     looked_at, succeeded = BatchedSend(batch, 0), BatchedSend(batch, 1)
-    batch.resolve([ClosedError("looked at"), RESULT, ClosedError("not looked at")], log)
+    batch.finish([ClosedError("looked at"), RESULT, ClosedError("not looked at")], log)
     assert str(looked_at.error) == "looked at"
     with pytest.raises(ClosedError, match="looked at"):
         await looked_at
@@ -169,7 +169,7 @@ async def test_unretrieved_errors_of_a_batch_are_logged(
 
 async def test_awaiting_a_finished_send_is_a_cancellation_point() -> None:
     pending = PendingSend()
-    pending.resolve(RESULT)
+    pending.succeed(RESULT)
     with trio.CancelScope() as scope:
         scope.cancel()
         await pending
@@ -187,7 +187,7 @@ async def test_a_callback_that_raises_does_not_affect_others_of_its_batch(
     batch = PendingBatch()
     other, quiet = BatchedSend(batch, 1, called.append), BatchedSend(batch, 2)
     BatchedSend(batch, 0, broken)
-    batch.resolve(BatchResults(RESULT, ["a", "b", "c"]), None)
+    batch.finish(BatchResults(RESULT, ["a", "b", "c"]), None)
     assert called == [other]
     assert quiet.result().message_id == "c"
     assert "a callback of a BatchedSend raised" in caplog.text

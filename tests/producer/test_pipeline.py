@@ -346,7 +346,7 @@ def test_unretrieved_errors_are_logged_together_at_intervals(caplog: pytest.LogC
     for text in ("first", "more", "more", "more", "fifth", "sixth"):
         if text == "fifth":
             now = REPORT_INTERVAL
-        PendingSend().resolve(ClosedError(text), log)
+        PendingSend().fail(ClosedError(text), log)
     del log
     logged = [record.message for record in caplog.records]
     assert [tuple(text.split()[-2:]) for text in logged] == [
@@ -366,7 +366,7 @@ async def test_a_callback_that_ignores_the_error_does_not_retrieve_it(
     for callback in (look, lambda _: called.append(False)):
         pending = PendingSend()
         pending.add_done_callback(callback)
-        pending.resolve(ClosedError("gone"), log)
+        pending.fail(ClosedError("gone"), log)
         del pending
     assert called == [True, False]
     assert [record.message for record in caplog.records if "error=gone" in record.message] == [

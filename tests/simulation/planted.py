@@ -51,19 +51,19 @@ def offset_too_early() -> AbstractContextManager[Any]:
 
 
 def reply_matched_twice() -> AbstractContextManager[Any]:
-    """A reply resolves its request and another waiting one."""
-    resolve = PendingReplies._resolve
+    """A reply ends its request and another waiting one."""
+    finish = PendingReplies._finish
 
     def twice(
         replies: PendingReplies, pending: PendingReply, outcome: ReceivedMessage | RocketMQError
-    ) -> bool:
-        resolved = resolve(replies, pending, outcome)
+    ) -> None:
+        was_waiting = pending.correlation_id in replies._waiting
+        finish(replies, pending, outcome)
         others = list(replies._waiting.values())
-        if resolved and others and isinstance(outcome, ReceivedMessage):
-            resolve(replies, others[0].pending, outcome)
-        return resolved
+        if was_waiting and others and isinstance(outcome, ReceivedMessage):
+            finish(replies, others[0].pending, outcome)
 
-    return mock.patch.object(PendingReplies, "_resolve", twice)
+    return mock.patch.object(PendingReplies, "_finish", twice)
 
 
 def retry_ignores_queue() -> AbstractContextManager[Any]:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from rocketmq_py.aio.stepped_calls import SuspendedCoroutine, start_call
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, CallBatch, HandlerCall, HandlerExecutor
 from rocketmq_py.errors import ClosedError
-from rocketmq_py.handoff.event_loop import TASK_CANCELLED, LoopLink, current_link
+from rocketmq_py.handoff.loop_link import TASK_CANCELLED, LoopLink, current_link
 
 CHECK_TIME_EVERY = 16
 """After so many calls that did not suspend, a worker checks how long they have taken."""

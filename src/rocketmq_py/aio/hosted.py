@@ -13,8 +13,8 @@ from rocketmq_py.client.lifespan import OnlyAsyncWith
 from rocketmq_py.errors import ClosedError, InvalidMessageError
 from rocketmq_py.handoff import hosted as base
 from rocketmq_py.handoff.context import TrioContext
-from rocketmq_py.handoff.event_loop import LoopLink, current_link
 from rocketmq_py.handoff.hosted import Target
+from rocketmq_py.handoff.loop_link import LoopLink, current_link
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer.selectors import SelectByHash, SelectByMachineRoom, SelectByRandom
 from rocketmq_py.producer.send_request import Destination
@@ -106,7 +106,7 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
 
         @wraps(function)
         async def call(*arguments: Any) -> Any:
-            return await self._link.call_back(self._context, function, *arguments)  # known when it is open
+            return await self._link.call_on_loop(self._context, function, *arguments)  # known when it is open
 
         return call
 
@@ -130,7 +130,7 @@ def on_loop(
 
     @wraps(function)
     async def call(*arguments: Any) -> Any:
-        return await link.call_back(context, function, *arguments)
+        return await link.call_on_loop(context, function, *arguments)
 
     return call
 

@@ -17,8 +17,8 @@ from rocketmq_py.aio.methods import BatchingProducerMethods, ProducerMethods
 from rocketmq_py.aio.send_queue import LoopSendCall, LoopSendQueue
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.handoff.event_loop import LoopLink, current_link
 from rocketmq_py.handoff.hosted import Target
+from rocketmq_py.handoff.loop_link import LoopLink, current_link
 from rocketmq_py.handoff.producers import HostedProducer
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer import (

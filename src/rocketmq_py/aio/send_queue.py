@@ -7,7 +7,7 @@ from asyncio import _get_running_loop as _running_loop  # the public one raises 
 from typing import Any
 
 from rocketmq_py.handoff.calls import LoopCall
-from rocketmq_py.handoff.event_loop import LoopLink, current_link
+from rocketmq_py.handoff.loop_link import LoopLink, current_link
 from rocketmq_py.handoff.producers import SendCall
 from rocketmq_py.handoff.send_queue import SendQueue, result_of
 from rocketmq_py.message import Message, SendResult
@@ -43,15 +43,15 @@ class LoopSend(asyncio.Future[SendResult]):
         """Return False if it was cancelled."""
         return not self.cancelled()
 
-    def settle(self, outcome: Any) -> None:
+    def succeed(self, result: Any) -> None:
         """Set the result."""
         self.send_queue.release(self)
-        self.link.deliver(_set_result, self, outcome)
+        self.link.deliver(_set_result, self, result)
 
-    def resolve(self, outcome: BaseException, log: FailureLog | None = None) -> None:
+    def fail(self, error: BaseException, log: FailureLog | None = None) -> None:
         """Set the error. asyncio logs it if it is never retrieved."""
-        self.send_queue.release(self, outcome)
-        self.link.deliver(_set_exception, self, outcome)
+        self.send_queue.release(self, error)
+        self.link.deliver(_set_exception, self, error)
 
 
 def _set_result(future: asyncio.Future[SendResult], outcome: Any) -> None:

@@ -47,15 +47,15 @@ class SendFuture(ThreadFuture[SendResult]):
 
     # In the trio thread
 
-    def settle(self, outcome: Any) -> None:
+    def succeed(self, result: Any) -> None:
         """Set the result."""
         self._send_queue.release(self)
-        self.finish(outcome)
+        self.finish(result)
 
-    def resolve(self, outcome: BaseException, log: FailureLog | None = None) -> None:
+    def fail(self, error: BaseException, log: FailureLog | None = None) -> None:
         """Set the error."""
-        self._send_queue.release(self, outcome)
-        self.fail(outcome)
+        self._send_queue.release(self, error)
+        super().fail(error)
 
 
 class ThreadSendQueue(SendQueue[SendFuture]):

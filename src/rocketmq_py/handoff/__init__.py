@@ -1,28 +1,30 @@
 """The hand-off between user threads or asyncio loops and the one trio thread of a process.
 
 ``rocketmq_py.blocking`` and ``rocketmq_py.aio`` never run client code in the caller's thread, and the trio
-thread never waits for a caller. Two queues are the whole interface::
+thread never waits for a caller. An inbox, and an outbox per asyncio loop, are the whole interface::
 
     caller's thread or loop                        trio thread
     -----------------------                        -----------
-    validate the arguments
+    check that the object is open
     append one function to the inbox  ──wake──▶    call every function in the inbox
-    wait on a primitive of its own                 (each starts a task, or queues a message)
+    wait on a primitive of its own                 (each starts a task, or takes queued messages)
            ▲                                       ...
-           │                                       append results to outboxes
+           │                                       set results, or append them to outboxes
            └───────────── one wake ───────────     before it waits for I/O: wake each loop and thread
 
 Going in: :meth:`TrioThread.post` appends to a deque and writes to an eventfd unless a wake-up has been
 written since the last one was drained. A signal handler, a finalizer or a logging handler may call the
 library between any two bytecodes of another call. No call relies on a step that an interrupted one has yet
-to take. There is no lock.
+to take. No lock guards shared data.
 
 Coming back: a thread waits for a lock that only its own call releases (:class:`ThreadCall`). An asyncio loop
-has an outbox and is woken once for everything in it (:class:`LoopLink`). Futures of pipelined sends are
-completed by a thread of their own (``blocking/futures.py``), and log records reach the user's handlers from
-another one (``log_records.py``), because either may run user code that blocks (``callback_thread.py``).
+has an outbox and is woken once for everything in it (:class:`LoopLink`). Callbacks of the threads API's
+futures run in another thread (``blocking/futures.py``), and log records reach the user's handlers from a
+thread of their own (``log_records.py``), because both may be user code that blocks (``callback_thread.py``).
 
 Begin with ``trio_thread.py``, then ``calls.py``. ``process.py`` has the one thread of the process, its end
-and forks; ``event_loop.py`` the way back to asyncio; ``hosted.py`` the objects that live in the trio thread;
-``send_queue.py`` the messages of pipelined sends and their backpressure.
+and forks; ``loop_link.py`` the way back to asyncio; ``wakeup_fd.py`` the descriptor that wakes a thread or a
+loop; ``hosted.py`` the objects that live in the trio thread, and ``producers.py`` the producers among them,
+with awaited sends; ``send_queue.py`` pipelined sends and their backpressure; ``context.py`` context managers
+that stay open in the trio thread.
 """

@@ -16,7 +16,7 @@ from rocketmq_py.errors import ClosedError
 if TYPE_CHECKING:
     import asyncio
 
-    from rocketmq_py.handoff.event_loop import LoopLink
+    from rocketmq_py.handoff.loop_link import LoopLink
     from rocketmq_py.handoff.trio_thread import TrioThread
 
 SIGNAL_CHECK_SECONDS = 1.0

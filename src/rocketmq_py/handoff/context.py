@@ -1,4 +1,7 @@
-"""A context manager of the trio thread that is open while a block elsewhere runs: a transaction."""
+"""A context manager that is open in the trio thread while a block of the user runs.
+
+A transaction, or a message that is held.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +43,15 @@ class TrioContext(Generic[Value]):
         return self._value
 
     async def leave(self, error: BaseException | None) -> None:
-        """Leave it with the error of the user's block. Raises another error that leaving raises.
+        """Leave it as the user's block ended: with ``error``, or with None.
 
-        An error that is no Exception, such as a cancellation or KeyboardInterrupt, cancels it.
+        Raises the error of leaving, unless that is ``error`` itself. A cancellation or KeyboardInterrupt
+        cancels the context manager.
         """
         if error is None or isinstance(error, Exception):
             self._block_error = error
             self._leaving.set()
-        else:
+        else:  # raised in the trio thread, a KeyboardInterrupt would end it
             self._scope.cancel()
         await self._left.wait()
         if self._raised is not None and self._raised is not error:

@@ -19,7 +19,7 @@ from rocketmq_py.handoff.send_queue import QueuedSend, SendQueue
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import BatchingProducer, PendingSend, Producer
 from rocketmq_py.producer.first_attempt import FirstAttempt
-from rocketmq_py.producer.outcome import Outstanding, Stored, send_result
+from rocketmq_py.producer.outcome import Acknowledgement, OutcomeReceiver, send_result
 from rocketmq_py.producer.send_request import Destination
 
 LEAVE_SECONDS = 1.0
@@ -68,7 +68,7 @@ class SendCall(Call[SendResult]):
             self._function = attempt.rest
             super().__call__()
 
-    def _answered(self, outcome: Stored | SendResult | None) -> None:
+    def _answered(self, outcome: Acknowledgement | SendResult | None) -> None:
         attempt, self._attempt = self._attempt, None
         if outcome is not None:
             self._result = send_result(outcome)
@@ -152,8 +152,8 @@ class HostedProducer(Hosted[Target], Generic[Target, Queue]):
         await target.flush()
 
 
-def _forward_outcome(send: Outstanding, done: PendingSend) -> None:
+def _forward_outcome(send: OutcomeReceiver, done: PendingSend) -> None:
     if done.error is None:
-        send.settle(done)
+        send.succeed(done)
     else:
-        send.resolve(done.error, None)
+        send.fail(done.error, None)

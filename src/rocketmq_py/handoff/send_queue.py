@@ -13,7 +13,13 @@ from rocketmq_py.errors import ClosedError, Delivery, InvalidMessageError, Rocke
 from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.message import Message, SendResult
-from rocketmq_py.producer.outcome import FailureLog, Outstanding, Stored, closed_error, send_result
+from rocketmq_py.producer.outcome import (
+    Acknowledgement,
+    FailureLog,
+    OutcomeReceiver,
+    closed_error,
+    send_result,
+)
 from rocketmq_py.producer.pending import PendingSend
 from rocketmq_py.producer.send_request import Destination
 
@@ -23,12 +29,12 @@ OVERHEAD = 112
 """Bytes that a message counts in addition to its body."""
 
 
-def result_of(outcome: PendingSend | Stored | SendResult) -> SendResult:
+def result_of(outcome: PendingSend | Acknowledgement | SendResult) -> SendResult:
     """Return the result of a send that succeeded, in any form in which a producer passes it on."""
     return outcome.result() if isinstance(outcome, PendingSend) else send_result(outcome)
 
 
-class QueuedSend(Outstanding, Protocol):
+class QueuedSend(OutcomeReceiver, Protocol):
     """A message on its way to the producer, then in flight.
 
     Attributes:
@@ -45,7 +51,7 @@ class QueuedSend(Outstanding, Protocol):
     def start(self) -> bool:
         """Note that it is being sent. Return False if it was cancelled before."""
 
-    def resolve(self, outcome: BaseException, log: FailureLog | None = None) -> None:
+    def fail(self, error: BaseException, log: FailureLog | None = None) -> None:
         """Set the error."""
 
 
@@ -166,7 +172,7 @@ class SendQueue(Generic[Sent]):
             try:
                 coroutine = self._send(one)
             except BaseException as error:  # noqa: BLE001  # a selector may raise anything
-                one.resolve(error)
+                one.fail(error)
                 continue
             if coroutine is not None:
                 self._is_awaiting = True
@@ -184,7 +190,7 @@ class SendQueue(Generic[Sent]):
                 await coroutine
             except BaseException as error:  # noqa: BLE001  # as where nothing has to be awaited
                 cancelled, other = split_cancelled(error)
-                one.resolve(other or closed_error())
+                one.fail(other or closed_error())
                 if cancelled is not None:
                     raise cancelled from None
             self._is_awaiting = False

@@ -35,7 +35,7 @@ from rocketmq_py.producer.config import BatchingConfig, BatchingOptions, Produce
 from rocketmq_py.producer.first_attempt import BatchAttempt
 from rocketmq_py.producer.health import ProducerHealth
 from rocketmq_py.producer.hooks import ProducerHook
-from rocketmq_py.producer.outcome import FailureLog, Stored, closed_error
+from rocketmq_py.producer.outcome import Acknowledgement, FailureLog, closed_error
 from rocketmq_py.producer.pending import BatchedSend, PendingSend
 from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.request_builder import check_message
@@ -186,7 +186,7 @@ class BatchingProducer(Lifespan):
                 raise
             except RocketMQError as error:
                 pending = PendingSend(on_done)
-                pending.resolve(error, self._failures)
+                pending.fail(error, self._failures)
                 return pending
         admission = self._admission
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -296,7 +296,7 @@ class BatchingProducer(Lifespan):
             error = closed_error(may_be_stored=batch.is_in_flight)
             if batch.attempt is not None:
                 batch.attempt.forget()
-            self._resolve(batch, [error] * len(batch.messages))
+            self._finish(batch, [error] * len(batch.messages))
         self._failures.report()
 
     # Messages
@@ -354,7 +354,7 @@ class BatchingProducer(Lifespan):
         else:
             start_soon(self._nursery, self._deliver, batch, attempt)
 
-    def _answered(self, batch: ProducerBatch, stored: Stored | SendResult | None) -> None:
+    def _answered(self, batch: ProducerBatch, stored: Acknowledgement | SendResult | None) -> None:
         attempt, batch.attempt = batch.attempt, None
         assert attempt is not None
         if stored is None:
@@ -367,7 +367,7 @@ class BatchingProducer(Lifespan):
 
     def _finished(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
         self._accumulator.finished(batch, trio.current_time())
-        self._resolve(batch, outcomes)
+        self._finish(batch, outcomes)
         if self._admission.has_waiters:
             self._free_space()
 
@@ -395,6 +395,6 @@ class BatchingProducer(Lifespan):
         first_half = await self._outcomes(messages[:middle], queue, timeout)
         return [*first_half, *await self._outcomes(messages[middle:], queue, timeout)]
 
-    def _resolve(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
-        batch.pending.resolve(outcomes, self._failures)
+    def _finish(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
+        batch.pending.finish(outcomes, self._failures)
         self._admission.leave(batch.size, len(batch.messages))

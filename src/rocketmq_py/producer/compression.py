@@ -6,7 +6,7 @@ import attrs
 
 from rocketmq_py.arguments import check_choice, positive, whole
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.protocol.compression import DEFAULT_LEVELS, LEVELS, CompressionType, codec
+from rocketmq_py.protocol.compression import LEVELS, CompressionType, codec, compress
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, COMPRESSION_TYPE_SHIFT
 
 
@@ -49,8 +49,7 @@ class Compression:
         """
         if len(body) < self.over:
             return body, 0
-        level = DEFAULT_LEVELS[self.kind] if self.level is None else self.level
-        compressed = codec(self.kind).compress(body, level)
+        compressed = compress(body, self.kind, self.level)
         if len(compressed) >= len(body):
             return body, 0
         return compressed, COMPRESSED_FLAG | self.kind << COMPRESSION_TYPE_SHIFT

@@ -8,11 +8,11 @@ from typing import TypeAlias
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import SendResult
 from rocketmq_py.producer.batch import BatchResults
-from rocketmq_py.producer.outcome import Outcome, Stored, send_result
+from rocketmq_py.producer.outcome import Acknowledgement, Outcome, send_result
 from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.producer.sender import Sender
 
-OnAnswer: TypeAlias = Callable[[Stored | SendResult | None], None]
+OnAnswer: TypeAlias = Callable[[Acknowledgement | SendResult | None], None]
 """Called once with the outcome of the first attempt: the acknowledgement, or None if
 :meth:`FirstAttempt.rest` must be awaited."""
 
@@ -78,6 +78,6 @@ class BatchAttempt(FirstAttempt):
         self._unique_ids = unique_ids
         super().__init__(sender, request, on_answer)
 
-    def results(self, outcome: Stored | SendResult) -> BatchResults:
+    def results(self, outcome: Acknowledgement | SendResult) -> BatchResults:
         """Return each message's result, for the argument of ``on_answer`` or the result of :meth:`rest`."""
         return BatchResults(send_result(outcome), self._unique_ids)

@@ -19,13 +19,15 @@ REPORT_INTERVAL = 10.0
 """Seconds between two lines of a FailureLog."""
 
 # Fast path: a SendResult is created from this when it is accessed, saves 7 % of pipelined.
-Stored: TypeAlias = tuple[SendStatus, str, str, MessageQueue, int, Mapping[str, str] | SendAnswerFields]
+Acknowledgement: TypeAlias = tuple[
+    SendStatus, str, str, MessageQueue, int, Mapping[str, str] | SendAnswerFields
+]
 """A broker's acknowledgement, as :func:`send_result` takes it."""
 
-Outcome: TypeAlias = Stored | SendResult | RocketMQError
+Outcome: TypeAlias = Acknowledgement | SendResult | RocketMQError
 
 
-def send_result(outcome: Stored | SendResult) -> SendResult:
+def send_result(outcome: Acknowledgement | SendResult) -> SendResult:
     """Return the result of a send that succeeded."""
     if isinstance(outcome, SendResult):
         return outcome
@@ -57,7 +59,7 @@ def send_result(outcome: Stored | SendResult) -> SendResult:
 
 
 def closed_error(*, may_be_stored: bool = False) -> ClosedError:
-    """Return the error of a message whose outcome was unknown when its producer was closed."""
+    """Return the error of a send that had not ended when its producer was closed."""
     if not may_be_stored:
         return ClosedError("the producer was closed before the message could be sent")
     error = ClosedError("the producer was closed before the broker answered")
@@ -65,13 +67,13 @@ def closed_error(*, may_be_stored: bool = False) -> ClosedError:
     return error
 
 
-class Outstanding(Protocol):
-    """A send in flight that receives its outcome: a Pending, or its counterpart in another API."""
+class OutcomeReceiver(Protocol):
+    """Receives the outcome of a send: a Pending, or its counterpart in another API."""
 
-    def settle(self, outcome: Any) -> None:
-        """Set the result. ``outcome`` is a Stored or a SendResult."""
+    def succeed(self, result: Any) -> None:
+        """Set the result: a SendResult, or an Acknowledgement from which it is made when it is read."""
 
-    def resolve(self, outcome: RocketMQError, log: FailureLog | None) -> None:
+    def fail(self, error: RocketMQError, log: FailureLog | None) -> None:
         """Set the error. Report it to ``log`` if it is never retrieved."""
 
 
@@ -90,7 +92,7 @@ class FailureLog:
         self._next_report = -math.inf
 
     def add(self, error: RocketMQError) -> None:
-        """Count an error. It is logged now, or with later ones after REPORT_INTERVAL."""
+        """Count an error. Log it now, or with the first one REPORT_INTERVAL after the last line."""
         self._count += 1
         self._last_error = error
         if self._now() >= self._next_report:
@@ -107,4 +109,4 @@ class FailureLog:
             )
             self._count = 0
 
-    __del__ = report
+    __del__ = report  # errors that were added after the producer was closed

@@ -24,21 +24,14 @@ class _Failure:
     __slots__ = ("error", "log")
 
     def __init__(self, error: RocketMQError, log: FailureLog | None) -> None:
-        self.error = error
+        # A traceback would keep the sender's frames alive, and this object with them.
+        self.error = error.with_traceback(None)
         self.log = log
 
     def __del__(self) -> None:
         log = getattr(self, "log", None)  # __init__ may have been interrupted
         if log is not None:
             log.add(self.error)
-
-
-def _stored_form(outcome: object, log: FailureLog | None) -> Any:
-    """Return an outcome in the form in which a Pending stores it."""
-    if isinstance(outcome, RocketMQError):
-        # A traceback would keep the sender's frames alive, and this object with them.
-        return _Failure(outcome.with_traceback(None), log)
-    return outcome
 
 
 class Pending(Generic[Result]):
@@ -52,8 +45,7 @@ class Pending(Generic[Result]):
     __slots__ = ("_callbacks", "_outcome", "_waiting")
 
     def __init__(self, on_done: Callable[[Self], None] | None = None) -> None:
-        # The stored form: None in flight, then the result, a tuple (Stored) from which it is created, or a
-        # _Failure.
+        # None in flight, then the result, an Acknowledgement from which it is made, or a _Failure.
         self._outcome: Any = None
         # None, one callback, or a tuple of callbacks. A list would be another object per message.
         self._callbacks: Any = on_done
@@ -116,14 +108,16 @@ class Pending(Generic[Result]):
         await self.wait()
         return self.result()
 
-    def resolve(self, outcome: Result | RocketMQError, log: FailureLog | None = None) -> None:
-        """Set the outcome (internal). An error that is never retrieved is reported to ``log``."""
-        self.settle(_stored_form(outcome, log))
-
-    def settle(self, outcome: Any) -> None:
-        """Set the outcome in its stored form, as ``_outcome`` has it (internal)."""
+    def succeed(self, result: Any) -> None:
+        """Set the result (internal); see :class:`OutcomeReceiver`."""
         assert self._outcome is None, "the outcome is set once"
-        self._outcome = outcome
+        self._outcome = result
+        self._notify()
+
+    def fail(self, error: RocketMQError, log: FailureLog | None = None) -> None:
+        """Set the error (internal); see :class:`OutcomeReceiver`."""
+        assert self._outcome is None, "the outcome is set once"
+        self._outcome = _Failure(error, log)
         self._notify()
 
     def _notify(self) -> None:
@@ -234,12 +228,14 @@ class PendingBatch:
         self.outcomes: Sequence[Any] | None = None
         self.watched: dict[BatchedSend, None] = {}
 
-    def resolve(self, outcomes: Sequence[SendResult | RocketMQError], log: FailureLog | None) -> None:
+    def finish(self, outcomes: Sequence[SendResult | RocketMQError], log: FailureLog | None) -> None:
         """Set the outcome of each message. Errors that are never retrieved are reported to ``log``."""
         assert self.outcomes is None, "the outcome is set once"
-        if type(outcomes) is not BatchResults:
-            outcomes = [_stored_form(outcome, log) for outcome in outcomes]
-        self.outcomes = outcomes
+        self.outcomes = (
+            outcomes
+            if type(outcomes) is BatchResults
+            else [_Failure(one, log) if isinstance(one, RocketMQError) else one for one in outcomes]
+        )
         watched, self.watched = self.watched, {}
         for pending in watched:
             pending._notify()

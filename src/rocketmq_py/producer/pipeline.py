@@ -62,7 +62,7 @@ class Pipeline:
             error = closed_error(may_be_stored=request.may_have_arrived)
             self.leave(request)
             self._sender.counters.send_failed(error)
-            request.pending.resolve(error, self.failures)
+            request.pending.fail(error, self.failures)
         self.failures.report()
 
     async def flush(self) -> None:
@@ -138,10 +138,10 @@ class Pipeline:
         counters = self._sender.counters
         if isinstance(outcome, RocketMQError):
             counters.send_failed(outcome)
-            request.pending.resolve(outcome, self.failures)
+            request.pending.fail(outcome, self.failures)
         else:
             counters.sent += 1
-            request.pending.settle(outcome)
+            request.pending.succeed(outcome)
 
     def after_hooks(
         self, context: SendContext, finish: Callable[[SendRequest, Outcome], None] | None = None

@@ -17,7 +17,7 @@ from rocketmq_py.names import check_topic
 from rocketmq_py.producer.batch import EncodedBatch, check_list
 from rocketmq_py.producer.first_attempt import BatchAttempt, FirstAttempt, OnAnswer
 from rocketmq_py.producer.hooks import SendMode
-from rocketmq_py.producer.outcome import Outstanding
+from rocketmq_py.producer.outcome import OutcomeReceiver
 from rocketmq_py.producer.pending import PendingSend
 from rocketmq_py.producer.requesting_producer import RequestingProducer
 from rocketmq_py.producer.send_request import Destination
@@ -278,7 +278,7 @@ class Producer(RequestingProducer):
     # For the BatchingProducer and the other APIs, which have no task per send
 
     def _submit(
-        self, pending: Outstanding, message: Message, queue: Destination | None, timeout: float | None
+        self, pending: OutcomeReceiver, message: Message, queue: Destination | None, timeout: float | None
     ) -> Coroutine[Any, Any, object] | None:
         """Submit a message as :meth:`submit`, with ``pending`` instead of a new PendingSend.
 
@@ -314,8 +314,8 @@ class Producer(RequestingProducer):
         return None if self._hooks.all else self._batch_sender.begin(messages, on_answer, queue, timeout)
 
 
-def _forward_outcome(pending: Outstanding, done: PendingSend) -> None:
+def _forward_outcome(pending: OutcomeReceiver, done: PendingSend) -> None:
     if done.error is None:
-        pending.settle(done.result())
+        pending.succeed(done.result())
     else:
-        pending.resolve(done.error, None)
+        pending.fail(done.error, None)

@@ -190,7 +190,7 @@ class PendingReplies:
         outcome: Outcome,
     ) -> None:
         if isinstance(outcome, RocketMQError):
-            self._resolve(pending, outcome)
+            self._finish(pending, outcome)
         else:
             pending.sent = send_result(outcome)
         if on_sent is not None:
@@ -200,14 +200,16 @@ class PendingReplies:
         error = ReplyTimeoutError(request.topic, request.send_timeout, pending.sent)
         if pending.sent is None and not request.may_have_arrived:
             error.delivery = Delivery.NOT_SENT
-        self._resolve(pending, error)
+        self._finish(pending, error)
 
-    def _resolve(self, pending: PendingReply, outcome: ReceivedMessage | RocketMQError) -> bool:
+    def _finish(self, pending: PendingReply, outcome: ReceivedMessage | RocketMQError) -> None:
         if self._waiting.get(pending.correlation_id) is None:
-            return False
+            return
         self.forget(pending)
-        pending.resolve(outcome, self._pipeline.failures)
-        return True
+        if isinstance(outcome, RocketMQError):
+            pending.fail(outcome, self._pipeline.failures)
+        else:
+            pending.succeed(outcome)
 
     def _accept(self, connection: Connection, command: Command) -> bool:
         header = PushReplyMessageRequest.from_fields(command.fields)
@@ -220,7 +222,7 @@ class PendingReplies:
         if waiting is None:
             self.late += 1
         else:
-            self._resolve(waiting.pending, reply)
+            self._finish(waiting.pending, reply)
         return True
 
 

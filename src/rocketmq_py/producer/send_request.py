@@ -11,7 +11,7 @@ from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import Delivery, ProtocolError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.config import ProducerConfig
-from rocketmq_py.producer.outcome import Outcome, Outstanding, Stored, send_result
+from rocketmq_py.producer.outcome import Acknowledgement, Outcome, OutcomeReceiver, send_result
 from rocketmq_py.producer.selectors import QueueSelector, check_destination
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.protocol.headers import read_stored_position
@@ -114,7 +114,7 @@ class SendRequest(PendingRequest):
     # Set before the request is submitted.
     on_answer: Callable[[SendRequest, Answer | SendAnswer, float], None]
     on_done: Callable[[SendRequest, Outcome], None]
-    pending: Outstanding
+    pending: OutcomeReceiver
 
     def __init__(
         self,
@@ -244,7 +244,7 @@ class SendRequest(PendingRequest):
         else:
             super().answered(answer)
 
-    def read_answer(self, answer: Command | SendAnswer) -> Stored:
+    def read_answer(self, answer: Command | SendAnswer) -> Acknowledgement:
         """Return the acknowledgement in a broker's answer.
 
         Raises:

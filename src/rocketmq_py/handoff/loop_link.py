@@ -50,8 +50,7 @@ class LoopLink:
     Attributes:
         loop: the loop.
         thread: the trio thread.
-        open: what was opened on the loop. It is closed at the end of the loop: when ``shutdown_asyncgens`` is
-            called, as ``asyncio.run`` does, or when the loop is found to be closed.
+        open: what was opened on the loop, and is closed at its end.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread: TrioThread) -> None:
@@ -59,8 +58,8 @@ class LoopLink:
         self.thread = thread
         self.open: dict[OpenedOnLoop, None] = {}
         self._outbox: deque[_Delivery] = deque()
-        self._failed: _Delivery | None = None  # raised, or was interrupted
-        self._will_wake = False  # before trio waits; trio thread only
+        self._failed: _Delivery | None = None  # the one during whose call an exception came last
+        self._will_wake = False  # _wake will be called before trio waits; trio thread only
         self._is_woken = False
         self._end: AsyncGenerator[None, None] | None = None
         self._wakeup_fd: WakeupFd | None = None
@@ -71,13 +70,15 @@ class LoopLink:
             loop.add_reader(wakeup_fd, self._take_outbox, wakeup_fd)
             self._wakeup_fd = wakeup_fd
 
-    # On the loop
+    # In the loop's thread
 
     async def watch_end(self) -> None:
         """Close the open objects at the end of the loop."""
         if self._end is None:
+            # shutdown_asyncgens, which asyncio.run calls, closes this generator, and so the open objects.
             end = self._close_at_end()
             await anext(end)
+            # For loops that are closed without it.
             self.loop.call_later(NEVER_SECONDS, _LoopClosedDetector(self))
             self._end = end
 
@@ -101,7 +102,7 @@ class LoopLink:
         try:
             self.thread.post(call)
             await call.done
-        except (ClosedError, GeneratorExit):
+        except (ClosedError, GeneratorExit):  # not posted, or the loop is closed: nothing to wait for
             raise
         except BaseException:
             if not call.has_ended:
@@ -132,15 +133,19 @@ class LoopLink:
                 outbox.popleft()
             if outbox and not self._is_woken:
                 self._wake_loop()
-        except BaseException:  # of a signal handler, which may raise any exception
-            if outbox and outbox[0] is self._failed:  # no: it is the function's own, a defect
+        except BaseException:
+            # Raised by a signal handler: the function stays, and is called again. If that fails as well, the
+            # exception is the function's own, a defect, and the function is dropped.
+            if outbox and outbox[0] is self._failed:
                 outbox.popleft()
-            self._failed = outbox[0] if outbox else None
+                self._failed = None
+            else:
+                self._failed = outbox[0] if outbox else None
             self._wake_loop()
             raise
 
     def release(self) -> None:
-        """Stop using the loop's descriptors, on the loop: another link has replaced this one.
+        """Stop using the loop's descriptors, in the loop's thread: another link has replaced this one.
 
         Objects that were opened through this link still use it.
         """
@@ -150,7 +155,7 @@ class LoopLink:
             self.loop.remove_reader(wakeup_fd)
             self._wake_loop()  # in case it was just being woken
 
-    # On the loop, and in the trio thread
+    # In the loop's thread, and in the trio thread
 
     def _wake_loop(self) -> None:
         self._is_woken = True
@@ -188,7 +193,7 @@ class LoopLink:
         for opened in list(self.open):
             opened.close_soon()
 
-    async def call_back(
+    async def call_on_loop(
         self, context: contextvars.Context, function: Callable[..., Any], *arguments: Any
     ) -> Any:
         """Call a user's function on the loop, in a copy of a context. Return its result, awaited if need be.
@@ -196,7 +201,7 @@ class LoopLink:
         When cancelled, the task on the loop is cancelled and not waited for. A loop that is closed never
         answers.
         """
-        call = _CallBack(self, context.copy(), partial(function, *arguments))
+        call = _CallOnLoop(self, context.copy(), partial(function, *arguments))
         self.deliver(call.start)
         await trio.lowlevel.wait_task_rescheduled(call.abort)
         return call.outcome()
@@ -223,7 +228,7 @@ class _LoopClosedDetector:
                 link.thread.post(link.close_all_soon)
 
 
-class _CallBack:
+class _CallOnLoop:
     """A call of a user's function on a loop, for a task of the trio thread."""
 
     def __init__(self, link: LoopLink, context: contextvars.Context, function: Callable[[], Any]) -> None:
@@ -234,7 +239,7 @@ class _CallBack:
         self._task: asyncio.Task[Any] | None = None
         self._is_cancelled = False
 
-    # On the loop
+    # In the loop's thread
 
     def start(self) -> None:
         """Start the task."""
