@@ -9,7 +9,7 @@ import attrs
 
 from rocketmq_py import properties as names
 from rocketmq_py.message import ReceivedMessage
-from rocketmq_py.protocol.bodies import BatchAck, bits_of
+from rocketmq_py.protocol.bodies import BatchAck, ack_bits
 from rocketmq_py.protocol.handles import PoppedOffsets, ReceiptHandle, TopicKind
 from rocketmq_py.protocol.headers import PopMessageAnswer
 from rocketmq_py.protocol.stored_message import decode_messages
@@ -83,5 +83,5 @@ def ack_together(popped: Iterable[Popped], group: str) -> BatchAck:
         revive_queue_id=handle.revive_queue_id,
         pop_time_ms=handle.pop_time_ms,
         invisible_ms=handle.invisible_ms,
-        bits=bits_of(handle.start_offset, offsets),
+        bits=ack_bits(handle.start_offset, offsets),
     )

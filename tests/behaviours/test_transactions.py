@@ -240,7 +240,7 @@ class Questions:
 
     def __init__(self, client: Client) -> None:
         self.ids: list[str] = []
-        client.serve(RequestCode.CHECK_TRANSACTION_STATE, self._take)
+        client.add_request_handler(RequestCode.CHECK_TRANSACTION_STATE, self._take)
 
     def _take(self, _: Connection, request: Command) -> bool:
         self.ids.append(request.fields["msgId"])

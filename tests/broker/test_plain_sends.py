@@ -43,7 +43,7 @@ class SendTarget:
         topics.put(TopicConfig("ordered", 4, 4, order=True))
         self.client = self.broker.connect()
         self._fast = fast
-        self._decoder = FrameDecoder(decodes_sends=True)
+        self._decoder = FrameDecoder(decodes_send_requests=True)
         self._decoder.feed_typed(encode_request(CODE, 0, FIELDS))
 
     def send(self, send: Send) -> bool:

@@ -8,6 +8,7 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
@@ -61,7 +62,7 @@ async def test_requests_except_pulls_and_heartbeats_go_to_the_vip_channel() -> N
     ):
         broker = cluster.brokers["broker-a"]
         await client.routes.get("T")
-        assert client.brokers.channel(broker.address) == vip.address
+        assert client.brokers.request_address(broker.address) == vip.address
         assert await client.brokers.max_offset(QUEUE) == 7
         await client.brokers.commit_offset("g", QUEUE, 7)
         await client.brokers.commit_offset_oneway("g", QUEUE, 8)
@@ -79,11 +80,17 @@ async def test_requests_except_pulls_and_heartbeats_go_to_the_vip_channel() -> N
     assert {request.code for request in broker.requests} == {RequestCode.HEART_BEAT, RequestCode.PULL_MESSAGE}
 
 
+async def test_a_sql_filter_is_checked_over_the_vip_channel() -> None:
+    async with with_vip_channel() as (cluster, vip), Client(cluster.address, vip_channel=True) as client:
+        await check_sql_filter(client, "g", subscription_of("T", "*", "a > 5", version_ms=7))
+    assert [request.code for request in vip.requests] == [RequestCode.CHECK_CLIENT_CONFIG]
+
+
 async def test_without_a_vip_channel_all_requests_go_to_the_broker_itself() -> None:
     async with with_vip_channel() as (cluster, vip), Client(cluster.address) as client:
         broker = cluster.brokers["broker-a"]
         await client.routes.get("T")
-        assert client.brokers.channel(broker.address) == broker.address
+        assert client.brokers.request_address(broker.address) == broker.address
         assert await client.brokers.max_offset(QUEUE) == 7
     assert not vip.requests
 

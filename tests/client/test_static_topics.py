@@ -113,6 +113,13 @@ async def test_a_send_follows_a_queue_that_moves(jumping_clock: trio.testing.Moc
     assert [len(broker.asked(RequestCode.SEND_MESSAGE_V2)) for broker in cluster.brokers.values()] == [1, 1]
 
 
+async def test_health_tells_of_brokers_and_not_of_logical_queues() -> None:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
+        cluster.queue_mappings["T"] = mappings(mapping("broker-a", 0, 1))
+        await client.routes.get("T")
+        assert [one.broker_name for one in client.health().brokers] == ["broker-a"]
+
+
 def answer_with(code: int, body: bytes = b"", fields: Mapping[str, str] | None = None) -> Answering:
     def answer(connection: Connection, request: Command) -> None:
         matches = request.code == code

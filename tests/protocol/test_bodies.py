@@ -344,11 +344,13 @@ def test_offsets_to_go_on_from_as_tools_in_other_languages_read_them() -> None:
 
 def test_messages_that_are_acknowledged_together() -> None:
     acks = bodies.BatchAcks.decode(dict(STANDARD)[bodies.BatchAcks].encode()).acks[0]
-    assert [offset for offset in range(30) if acks.holds(offset)] == [7, 8]
-    assert bodies.bits_of(7, [7, 8]) == acks.bits
-    assert bodies.bits_of(7, []) == b""
-    bits = bodies.bits_of(7, [9, 7 + 31])
-    assert [offset for offset in range(60) if msgspec.structs.replace(acks, bits=bits).holds(offset)] == [
+    assert [offset for offset in range(30) if acks.acknowledges(offset)] == [7, 8]
+    assert bodies.ack_bits(7, [7, 8]) == acks.bits
+    assert bodies.ack_bits(7, []) == b""
+    bits = bodies.ack_bits(7, [9, 7 + 31])
+    assert [
+        offset for offset in range(60) if msgspec.structs.replace(acks, bits=bits).acknowledges(offset)
+    ] == [
         9,
         38,
     ]
@@ -357,7 +359,7 @@ def test_messages_that_are_acknowledged_together() -> None:
 @pytest.mark.parametrize("offset", [6, 7 + 65_536])
 def test_batch_ack_refuses_offsets_outside_the_popped_batch(offset: int) -> None:
     with pytest.raises(ProtocolError, match="popped together"):
-        bodies.bits_of(7, [offset])
+        bodies.ack_bits(7, [offset])
 
 
 def test_running_info_with_tasks() -> None:

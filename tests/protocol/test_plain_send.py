@@ -42,7 +42,7 @@ requests = st.builds(
 
 def decoder() -> FrameDecoder:
     """Return a decoder that has decoded a plain send."""
-    decoder = FrameDecoder(decodes_sends=True)
+    decoder = FrameDecoder(decodes_send_requests=True)
     decoder.feed_typed(encode_command(SEND))
     return decoder
 
@@ -66,7 +66,7 @@ def test_plain_sends_equal_the_generic_commands(sent: list[Command], size: int) 
 
 def test_plain_sends_are_typed_from_the_second_on() -> None:
     sent = [SEND, SEND, Command(int(RequestCode.HEART_BEAT), 2), SEND, SEND]
-    received = FrameDecoder(decodes_sends=True).feed_typed(b"".join(map(encode_command, sent)))
+    received = FrameDecoder(decodes_send_requests=True).feed_typed(b"".join(map(encode_command, sent)))
     assert [type(one) for one in received] == [Command, SendCommand, Command, Command, SendCommand]
     plain = received[1]
     assert isinstance(plain, SendCommand)
@@ -75,7 +75,7 @@ def test_plain_sends_are_typed_from_the_second_on() -> None:
 
 def test_plain_sends_are_decoded_only_on_request() -> None:
     received = FrameDecoder().feed_typed(encode_command(SEND) * 2)
-    assert received == FrameDecoder(decodes_sends=True).feed(encode_command(SEND) * 2) == [SEND, SEND]
+    assert received == FrameDecoder(decodes_send_requests=True).feed(encode_command(SEND) * 2) == [SEND, SEND]
 
 
 @pytest.mark.parametrize(

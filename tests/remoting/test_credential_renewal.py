@@ -17,7 +17,7 @@ from rocketmq_py.credentials import Credentials, signature
 from rocketmq_py.errors import ConnectError, RequestTimeoutError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.credential_source import RENEWAL_INTERVAL, CredentialSource
+from rocketmq_py.remoting.credential_source import MAX_CALLS, RENEWAL_INTERVAL, CredentialSource
 from tests.remoting.serving import pool_of, serving
 
 HELD_BACK = 99
@@ -207,6 +207,24 @@ async def test_function_must_return_credentials() -> None:
         with pytest.raises(ConnectError, match=r"must return Credentials\(\.\.\.\), not str") as caught:
             await connections.get(address)
     assert "secret" not in str(caught.value)
+
+
+async def test_a_provider_that_hangs_leaves_threads_to_others() -> None:
+    may_end = threading.Event()
+
+    def hang() -> Credentials:
+        may_end.wait(60)
+        return Credentials("key", "secret")
+
+    source = CredentialSource(hang)
+    others = trio.to_thread.current_default_thread_limiter()
+    try:
+        for _ in range(MAX_CALLS + 1):
+            with trio.move_on_after(0.01):
+                await source.fetch()
+        assert not others.borrowed_tokens
+    finally:
+        may_end.set()
 
 
 async def test_renewal_is_possible_again_after_the_interval() -> None:

@@ -141,7 +141,7 @@ async def call_all_name_servers(
 
 async def broker_version(client: Client, address: str) -> int:
     """Return the version of the broker at ``address`` as an ordinal. Every response contains it."""
-    connection = await client.connections.get(client.brokers.channel(address))
+    connection = await client.connections.get(client.brokers.request_address(address))
     if not connection.peer_version:
         with contextlib.suppress(BrokerError):  # an error response contains the version too
             await client.brokers.call(address, headers.GetBrokerRuntimeInfoRequest())

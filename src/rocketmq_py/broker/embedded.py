@@ -113,7 +113,7 @@ class EmbeddedBroker:
         return _check_listening(self._broker_address)
 
     async def __aenter__(self) -> Self:
-        check_inside_trio(type(self).__name__)
+        check_inside_trio(type(self).__name__, "other programs use rocketmq_py.testing.run_broker")
         if self._nursery is not None:
             raise ClosedError("an EmbeddedBroker is entered once; make a new one")
         self._nursery_manager = trio.open_nursery()

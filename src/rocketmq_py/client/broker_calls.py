@@ -1,4 +1,4 @@
-"""The requests of a client to brokers, except the sends of producers: a method for each."""
+"""Requests to brokers that several parts of the client share: offsets, locks, pulls, messages sent back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.proxies import raise_if_proxy
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import NoQueueError, RocketMQError
+from rocketmq_py.errors import BrokerError, NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol import headers
@@ -25,12 +25,13 @@ from rocketmq_py.remoting.pending_requests import PendingRequest
 
 
 class BrokerCalls:
-    """Requests to brokers, by queue or by broker name. Java: ``MQClientAPIImpl``.
+    """Requests to brokers. Java: ``MQClientAPIImpl``.
 
-    Every method raises BrokerError (or a subclass) if the broker does not answer with success, NoQueueError
-    if no address of the broker is known, UnsupportedByBrokerError if a proxy stands in front of the broker
-    and does not offer the request, and ConnectError, ConnectionLostError or RequestTimeoutError if it cannot
-    be reached. A cancelled request is forgotten. Names of topics and groups are the user's.
+    Methods that wait for an answer, except :meth:`pull`, raise BrokerError (or a subclass) if the broker does
+    not answer with success, NoQueueError if no address of the broker is known, UnsupportedByBrokerError if a
+    proxy stands in front of the broker and does not offer the request, and ConnectError, ConnectionLostError
+    or RequestTimeoutError if it cannot be reached. When cancelled, the answer is ignored, and the broker may
+    have executed the request. Names of topics and groups are the user's.
 
     Args:
         connections: the connections to brokers.
@@ -56,14 +57,20 @@ class BrokerCalls:
         self._timeout = timeout
 
     async def call(self, address: str, header: Request, body: bytes = b"") -> Command:
-        """Send a request to ``address`` and return the answer if its code is SUCCESS."""
-        answer = await self._ask(address, header, body)
+        """Send a request to the broker at ``address``, or its VIP channel. Return the successful answer."""
+        fields, target = self._namespace.wrap(header).to_fields(), self.request_address(address)
+        answer = await self._connections.request(target, header.code, fields, body, timeout=self._timeout)
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            await raise_if_proxy(self._connections, target, header.code, timeout=self._timeout)
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(answer.code, answer.remark, address)
         return answer
 
-    def channel(self, address: str) -> str:
-        """Return the address for requests to the broker at ``address``, except pulls and heartbeats."""
+    def request_address(self, address: str) -> str:
+        """Return where requests to the broker at ``address`` go: to its VIP channel if that is on.
+
+        Pulls, pops and heartbeats go to the broker itself.
+        """
         return vip_address(address) if self._vip_channel else address
 
     async def max_offset(self, queue: MessageQueue) -> int:
@@ -71,21 +78,21 @@ class BrokerCalls:
         header = headers.GetMaxOffsetRequest(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
-        return _offset(await self.call(self._master(queue), header))
+        return _offset(await self.call(self.offsets_address(queue), header))
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the min offset of a queue: the offset of the oldest message that the broker has."""
         header = headers.GetMinOffsetRequest(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
-        return _offset(await self.call(self._master(queue), header))
+        return _offset(await self.call(self.offsets_address(queue), header))
 
     async def first_store_time(self, queue: MessageQueue) -> int:
         """Return the store time of the message at :meth:`min_offset`, epoch ms. -1 if there is none."""
         header = headers.GetEarliestStoreTimeRequest(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
-        answer = await self.call(self._master(queue), header)
+        answer = await self.call(self.offsets_address(queue), header)
         return headers.GetEarliestStoreTimeAnswer.from_fields(answer.fields).timestamp
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -99,7 +106,7 @@ class BrokerCalls:
             timestamp=timestamp_ms,
             broker_name=queue.broker_name,
         )
-        return _offset(await self.call(self._master(queue), header))
+        return _offset(await self.call(self.offsets_address(queue), header))
 
     async def committed_offset(
         self, group: str, queue: MessageQueue, *, zero_if_new: bool = True
@@ -119,29 +126,28 @@ class BrokerCalls:
             set_zero_if_not_found=None if zero_if_new else False,
             broker_name=queue.broker_name,
         )
-        address = self._master(queue)
-        answer = await self._ask(address, header)
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
-            return None
-        if answer.code != ResponseCode.SUCCESS:
-            raise broker_error(answer.code, answer.remark, address)
-        return _offset(answer)
+        try:
+            return _offset(await self.call(self.offsets_address(queue), header))
+        except BrokerError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
 
     def offsets_address(self, queue: MessageQueue) -> str:
         """Return the address of the broker with the offsets of a queue: the master, else a replica.
 
         Raises NoQueueError if neither is known.
         """
-        return self._master(queue)
+        return self._routes.broker_address(queue.broker_name, any_id=True)
 
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Commit the offset of a group in a queue."""
-        await self.call(self._master(queue), _commit(group, queue, offset))
+        await self.call(self.offsets_address(queue), _commit(group, queue, offset))
 
     async def commit_offset_oneway(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Commit the offset of a group in a queue, without waiting for an answer."""
         header = self._namespace.wrap(_commit(group, queue, offset))
-        connection = await self._connections.get(self.channel(self._master(queue)))
+        connection = await self._connections.get(self.request_address(self.offsets_address(queue)))
         await connection.oneway(header.code, header.to_fields())
 
     async def consumer_ids(self, group: str, broker_name: str) -> Sequence[str]:
@@ -210,7 +216,7 @@ class BrokerCalls:
 
         address = self._routes.broker_address(queue.broker_name)
         answer = await self._connections.request(
-            self.channel(address), RequestCode.SEND_MESSAGE_V2, fields, body, timeout=self._timeout
+            self.request_address(address), RequestCode.SEND_MESSAGE_V2, fields, body, timeout=self._timeout
         )
         if answer.code not in STORED:
             raise broker_error(answer.code, answer.remark, address)
@@ -252,15 +258,18 @@ class BrokerCalls:
         return await self.call(self._routes.broker_address(broker_name), header)
 
     def pull_fields(self, header: headers.PullMessageRequest) -> dict[str, str]:
-        """Return the ext fields of a pull for :meth:`pull`."""
+        """Return the ext fields of a pull, with the names on the wire, for the request of :meth:`pull`."""
         return self._namespace.wrap(header).to_fields()
 
     async def pull(self, address: str, request: PendingRequest) -> Command:
-        """Send a pull, and return the broker's answer with any code."""
+        """Send a pull to the broker at ``address``, and return its answer with any code."""
         return await self._connections.exchange(address, request)
 
     def begin_pull(self, address: str, request: PendingRequest) -> bool:
-        """Send a pull without a task, if it can be written immediately; see ``ConnectionPool.begin``."""
+        """Send a pull if it can be written at once, and return whether it was. ``answered`` gets the answer.
+
+        See ``ConnectionPool.begin``.
+        """
         return self._connections.begin(address, request)
 
     async def create_topic(self, address: str, topic: str, *, queues: int, perm: int = 6) -> None:
@@ -283,16 +292,6 @@ class BrokerCalls:
         """Return a queue as Java's clients name it, so that they and this client exclude each other."""
         topic = self._namespace.wrap_topic(queue.topic)
         return MessageQueue(topic, java_broker_name(queue.broker_name), queue.queue_id)
-
-    def _master(self, queue: MessageQueue) -> str:
-        return self._routes.broker_address(queue.broker_name, any_id=True)
-
-    async def _ask(self, address: str, header: Request, body: bytes = b"") -> Command:
-        fields, channel = self._namespace.wrap(header).to_fields(), self.channel(address)
-        answer = await self._connections.request(channel, header.code, fields, body, timeout=self._timeout)
-        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            await raise_if_proxy(self._connections, channel, header.code, timeout=self._timeout)
-        return answer
 
 
 def _commit(group: str, queue: MessageQueue, offset: int) -> headers.UpdateConsumerOffsetRequest:

@@ -27,11 +27,12 @@ from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
+from rocketmq_py.queues import is_logical
 from rocketmq_py.remoting import Connection, ConnectionPool, RpcHook, RpcHooks
 
-Serve: TypeAlias = Callable[[Connection, Command], bool]
-"""Handles a request of a broker, now or later, and returns True. Returns False if the request is for another
-handler. Must not block."""
+RequestHandler: TypeAlias = Callable[[Connection, Command], bool]
+"""Takes a request of a broker, answers it now or later, and returns True. Returns False if the request is for
+another handler. Must not block."""
 
 
 def wall_clock_ms() -> int:
@@ -59,7 +60,10 @@ class Client(Lifespan):
         client_id: the id that brokers know this client by.
         namespace: converts the user's names of topics and groups to those on the wire, and back.
         unique_ids: generates the ids of messages.
-        connections, name_servers, routes, heartbeats, brokers: the parts. They exist only while it is open.
+        connections, name_servers, routes, heartbeats, brokers: the parts, set when it is opened.
+        config: the settings.
+        host: the IP address of this machine towards the name servers.
+        rng, now_ms: the source of randomness, and the wall clock.
     """
 
     connections: ConnectionPool
@@ -78,14 +82,15 @@ class Client(Lifespan):
     ) -> None:
         super().__init__()
         check_callable(now_ms, "now_ms", awaited=False)
-        given: object = address
+        given: object = address  # type checkers consider the check impossible
         if given is not None and not isinstance(given, str):
             kind = type(given)
             raise ConfigurationError(
                 "client must be an address (host:port;host:port) or an open rocketmq_py.Client, "
                 f"not {kind.__name__} of {kind.__module__}"
             )
-        self.config: ClientConfig = ClientConfig(**split_options(options, ClientConfig, configs=configs)[0])
+        (settings,) = split_options(options, ClientConfig, configs=configs)
+        self.config: ClientConfig = ClientConfig(**settings)
         self.namespace: Namespace = Namespace(self.config.namespace)
         self._addresses = addresses = name_servers(address, self.config)
         self.rng: Final = optional(check_instance, rng, "rng", kind=random.Random) or random.Random()
@@ -102,7 +107,7 @@ class Client(Lifespan):
         self._rpc_hooks = RpcHooks()
         self._on_route: list[Callable[[Route], None]] = []
         self._on_members_changed: dict[str, Callable[[], None]] = {}
-        self._servers: dict[int, list[Serve]] = {
+        self._request_handlers: dict[int, list[RequestHandler]] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: [self._members_changed],
         }
 
@@ -110,7 +115,7 @@ class Client(Lifespan):
         config = self.config
         self.connections = ConnectionPool(
             self.nursery,
-            self._answer,
+            self._handle_request,
             tls=config.tls,
             proxy=config.proxy,
             serialization=config.serialization,
@@ -173,7 +178,7 @@ class Client(Lifespan):
         """
         if not self.is_open:
             return ClientHealth(reasons=(str(self._not_open()),))
-        self._check_open()
+        self._check_open()  # raises in another thread
         brokers = tuple(self._broker_health())
         name_servers = self.name_servers.health()
         has_answer = self.name_servers.has_answer
@@ -193,8 +198,10 @@ class Client(Lifespan):
         )
 
     def _broker_health(self) -> Iterator[ServerHealth]:
-        masters = [(name, one[min(one)]) for name, one in sorted(self.routes.brokers().items()) if one]
-        for name, address in masters:
+        for name, addresses in sorted(self.routes.brokers().items()):
+            if not addresses or is_logical(name):
+                continue
+            address = addresses[min(addresses)]
             connected = self.connections.get_nowait(address) is not None
             heartbeat_age, error = self.heartbeats.health(address)
             yield ServerHealth(
@@ -205,7 +212,7 @@ class Client(Lifespan):
                 error=error or self.connections.failure(address),
             )
             if not connected:
-                with suppress(RocketMQError):  # it failed a moment ago
+                with suppress(RocketMQError):  # raised during the back-off after a failed attempt
                     self.connections.channel_nowait(address)
 
     def on_route(self, changed: Callable[[Route], None]) -> Callable[[], None]:
@@ -220,23 +227,23 @@ class Client(Lifespan):
         else:
             self._on_members_changed[group] = changed
 
-    def serve(self, code: int, server: Serve) -> Callable[[], None]:
-        """Pass brokers' requests with this code to ``server``. Returns a function that ends this.
+    def add_request_handler(self, code: int, handler: RequestHandler) -> Callable[[], None]:
+        """Pass brokers' requests with this code to ``handler``. Returns a function that ends this.
 
-        Several servers may have the same code. They are called in order until one returns True.
+        Several handlers may have the same code. They are called in order until one returns True.
         """
-        servers = self._servers.setdefault(code, [])
-        servers.append(server)
-        return lambda: servers.remove(server)
+        handlers = self._request_handlers.setdefault(code, [])
+        handlers.append(handler)
+        return lambda: handlers.remove(handler)
 
     def _route_changed(self, route: Route) -> None:
         self.heartbeats.request_round()
         for changed in list(self._on_route):
             changed(route)
 
-    def _answer(self, connection: Connection, request: Command) -> None:
-        servers = tuple(self._servers.get(request.code, ()))  # a server may remove itself
-        if not any(server(connection, request) for server in servers):
+    def _handle_request(self, connection: Connection, request: Command) -> None:
+        handlers = tuple(self._request_handlers.get(request.code, ()))  # a handler may remove itself
+        if not any(handle(connection, request) for handle in handlers):
             connection.respond(
                 request,
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,

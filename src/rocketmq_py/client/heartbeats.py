@@ -13,7 +13,7 @@ import msgspec
 import trio
 
 from rocketmq_py.client.namespace import Namespace
-from rocketmq_py.client.proxies import is_of_proxy
+from rocketmq_py.client.proxies import is_answer_of_proxy
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import ResponseCode
@@ -169,7 +169,7 @@ class Heartbeats:
             answer = await connection.request(header.code, header.to_fields(), self._body(), timeout=timeout)
             if answer.code != ResponseCode.SUCCESS:
                 raise broker_error(answer.code, answer.remark, connection.address)
-            connection.peer_is_proxy = is_of_proxy(answer)
+            connection.peer_is_proxy = is_answer_of_proxy(answer)
             self._versions[connection] = version
             self._last_heartbeats[connection.address] = trio.current_time()
         except RocketMQError as error:

@@ -1,9 +1,9 @@
 """Recognizes the proxies of RocketMQ 5.x, which speak the remoting protocol in front of brokers.
 
-A proxy is a name server and all brokers of its cluster at one address. It forwards the requests of producers
-and consumers to the broker that their field ``bname`` names, and refuses other requests, or does not answer
-them at all. It adds the field MSG_REGION to all answers. Brokers add this field only to the answers to sends
-and recalls, and name servers to none.
+A proxy is a name server and all brokers of its cluster at one address. It forwards most requests of
+producers and consumers to the broker that their field ``bname`` names. Those of ``_FEATURES`` and of Admin it
+refuses, or does not answer at all. It adds the field MSG_REGION to all answers. Brokers add this field only
+to the answers to sends and recalls, and name servers to none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocketmq_py.protocol.headers import GetRouteInfoRequest
 from rocketmq_py.remoting import ConnectionPool
 
 
-def is_of_proxy(answer: Command) -> bool:
+def is_answer_of_proxy(answer: Command) -> bool:
     """Return whether a proxy sent this answer to a heartbeat or to a request for a route."""
     return properties.MESSAGE_REGION in answer.fields
 
@@ -31,16 +31,16 @@ async def raise_if_proxy(connections: ConnectionPool, address: str, code: int, *
         connections: the connections to the server.
         address: the server, which has answered REQUEST_CODE_NOT_SUPPORTED.
         code: the code of the refused request.
-        timeout: seconds for the answer. A server that does not answer counts as no proxy.
+        timeout: seconds for the answer. If the request fails, the server counts as no proxy.
     """
     if code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
-        return  # proxies answer this one
+        return  # a proxy answers this one, so the server is none
     header = GetRouteInfoRequest(topic=DEFAULT_TOPIC, accept_standard_json_only=True)
     try:
         answer = await connections.request(address, header.code, header.to_fields(), timeout=timeout)
     except RocketMQError:
         return
-    if is_of_proxy(answer):
+    if is_answer_of_proxy(answer):
         raise unsupported_by_proxy(address, code)
 
 
@@ -71,4 +71,4 @@ _FEATURES: Mapping[int, str] = {
     RequestCode.GET_EARLIEST_MSG_STORETIME: "store times of first messages",
     RequestCode.QUERY_ASSIGNMENT: "queue assignments",
 }
-"""The names of the features that consumers and producers miss, by request code."""
+"""What a proxy does not offer to producers and consumers, by request code. Others are of administration."""

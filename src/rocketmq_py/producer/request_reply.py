@@ -77,7 +77,9 @@ class PendingReplies:
         """Start to accept replies."""
         self._nursery = nursery
         nursery.start_soon(self._deadlines.run)
-        self._stop_serving = self._client.serve(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._accept)
+        self._stop_serving = self._client.add_request_handler(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._accept
+        )
 
     def close(self) -> None:
         """Stop accepting replies. The pipeline fails the waiting requests."""

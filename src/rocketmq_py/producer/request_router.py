@@ -101,7 +101,7 @@ class RequestRouter:
         address = self._client.routes.master_address_nowait(request.queue.broker_name)
         if address is None:
             return None
-        connection = self._client.connections.get_nowait(self._client.brokers.channel(address))
+        connection = self._client.connections.get_nowait(self._client.brokers.request_address(address))
         if request.wants_heartbeat and connection is not None:
             knows_client = self._client.heartbeats.is_current_on(connection)
             return connection if knows_client and not _is_too_old(connection, request) else None
@@ -175,7 +175,7 @@ class RequestRouter:
 
     async def _connect(self, broker_name: str, deadline: float, *, heartbeat: bool) -> Connection:
         """Return a connection to a broker's master. With ``heartbeat``, the broker knows this client."""
-        address = self._client.brokers.channel(self._client.routes.broker_address(broker_name))
+        address = self._client.brokers.request_address(self._client.routes.broker_address(broker_name))
         connection = await self._client.connections.get_before(address, deadline)
         if heartbeat:
             timeout = max(deadline - trio.current_time(), 0.0)

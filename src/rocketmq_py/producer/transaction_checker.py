@@ -97,7 +97,9 @@ class TransactionChecker:
     def open(self, nursery: trio.Nursery) -> None:
         """Start to accept checks. ``check`` runs in ``nursery``."""
         self._nursery = nursery
-        self._stop_serving = self._client.serve(RequestCode.CHECK_TRANSACTION_STATE, self._accept)
+        self._stop_serving = self._client.add_request_handler(
+            RequestCode.CHECK_TRANSACTION_STATE, self._accept
+        )
 
     def close(self) -> None:
         """Stop accepting checks."""
@@ -140,7 +142,7 @@ class TransactionChecker:
         """Return the name of the broker with an address. The checks of brokers 4.x do not contain it."""
         for name, addresses in self._client.routes.brokers().items():
             for known in addresses.values():
-                if address in (known, self._client.brokers.channel(known)):
+                if address in (known, self._client.brokers.request_address(known)):
                     return name
         return ""
 

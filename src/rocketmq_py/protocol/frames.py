@@ -33,16 +33,16 @@ class FrameDecoder:
 
     Args:
         max_frame_size: the largest accepted frame in bytes, length field included.
-        decodes_sends: whether :meth:`feed_typed` also returns SendCommands.
+        decodes_send_requests: whether :meth:`feed_typed` also returns SendCommands. Only servers need it.
     """
 
-    def __init__(self, max_frame_size: int = MAX_FRAME_SIZE, *, decodes_sends: bool = False) -> None:
+    def __init__(self, max_frame_size: int = MAX_FRAME_SIZE, *, decodes_send_requests: bool = False) -> None:
         self._max_frame_size = max_frame_size
         self._buffer = bytearray()
         self._wanted = _PREFIX_SIZE  # bytes in the buffer before the next frame can be looked at
         self._error: str | None = None
         self._expects_send_answers = False
-        self._decodes_sends = decodes_sends
+        self._decodes_send_requests = decodes_send_requests
         self._expects_send_commands = False
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Command]:
@@ -57,8 +57,8 @@ class FrameDecoder:
     def feed_typed(self, data: bytes | bytearray | memoryview) -> list[Command | SendAnswer | SendCommand]:
         """Return commands like :meth:`feed`, but typed ones where possible.
 
-        An answer to a send is returned as a SendAnswer if the previous answer was one to a send, too. With
-        ``decodes_sends`` the same goes for requests and SendCommands.
+        The JSON answer to a send that was stored is returned as a SendAnswer if the previous answer was such
+        a one, too. With ``decodes_send_requests`` the same goes for requests and SendCommands.
         """
         return self._feed(data, typed=True)
 
@@ -87,6 +87,7 @@ class FrameDecoder:
         available = len(data)
         self._wanted = _PREFIX_SIZE
         while available - position >= _PREFIX_SIZE:
+            # mark: the serialization (8 bits, 0 is JSON) and the size of the header (24 bits).
             length, mark = _unpack_lengths(data, position)
             header_size = mark & 0xFFFFFF
             if not 4 + header_size <= length <= self._max_frame_size - 4:
@@ -98,13 +99,14 @@ class FrameDecoder:
             body_start = position + _PREFIX_SIZE + header_size
             header = data[position + _PREFIX_SIZE : body_start]
             position = end
-            # The mark's first byte is the serialization: 0 is JSON.
             if self._expects_send_answers and body_start == end and mark == header_size:
                 try:
-                    commands.append(decode_send_answer(header))
-                    continue
+                    answer = decode_send_answer(header)
                 except JSON_ERRORS:
                     pass
+                else:
+                    commands.append(answer)
+                    continue
             elif self._expects_send_commands and mark == header_size:
                 try:
                     send = decode_send_command(header)
@@ -120,7 +122,7 @@ class FrameDecoder:
                 if command.flag & RESPONSE_FLAG:
                     self._expects_send_answers = is_send_answer(command)
                 else:
-                    self._expects_send_commands = self._decodes_sends and is_send_command(command)
+                    self._expects_send_commands = self._decodes_send_requests and is_send_command(command)
         self._buffer += data[position:] if position else data
         return commands
 

@@ -18,7 +18,7 @@ from rocketmq_py.errors import (
     SubscriptionError,
 )
 
-_CLASS_OF_CODE: Mapping[int, type[BrokerError]] = {
+_ERROR_CLASSES: Mapping[int, type[BrokerError]] = {
     ResponseCode.SYSTEM_ERROR: RetriableBrokerError,
     ResponseCode.SYSTEM_BUSY: BrokerBusyError,
     ResponseCode.MESSAGE_ILLEGAL: MessageRefusedError,
@@ -35,8 +35,10 @@ _CLASS_OF_CODE: Mapping[int, type[BrokerError]] = {
     ResponseCode.GO_AWAY: RetriableBrokerError,
     ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: LiteQuotaError,
 }
+"""Classes by response code. Others mean a BrokerError. Retriable are those of Java's
+``DefaultMQProducer.retryResponseCodes``, and those that tell of an overloaded broker."""
 
-_ACCESS_DENIAL: Mapping[int, re.Pattern[str]] = {
+_DENIAL_REMARKS: Mapping[int, re.Pattern[str]] = {
     ResponseCode.SYSTEM_ERROR: re.compile(r"\bAclException\b"),
     ResponseCode.NO_PERMISSION: re.compile(
         r"signature failed|username cannot be null|^User:.* (not found|disabled)|has no permission to access"
@@ -47,8 +49,8 @@ _ACCESS_DENIAL: Mapping[int, re.Pattern[str]] = {
 
 def denies_access(code: int, remark: str | None) -> bool:
     """Return whether an answer means that credentials are missing, wrong, or lack the permission."""
-    denial = _ACCESS_DENIAL.get(code)
-    return denial is not None and bool(remark) and denial.search(remark or "") is not None
+    denial = _DENIAL_REMARKS.get(code)
+    return denial is not None and remark is not None and denial.search(remark) is not None
 
 
 def broker_error(code: int, remark: str | None, address: str) -> BrokerError:
@@ -61,4 +63,4 @@ def broker_error(code: int, remark: str | None, address: str) -> BrokerError:
     """
     if denies_access(code, remark):
         return AccessDeniedError(code, remark, address)
-    return _CLASS_OF_CODE.get(code, BrokerError)(code, remark, address)
+    return _ERROR_CLASSES.get(code, BrokerError)(code, remark, address)

@@ -114,7 +114,7 @@ class Connection(Channel):
         self._serialization = serialization
         self._credentials = credentials
         self._read_waits_for_space = read_waits_for_space
-        self._decoder = FrameDecoder(max_frame_size, decodes_sends=send_handler is not None)
+        self._decoder = FrameDecoder(max_frame_size, decodes_send_requests=send_handler is not None)
         self.writer: Writer = Writer(wire, max_buffered)
         self.peer_address: str = wire.peer_address
         self.local_address: str = wire.local_address

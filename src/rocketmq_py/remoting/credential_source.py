@@ -9,6 +9,8 @@ import trio
 
 from rocketmq_py.credentials import Credentials, CredentialsProvider
 
+MAX_CALLS = 4
+"""Calls of a provider at the same time. One that hangs must not use up the threads of trio."""
 RENEWAL_INTERVAL = 10.0
 """Minimum seconds between two renewals. A lasting denial must not call the provider for each request."""
 
@@ -29,16 +31,19 @@ class CredentialSource:
         self._provider = provider
         self._now = now
         self._newest: Credentials | None = None
-        self._renewed_at = -math.inf
+        self._renewal_started_at = -math.inf
+        self._limiter = trio.CapacityLimiter(MAX_CALLS)
         self._renewing = trio.Lock()
 
     async def fetch(self) -> Credentials:
-        """Call the provider and return its credentials, for a new connection.
+        """Call the provider, and return its credentials, which are the newest from now on.
 
         Raises CredentialsUnavailableError. If cancelled, the call is abandoned.
         """
         try:
-            credentials = await trio.to_thread.run_sync(self._provider, abandon_on_cancel=True)
+            credentials = await trio.to_thread.run_sync(
+                self._provider, abandon_on_cancel=True, limiter=self._limiter
+            )
         except Exception as error:
             raise CredentialsUnavailableError(
                 f"the function that provides credentials raised {type(error).__name__}: {error}"
@@ -52,15 +57,16 @@ class CredentialSource:
         return credentials
 
     async def renew(self, denied: Credentials) -> Credentials | None:
-        """Return other credentials than the denied ones, or None if there are none.
+        """Return credentials other than the denied ones.
 
-        Concurrent calls share one call of the provider. Raises CredentialsUnavailableError.
+        None if the provider has none, or was asked to renew them less than RENEWAL_INTERVAL ago. Concurrent
+        calls share one call of the provider. Raises CredentialsUnavailableError.
         """
         async with self._renewing:
             if self._newest is None or self._newest == denied:
                 now = self._now()
-                if now - self._renewed_at < RENEWAL_INTERVAL:
+                if now - self._renewal_started_at < RENEWAL_INTERVAL:
                     return None
-                self._renewed_at = now
+                self._renewal_started_at = now
                 await self.fetch()
             return self._newest if self._newest != denied else None

@@ -9,13 +9,19 @@ import trio
 
 from rocketmq_py.errors import OutsideTrioError
 
+OTHER_APIS = "asyncio programs use rocketmq_py.aio, others rocketmq_py.blocking"
 
-def check_inside_trio(name: str) -> None:
-    """Raise OutsideTrioError, which names the class to use instead of ``name``, unless trio runs this."""
+
+def check_inside_trio(name: str, instead: str = OTHER_APIS) -> None:
+    """Raise OutsideTrioError unless trio runs the caller.
+
+    Args:
+        name: the class that is used.
+        instead: what other programs use.
+    """
     if not trio.lowlevel.in_trio_run():
         raise OutsideTrioError(
-            f"{name} runs on trio: open it in a function that trio.run(...) runs; "
-            "asyncio programs use rocketmq_py.aio, others rocketmq_py.blocking"
+            f"{name} runs on trio: open it in a function that trio.run(...) runs; {instead}"
         )
 
 
@@ -33,8 +39,8 @@ async def open_nursery() -> AsyncIterator[trio.Nursery]:
             yield nursery
     except BaseExceptionGroup as group:
         failures = group
-    if failures is not None:  # outside of `except`, whose group would become the error's context
-        raise _chosen(failures)
+    if failures is not None:  # not inside `except`: the group would become the error's __context__
+        raise _error_to_raise(failures)
 
 
 def leaves_of(error: BaseException) -> list[BaseException]:
@@ -44,7 +50,7 @@ def leaves_of(error: BaseException) -> list[BaseException]:
     return [error]
 
 
-def _chosen(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _error_to_raise(group: BaseExceptionGroup[BaseException]) -> BaseException:
     errors = [error for error in group.exceptions if not _is_cancelled(error)]
     if not errors:
         return leaves_of(group)[0]

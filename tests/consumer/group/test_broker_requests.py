@@ -255,7 +255,7 @@ async def test_a_closed_consumer_does_not_answer(
         await operator.running_info(consumer)
     assert not [
         server
-        for servers in client._servers.values()
+        for servers in client._request_handlers.values()
         for server in servers
         if "BrokerRequests" in repr(server)
     ]

@@ -336,7 +336,7 @@ async def test_messages_that_only_have_the_hash_of_a_tag_are_acknowledged() -> N
         await wait_all_tasks_blocked(0.01)
         [batch] = broker.acked
         assert isinstance(batch, BatchAcks)
-        assert [batch.acks[0].holds(offset) for offset in (1, 2, 3)] == [True, False, True]
+        assert [batch.acks[0].acknowledges(offset) for offset in (1, 2, 3)] == [True, False, True]
 
 
 async def test_failed_acknowledgement_of_a_filtered_message_is_logged(

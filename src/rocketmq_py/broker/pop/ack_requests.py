@@ -99,7 +99,7 @@ class AckProcessor:
         if ack.revive_queue_id == ORDERED_REVIVE_QUEUE:
             group_queue = GroupQueue(topic, ack.consumer_group, ack.queue_id)
             for offset in self._ordered_pops.popped_offsets(group_queue):
-                if ack.holds(offset):
+                if ack.acknowledges(offset):
                     self._acknowledge_ordered(connection, group_queue, offset, ack.pop_time_ms)
         else:
             key = CheckpointKey(topic, ack.consumer_group, ack.queue_id, ack.start_offset, ack.pop_time_ms)

@@ -93,7 +93,7 @@ class CheckpointTable:
 
     def acknowledge_batch(self, key: CheckpointKey, acks: BatchAck) -> None:
         """Acknowledge the messages in a batch acknowledgement."""
-        self._acknowledge(key, acks.holds)
+        self._acknowledge(key, acks.acknowledges)
 
     async def run(self) -> None:
         """Redeliver messages at their timeout, until cancelled."""

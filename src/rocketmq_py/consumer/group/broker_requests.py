@@ -105,7 +105,7 @@ class BrokerRequests:
                 (RequestCode.GET_CONSUMER_RUNNING_INFO, self._get_running_info),
                 (RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume_directly),
             ):
-                stack.callback(self._client.serve(code, server))
+                stack.callback(self._client.add_request_handler(code, server))
             yield
 
     def _reset_offsets(self, connection: Connection, request: Command) -> bool:

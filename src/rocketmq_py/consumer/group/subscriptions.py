@@ -88,7 +88,7 @@ async def check_sql_filter(client: Client, group: str, subscription: Subscriptio
     failure: RocketMQError | None = None
     for broker_name in sorted((await client.routes.get(topic)).brokers):
         try:
-            address = client.brokers.channel(client.routes.broker_address(broker_name, any_id=True))
+            address = client.routes.broker_address(broker_name, any_id=True)
             await client.brokers.call(address, CheckClientConfigRequest(), check.encode())
         except BrokerError as error:
             if isinstance(error, SubscriptionError) or _NOT_ENABLED in (error.remark or ""):

@@ -78,7 +78,9 @@ class LiteSubscriber:
                 "subscription for each client. Give each its own client by opening it with an address"
             )
         _subscribing_clients.add(self._client)
-        forget = self._client.serve(RequestCode.NOTIFY_UNSUBSCRIBE_LITE, self._unsubscribed_by_broker)
+        forget = self._client.add_request_handler(
+            RequestCode.NOTIFY_UNSUBSCRIBE_LITE, self._unsubscribed_by_broker
+        )
         try:
             yield
         finally:

@@ -11,7 +11,7 @@ from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.consumer.group.statistics import TopicCounters
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import ReceivedMessage
-from rocketmq_py.protocol.bodies import BatchAck, SubscriptionData, bits_of
+from rocketmq_py.protocol.bodies import BatchAck, SubscriptionData, ack_bits
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import PoppedOffsets, ReceiptHandle, TopicKind
 from rocketmq_py.protocol.headers import ChangeInvisibleTimeAnswer, PopMessageAnswer
@@ -165,7 +165,7 @@ def batch_acks(messages: Iterable[PoppedMessage], topic: str, group: str) -> tup
                 revive_queue_id=handle.revive_queue_id,
                 pop_time_ms=handle.pop_time_ms,
                 invisible_ms=handle.invisible_ms,
-                bits=bits_of(handle.start_offset, popped),
+                bits=ack_bits(handle.start_offset, popped),
             )
             for handle, popped in offsets.items()
         ]

@@ -1,8 +1,11 @@
-"""JSON bodies of commands, one class each.
+"""JSON bodies of commands.
 
-A class names its Java class and the request code that it belongs to. Every class has ``encode() -> bytes``
-and ``decode(bytes)``, which raises ProtocolError; ``base`` implements them for most. Begin with ``base``,
-then ``route`` (topics' routes) and ``group`` (heartbeats, members, locks).
+The class of a body names its Java class, and its request code if it has only one. The other classes are
+parts of bodies. Subclasses of ``base.Body`` encode themselves, and their ``decode`` raises ProtocolError.
+
+``route`` has the routes of topics, ``group`` heartbeats, members and locks, ``administration`` the settings
+of topics, groups and brokers, ``access`` users and ACLs, ``progress`` offsets, statistics and the state of
+consumers, ``pop`` queue assignment and batch acknowledgements, ``lite`` lite topics.
 """
 
 from rocketmq_py.protocol.bodies.access import (
@@ -67,7 +70,7 @@ from rocketmq_py.protocol.bodies.pop import (
     QueueAssignments,
     RequestMode,
     RequestModeSetting,
-    bits_of,
+    ack_bits,
 )
 from rocketmq_py.protocol.bodies.progress import (
     ConsumeMessageDirectlyResult,
@@ -171,7 +174,7 @@ __all__ = [
     "TopicRoute",
     "TopicStats",
     "UserInfo",
-    "bits_of",
+    "ack_bits",
     "read_acls",
     "read_properties",
     "read_users",

@@ -14,11 +14,11 @@ from rocketmq_py.protocol.bodies.group import MessageModel
 ALL_QUEUES = -1
 """The queue id of an assignment to pop from all queues of a broker."""
 MAX_BITS = 65_536
-"""The largest distance of offsets that are popped together. Java has no bound."""
+"""Maximum bits of a :class:`BatchAck`. A damaged receipt handle would otherwise ask for gigabytes."""
 
 
 class RequestMode(enum.StrEnum):
-    """The way in which a consumer receives messages. Java: ``MessageRequestMode``."""
+    """Whether the consumers of a group pull or pop a topic. Java: ``MessageRequestMode``."""
 
     PULL = "PULL"
     POP = "POP"
@@ -88,12 +88,12 @@ class QueueAssignments(Body, frozen=True, kw_only=True):
 class BatchAck(Body, frozen=True, kw_only=True):
     """Messages that were popped together and are acknowledged together. Java: ``BatchAck``.
 
-    All attributes but ``bits`` are parts of the messages' receipt handles.
+    The attributes from ``topic_kind`` to ``invisible_ms`` are those of the messages' receipt handles.
 
     Attributes:
         consumer_group: the group.
-        topic: the requested topic.
-        topic_kind: a ``handles.TopicKind``.
+        topic: the topic that was popped, also for messages of its retry topic.
+        topic_kind: which of both the messages are from: a ``handles.TopicKind``.
         start_offset: the first popped offset.
         queue_id: the queue.
         revive_queue_id: the broker's internal queue that tracks this pop.
@@ -113,8 +113,8 @@ class BatchAck(Body, frozen=True, kw_only=True):
     invisible_ms: int = msgspec.field(name="it")
     bits: bytes = msgspec.field(name="b", default=b"")
 
-    def holds(self, offset: int) -> bool:
-        """Return whether the message at ``offset`` is among them."""
+    def acknowledges(self, offset: int) -> bool:
+        """Return whether the message at ``offset`` is acknowledged."""
         index, bit = divmod(offset - self.start_offset, 8)
         return 0 <= index < len(self.bits) and self.bits[index] >> bit & 1 == 1
 
@@ -126,7 +126,7 @@ class BatchAcks(Body, frozen=True, kw_only=True):
     acks: tuple[BatchAck, ...] = ()
 
 
-def bits_of(start_offset: int, offsets: Iterable[int]) -> bytes:
+def ack_bits(start_offset: int, offsets: Iterable[int]) -> bytes:
     """Return the ``bits`` of a ``BatchAck`` for these offsets.
 
     Raises:
