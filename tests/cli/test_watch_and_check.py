@@ -208,6 +208,7 @@ def test_topics_and_groups_are_completed(
     assert completed("tail", *at, "-t", prefix="Or") == ["Orders"]
     assert completed("tail", *at, "-t", "Orders", "-G", prefix="") == ["billing"]
     assert completed("topic", "describe", "-n", unused_address, prefix="") == []
+    assert completed("topic", "describe", *at, "--namespace", "tenant-1", prefix="O") == []
     assert completed("topic", prefix="des") == ["describe"]
 
 

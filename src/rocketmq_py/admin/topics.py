@@ -82,6 +82,8 @@ class Topics(Operations):
     async def list(self, *, system: bool = False) -> TopicListing:
         """Return all topics, with their settings on each broker. Java: ``fetchAllTopicList``.
 
+        With a namespace, only its topics are returned.
+
         Args:
             system: whether to include RocketMQ's internal topics, and the retry and dead-letter topics of
                 groups.
@@ -91,7 +93,9 @@ class Topics(Operations):
         brokers = await self._select_brokers()
         names = await client.name_servers.topics()
         answers = await query_each(brokers, lambda name: self._configs(brokers[name]))
-        if not system:
+        if system:
+            names = [name for name in names if client.namespace.has_topic(name)]
+        else:
             info = await client.name_servers.cluster_info()
             names = users_topics(names, info, client.namespace)
         topics = []
