@@ -22,7 +22,7 @@ from rocketmq_py.errors import (
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol.bodies import MASTER_ID
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers import CreateTopicRequest
+from rocketmq_py.protocol.headers import CreateTopicRequest, GetKvConfigRequest
 from tests.behaviours.administering import is_4
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import PATIENCE, until_readable
@@ -227,15 +227,31 @@ async def put(admin: Admin, topic: str, changes: str) -> Command:
     )
 
 
+async def order_configuration(cluster: ClusterUnderTest, admin: Admin, topic: str) -> str | None:
+    """Return the order configuration that the name server stores, None if it stores none."""
+    header = GetKvConfigRequest(kv_namespace="ORDER_TOPIC_CONFIG", key=topic)
+    answer = await admin.client.connections.request(
+        cluster.address, header.code, header.to_fields(), timeout=PATIENCE
+    )
+    assert answer.code in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
+    return answer.fields.get("value")
+
+
 async def test_the_order_of_a_topic_is_set_and_removed(
     cluster: ClusterUnderTest, admin: Admin, unique: str
 ) -> None:
     await admin.topics.create(unique, queues=2, order=True)
     assert all(one.order for one in (await admin.topics.describe(unique)).brokers.values())
+    assert await order_configuration(cluster, admin, unique) == "broker-a:2"
     await admin.topics.alter(unique, order=False)
     assert not any(one.order for one in (await admin.topics.describe(unique)).brokers.values())
+    assert await order_configuration(cluster, admin, unique) is None
     await admin.topics.alter(unique, order=True)
+    assert await order_configuration(cluster, admin, unique) == "broker-a:2"
+    await admin.topics.alter(unique, write_queues=6)
+    assert await order_configuration(cluster, admin, unique) == "broker-a:6"
     await admin.topics.delete(unique)
+    assert await order_configuration(cluster, admin, unique) is None
 
 
 async def test_list_excludes_internal_topics_by_default(

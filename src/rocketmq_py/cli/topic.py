@@ -213,7 +213,10 @@ def _tables(topic: TopicDescription) -> list[Table]:
 @click.option(
     "--type", "message_type", type=TYPES, default="NORMAL", show_default=True, help="Message type (5.x)."
 )
-@click.option("--order", is_flag=True, help="Keep the topic's queues in its route while a broker is down.")
+@click.option(
+    "--order", is_flag=True,
+    help="Producers keep all queues while a broker is down. Name servers must have orderMessageEnable.",
+)  # fmt: skip
 @attributes_option
 @broker_option
 @cluster_option
@@ -257,7 +260,7 @@ def create(
 @click.option("--type", "message_type", type=TYPES, help="Message type (5.x).")
 @click.option(
     "--order/--no-order", default=None,
-    help="Whether the topic's queues stay in its route while a broker is down.",
+    help="Producers keep all queues while a broker is down. Name servers must have orderMessageEnable.",
 )  # fmt: skip
 @attributes_option
 @remove_attributes_option
