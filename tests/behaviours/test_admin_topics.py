@@ -302,7 +302,12 @@ async def test_topic_names_in_a_namespace_have_no_prefix(
         ({"write_queues": 100_000}, "write_queues is 100000"),
         ({"brokers": ["broker-x"]}, "broker 'broker-x' does not exist; brokers: broker-a"),
         ({"cluster": "Other"}, "cluster 'Other' does not exist; clusters: DefaultCluster"),
-        ({"attributes": {"a b": "c"}}, "attribute a b=c is not possible: names and values must not contain"),
+        (
+            {"attributes": {"a b": "c"}},
+            "attribute 'a b'='c' is not possible: names and values must not be empty",
+        ),
+        ({"attributes": {"a": "b\tc"}}, r"attribute 'a'='b\\tc' is not possible"),
+        ({"attributes": {"a": ""}}, "attribute 'a'='' is not possible"),
     ],
 )
 async def test_create_rejects_wrong_arguments(
@@ -312,6 +317,11 @@ async def test_create_rejects_wrong_arguments(
         await admin.topics.create(unique, **options)  # type: ignore[arg-type]
     with pytest.raises(TopicNotFoundError):
         await admin.topics.describe(unique)
+
+
+async def test_alter_rejects_the_removal_of_an_impossible_attribute(admin: Admin, topic: str) -> None:
+    with pytest.raises(ConfigurationError, match="attribute 'a b' is not possible"):
+        await admin.topics.alter(topic, attributes={"a b": None})
 
 
 async def test_permissions_and_message_types_accept_strings(

@@ -9,7 +9,7 @@ import msgspec
 
 from rocketmq_py.admin.attributes import (
     apply_changes,
-    check_topic_attributes,
+    check_topic_changes,
     encode_topic_changes,
     require_attribute_support,
     without_needless_removals,
@@ -188,7 +188,7 @@ class Topics(Operations):
             order=check_flag(order, "order"),
         )
         wanted: dict[str, str | None] = {**(optional(check_settings, attributes, "attributes") or {})}
-        check_topic_attributes(wanted)
+        check_topic_changes(wanted)
         if (kind := check_choice(message_type, "message_type", MessageType)) is not MessageType.NORMAL:
             wanted[TYPE_ATTRIBUTE] = kind
         selected = await self._select_brokers(brokers, cluster)
@@ -263,7 +263,7 @@ class Topics(Operations):
         new_values: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
         new_permission = optional(check_choice, permission, "permission", kind=Permission)
         wanted = optional(check_changes, attributes, "attributes") or {}
-        check_topic_attributes(wanted)
+        check_topic_changes(wanted)
         if message_type is not None:
             wanted[TYPE_ATTRIBUTE] = check_choice(message_type, "message_type", MessageType)
         names = optional(check_texts, brokers, "brokers")
