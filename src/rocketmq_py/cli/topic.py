@@ -311,6 +311,7 @@ def delete(access: Access, output: OutputFormat, topic: str, yes: bool) -> None:
     confirm(f"Delete topic {topic} and all its messages", yes=yes)
 
     async def work(admin: Admin) -> None:
+        # No partial_result: if name servers failed, the error names those and no brokers.
         print_change(output, "topic", topic, "deleted", await admin.topics.delete(topic))
 
     run_admin(access, work)
