@@ -160,7 +160,8 @@ class Offsets(Operations):
                 and the group has no offsets.
             UnsupportedByBrokerError: a broker of 4.x does not support this reset while members run.
             SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
-                error is raised.
+                error is raised. If ``topic`` is None, a broker that failed for one topic counts as failed,
+                and ``failures`` also has the topics without a route, by name.
         """
         return await self._reset_all(group, group, topic, ResetTo.of(to), dry_run=dry_run)
 
