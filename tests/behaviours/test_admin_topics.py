@@ -22,7 +22,7 @@ from rocketmq_py.errors import (
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol.bodies import MASTER_ID
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers import CreateTopicRequest
+from rocketmq_py.protocol.headers import CreateTopicRequest, GetKvConfigRequest
 from tests.behaviours.administering import is_4
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import PATIENCE, until_readable
@@ -227,15 +227,31 @@ async def put(admin: Admin, topic: str, changes: str) -> Command:
     )
 
 
+async def order_configuration(cluster: ClusterUnderTest, admin: Admin, topic: str) -> str | None:
+    """Return the order configuration that the name server stores, None if it stores none."""
+    header = GetKvConfigRequest(kv_namespace="ORDER_TOPIC_CONFIG", key=topic)
+    answer = await admin.client.connections.request(
+        cluster.address, header.code, header.to_fields(), timeout=PATIENCE
+    )
+    assert answer.code in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
+    return answer.fields.get("value")
+
+
 async def test_the_order_of_a_topic_is_set_and_removed(
     cluster: ClusterUnderTest, admin: Admin, unique: str
 ) -> None:
     await admin.topics.create(unique, queues=2, order=True)
     assert all(one.order for one in (await admin.topics.describe(unique)).brokers.values())
+    assert await order_configuration(cluster, admin, unique) == "broker-a:2"
     await admin.topics.alter(unique, order=False)
     assert not any(one.order for one in (await admin.topics.describe(unique)).brokers.values())
+    assert await order_configuration(cluster, admin, unique) is None
     await admin.topics.alter(unique, order=True)
+    assert await order_configuration(cluster, admin, unique) == "broker-a:2"
+    await admin.topics.alter(unique, write_queues=6)
+    assert await order_configuration(cluster, admin, unique) == "broker-a:6"
     await admin.topics.delete(unique)
+    assert await order_configuration(cluster, admin, unique) is None
 
 
 async def test_list_excludes_internal_topics_by_default(
@@ -286,7 +302,12 @@ async def test_topic_names_in_a_namespace_have_no_prefix(
         ({"write_queues": 100_000}, "write_queues is 100000"),
         ({"brokers": ["broker-x"]}, "broker 'broker-x' does not exist; brokers: broker-a"),
         ({"cluster": "Other"}, "cluster 'Other' does not exist; clusters: DefaultCluster"),
-        ({"attributes": {"a b": "c"}}, "attribute a b=c is not possible: names and values must not contain"),
+        (
+            {"attributes": {"a b": "c"}},
+            "attribute 'a b'='c' is not possible: names and values must not be empty",
+        ),
+        ({"attributes": {"a": "b\tc"}}, r"attribute 'a'='b\\tc' is not possible"),
+        ({"attributes": {"a": ""}}, "attribute 'a'='' is not possible"),
     ],
 )
 async def test_create_rejects_wrong_arguments(
@@ -296,6 +317,11 @@ async def test_create_rejects_wrong_arguments(
         await admin.topics.create(unique, **options)  # type: ignore[arg-type]
     with pytest.raises(TopicNotFoundError):
         await admin.topics.describe(unique)
+
+
+async def test_alter_rejects_the_removal_of_an_impossible_attribute(admin: Admin, topic: str) -> None:
+    with pytest.raises(ConfigurationError, match="attribute 'a b' is not possible"):
+        await admin.topics.alter(topic, attributes={"a b": None})
 
 
 async def test_permissions_and_message_types_accept_strings(

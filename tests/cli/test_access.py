@@ -187,7 +187,7 @@ def test_config_rejects_invalid_settings_and_names(tmp_path: Path, monkeypatch: 
         (["set", "a", "nothing=1"], "setting 'nothing' does not exist"),
         (["set", "a", "tls=yes"], "tls is true or false"),
         (["use", "a"], "has no cluster 'a'; it has none"),
-        (["show"], "no cluster is in use"),
+        (["show"], "there is no default cluster"),
     ):
         result = CliRunner().invoke(main, ["config", *arguments])
         assert result.exit_code in (1, 2)

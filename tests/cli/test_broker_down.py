@@ -107,6 +107,23 @@ def test_a_check_with_a_failed_broker_is_unknown(invoke: Invoke, cluster_with_a_
     assert f"no answer from {DOWN} (cannot connect to" in ended.out.decode()
 
 
+@pytest.mark.parametrize(("limit", "code"), [("100", 3), ("0", 2)])
+def test_a_check_with_a_failed_broker_says_that_the_lag_is_incomplete(
+    invoke: Invoke, cluster_with_a_broker_down: str, limit: str, code: int
+) -> None:
+    check = ("check", "lag", GROUP, "--critical", limit, "-n", cluster_with_a_broker_down)
+    reason = f"no answer from {DOWN} (cannot connect to"
+    ended = invoke(*check)
+    assert (ended.code, ended.err) == (code, "")
+    assert reason in ended.out.decode()
+    ended = invoke(*check, "-o", "prometheus")
+    assert ended.code == code
+    assert ended.err.startswith(f"rocketmq-py: {reason}")
+    ended = invoke(*check, "-o", "json")
+    assert (ended.code, ended.err) == (code, "")
+    assert json.loads(ended.out)["reason"].startswith(reason)
+
+
 @pytest.mark.parametrize("kind", ["topic", "group"])
 def test_a_partly_failed_deletion_names_the_brokers(
     invoke: Invoke, cluster_with_a_broker_down: str, kind: str

@@ -101,6 +101,15 @@ async def test_group_describe_and_reset(address: str) -> None:
     assert described["lag"] == 8
 
 
+async def test_a_group_may_have_any_number_of_retries_that_admin_allows(address: str) -> None:
+    for command in ("create", "alter"):
+        await run_json(address, "group", command, "billing", "--retries", "-1", "--retry-queues", "0")
+        described = await run_json(address, "group", "describe", "billing")
+        assert isinstance(described, dict)
+        assert described["settings"][0]["retries"] == -1
+        await run_json(address, "group", "alter", "billing", "--retries", "16")
+
+
 async def test_attributes_of_a_group_are_set_and_removed(address: str) -> None:
     async def attributes() -> object:
         described = await run_json(address, "group", "describe", "billing")

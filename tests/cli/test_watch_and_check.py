@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import click
 import pytest
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 from rocketmq_py import Client, Message
 from rocketmq_py.cli import main
 from rocketmq_py.cli.admin_runner import watch
-from rocketmq_py.cli.check import metrics
+from rocketmq_py.cli.check import lag_metrics
 from rocketmq_py.cli.tables import NEXT_PREFIX, Column, OutputFormat, Table, print_result
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from tests.cli.conftest import Invoke, StartMember
@@ -71,7 +72,7 @@ def test_check_lag_prints_prometheus_metrics_and_json(invoke: Invoke, threaded_b
 
 
 def test_metrics_escape_names() -> None:
-    assert metrics("g", {'a"} 1\nx{y="\\': 3}, 0).splitlines()[2] == (
+    assert lag_metrics("g", {'a"} 1\nx{y="\\': 3}, 0).splitlines()[2] == (
         r'rocketmq_group_lag{group="g",topic="a\"} 1\nx{y=\"\\"} 3'
     )
 
@@ -138,6 +139,12 @@ def test_check_health_is_critical_without_a_name_server(invoke: Invoke, unused_a
         (["check", "lag", "g", "--warn", "-1"], "-1 is not in the range"),
         (["check", "lag", "g", "--warn", "9", "--critical", "8"], "--warn 9 is above --critical 8"),
         (["check", "everything"], "No such command"),
+        (["check", "--bogus"], "No such option"),
+        (
+            ["check", "--warn", "5", "lag", "g"],
+            "check COMMAND --warn …",
+        ),
+        (["check", "health", "--ca", "missing.pem"], "does not exist"),
     ],
 )
 def test_usage_errors_of_checks_exit_with_3(invoke: Invoke, arguments: list[str], error: str) -> None:
@@ -145,6 +152,47 @@ def test_usage_errors_of_checks_exit_with_3(invoke: Invoke, arguments: list[str]
     assert (ended.code, ended.out) == (3, b"")
     (line,) = ended.err.splitlines()
     assert error in line
+
+
+def test_a_check_without_a_command_prints_its_help(invoke: Invoke) -> None:
+    ended = invoke("check")
+    assert ended.code != 2  # CRITICAL
+    assert "Usage: " in ended.out.decode() + ended.err
+
+
+@pytest.mark.parametrize("command", [["health"], ["lag", "billing"]])
+def test_a_check_that_cannot_run_is_unknown(
+    invoke: Invoke, threaded_broker: str, tmp_path: Path, command: list[str]
+) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_text("no certificate")
+    for option in (["--proxy", "foo"], ["--ca", str(ca)]):
+        check = ["check", *command, "-n", threaded_broker, *option]
+        ended = invoke(*check)
+        assert (ended.code, ended.err) == (3, "")
+        assert ended.out.decode().startswith("UNKNOWN - ")
+        printed = json.loads(invoke(*check, "-o", "json").out)
+        assert printed["state"] == "UNKNOWN"
+        assert printed.get("reason") or printed.get("reasons")
+        metrics = invoke(*check, "-o", "prometheus")
+        assert (metrics.code, metrics.out) == (3, b"")
+        assert metrics.err
+
+
+def test_check_lag_says_why_the_lag_is_incomplete(invoke: Invoke, threaded_broker: str) -> None:
+    trio.run(make_lag_of_60, threaded_broker)
+    check = ("check", "lag", "billing", "--topic", "Else", "-n", threaded_broker)
+    reason = "the group does not consume Else"
+    assert json.loads(invoke(*check, "-o", "json").out) == {
+        "state": "UNKNOWN",
+        "group": "billing",
+        "lag": 0,
+        "topics": {},
+        "members": 0,
+        "reason": reason,
+    }
+    metrics = invoke(*check, "-o", "prometheus")
+    assert (metrics.code, metrics.err) == (3, f"rocketmq-py: {reason}\n")
 
 
 async def test_watch_continues_after_errors(
@@ -208,6 +256,7 @@ def test_topics_and_groups_are_completed(
     assert completed("tail", *at, "-t", prefix="Or") == ["Orders"]
     assert completed("tail", *at, "-t", "Orders", "-G", prefix="") == ["billing"]
     assert completed("topic", "describe", "-n", unused_address, prefix="") == []
+    assert completed("topic", "describe", *at, "--namespace", "tenant-1", prefix="O") == []
     assert completed("topic", prefix="des") == ["describe"]
 
 

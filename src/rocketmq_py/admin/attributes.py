@@ -30,24 +30,32 @@ async def require_attribute_support(
 
 
 def without_needless_removals(
-    changes: Mapping[str, str | None], attributes: Mapping[str, str]
+    changes: Mapping[str, str | None], current: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return ``changes`` without removals of attributes that are not set: brokers refuse them."""
-    return {name: value for name, value in changes.items() if value is not None or name in attributes}
+    """Return ``changes`` without removals of attributes that are not set, which brokers refuse."""
+    return {name: value for name, value in changes.items() if value is not None or name in current}
 
 
-def apply_changes(changes: Mapping[str, str | None], attributes: Mapping[str, str]) -> dict[str, str]:
-    """Return ``attributes`` with ``changes`` applied."""
-    return {name: value for name, value in {**attributes, **changes}.items() if value is not None}
+def apply_changes(changes: Mapping[str, str | None], current: Mapping[str, str]) -> dict[str, str]:
+    """Return the ``current`` attributes with ``changes`` applied."""
+    return {name: value for name, value in {**current, **changes}.items() if value is not None}
 
 
-def check_topic_attributes(attributes: Mapping[str, str | None]) -> None:
-    """Raise ConfigurationError if :func:`encode_topic_changes` cannot encode a name or value."""
-    for name, value in attributes.items():
-        if not name or any(letter in f"{name}{value or ''}" for letter in "+,= \n"):
+def check_topic_changes(changes: Mapping[str, str | None]) -> None:
+    """Raise ConfigurationError if :func:`encode_topic_changes` cannot encode a name or value.
+
+    Changes of groups need no check. They are JSON and may contain any text.
+    """
+    for name, value in changes.items():
+        if (
+            not name
+            or value == ""
+            or any(letter.isspace() or letter in "+,=" for letter in name + (value or ""))
+        ):
+            change = repr(name) if value is None else f"{name!r}={value!r}"
             raise ConfigurationError(
-                f"attribute {name}={value} is not possible: "
-                "names and values must not contain +, commas, = or whitespace"
+                f"attribute {change} is not possible: "
+                "names and values must not be empty or contain +, commas, = or whitespace"
             )
 
 

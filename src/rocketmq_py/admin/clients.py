@@ -173,6 +173,8 @@ class Clients(Operations):
     async def list(self) -> ClientListing:
         """Return all clients. Java: ``producer``, and ``consumerConnection`` of all groups.
 
+        With a namespace, only clients with groups in it are returned.
+
         Raises:
             NameServerError: no name server answered.
         """
@@ -249,14 +251,15 @@ class Clients(Operations):
         namespace = self._client.namespace
         answer = await call_broker(self._client, address, GetAllProducerInfoRequest())
         for group, producers in ProducerTable.decode(answer.body).data.items():
-            for producer in producers:
+            for producer in producers if namespace.has_group(group) else ():
                 record = records.setdefault(
                     producer.client_id,
                     _ClientRecord(normal_address(producer.remote_ip), producer.language, producer.version),
                 )
                 record.producer_groups.add(namespace.unwrap_group(group))
                 record.brokers.add(name)
-        return [namespace.unwrap_group(group) for group in await group_configs(self._client, address)]
+        groups = await group_configs(self._client, address)
+        return [namespace.unwrap_group(group) for group in groups if namespace.has_group(group)]
 
     async def _add_members(
         self, name: str, address: str, group: str, records: dict[str, _ClientRecord]

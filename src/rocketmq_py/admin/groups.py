@@ -100,7 +100,7 @@ class Groups(Operations):
         for name, table in tables.values.items():
             for wire_group in table:
                 group = client.namespace.unwrap_group(wire_group)
-                if client.namespace.wrap_group(group) == wire_group and (system or not _is_system(group)):
+                if client.namespace.has_group(wire_group) and (system or not _is_system(group)):
                     known.setdefault(group, []).append(name)
 
         async def query(

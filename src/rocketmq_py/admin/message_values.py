@@ -103,7 +103,7 @@ class TraceEvent:
 
     Attributes:
         kind: the kind of the event.
-        time_ms: start time, epoch milliseconds on the client's clock. 0 if only the end was traced.
+        time_ms: start time, epoch milliseconds on the client's clock. If only the end was traced, its time.
         group: the producer or consumer group.
         client: the client's address, ``host:port``.
         cost_ms: duration, milliseconds. None if it has not ended or is unknown.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import attrs
 
 from rocketmq_py.address import normal_address
-from rocketmq_py.admin.fan_out import query_each
+from rocketmq_py.admin.fan_out import PartialResults, query_each
 from rocketmq_py.admin.group_state import consume_stats, group_connections
 from rocketmq_py.admin.message_values import (
     DirectConsumeResult,
@@ -19,7 +19,13 @@ from rocketmq_py.admin.message_values import (
     TrackListing,
     TrackType,
 )
-from rocketmq_py.admin.operations import Operations, any_address, call_broker, master_address
+from rocketmq_py.admin.operations import (
+    Operations,
+    any_address,
+    broker_named,
+    call_broker,
+    master_address,
+)
 from rocketmq_py.arguments import check_instance, check_integer, check_not_blank, optional
 from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS, find_by_unique_id, look_up_key, view
 from rocketmq_py.consumer.read.range import Bounds, QueueRange
@@ -54,7 +60,8 @@ class Messages(Operations):
     """``admin.messages``: finds messages, and shows their tracks and traces.
 
     All methods raise NameServerError if no name server answers, and BrokerError, ConnectError and others as
-    any request does. A cancellation has no effect on the cluster.
+    any request does. A cancellation has no effect on the cluster, except that cancelling
+    :meth:`consume_directly` does not stop the handler.
     """
 
     async def get(self, message_id: str, *, topic: str | None = None) -> ReceivedMessage | None:
@@ -67,7 +74,7 @@ class Messages(Operations):
             topic: the message's topic.
 
         Raises:
-            ConfigurationError: there is no ``topic``, and no broker of this cluster gave the id.
+            ConfigurationError: ``topic`` is None, and no broker of this cluster gave the id.
             TopicNotFoundError: the topic does not exist.
         """
         check_not_blank(message_id, "message_id")
@@ -126,37 +133,20 @@ class Messages(Operations):
     async def tracks(self, message: ReceivedMessage) -> TrackListing:
         """Return the state of a message in each group that consumes its topic.
 
-        Java: ``messageTrackDetail``, which returns UNKNOWN for groups that pop. This method uses their
-        offsets.
+        Java: ``messageTrackDetail``, which returns UNKNOWN for groups that pop. This method compares their
+        offset with the message's.
 
         Raises:
             TopicNotFoundError: the topic no longer exists.
+            ConfigurationError: the message's broker no longer exists.
         """
         check_instance(message, "message", ReceivedMessage)
-        client = self._client
         brokers = await self._select_brokers()
-        topic = message.topic
-        route = await client.name_servers.route(topic)
-        topic_brokers = [one.broker_name for one in route.broker_datas if one.broker_name in brokers]
-        header = QueryTopicConsumeByWhoRequest(topic=topic)
-
-        async def query_groups(name: str) -> Sequence[str]:
-            answer = await call_broker(client, any_address(brokers[name]), header)
-            return [
-                client.namespace.unwrap_group(group) for group in GroupList.decode(answer.body).group_list
-            ]
-
-        async def query_online(group_and_name: tuple[str, str]) -> ConsumerConnection | None:
-            group, name = group_and_name
-            return await group_connections(client, any_address(brokers[name]), group)
-
-        groups = await query_each(topic_brokers, query_groups)
-        names = sorted({group for some in groups.values.values() for group in some})
-        offsets = await query_each(names, lambda group: self._offset(group, message, brokers))
-        # One call for all groups and brokers, so that one limit of concurrency applies.
-        online = await query_each(
-            [(group, name) for group in offsets.values for name in brokers], query_online
-        )
+        groups_by_broker = await self._groups_of_topic(message.topic, brokers)
+        message_broker = broker_named(message.broker_name, brokers)
+        groups = sorted({group for some in groups_by_broker.values.values() for group in some})
+        offsets = await query_each(groups, lambda group: self._offset(group, message, message_broker))
+        connections = await self._connections(offsets.values, brokers)
         tracks = [
             MessageTrack(group=group, track_type=TrackType.UNKNOWN, failure=offsets.failures[group])
             if group in offsets.failures
@@ -164,12 +154,12 @@ class Messages(Operations):
                 group,
                 message,
                 offsets.values[group],
-                [one for name in brokers if (one := online.values.get((group, name))) is not None],
-                [error for name in brokers if (error := online.failures.get((group, name))) is not None],
+                [one for name in brokers if (one := connections.values.get((group, name))) is not None],
+                [error for name in brokers if (error := connections.failures.get((group, name))) is not None],
             )
-            for group in names
+            for group in groups
         ]
-        return TrackListing(tracks=tuple(tracks), failures=groups.failures)
+        return TrackListing(tracks=tuple(tracks), failures=groups_by_broker.failures)
 
     async def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> TraceListing:
         """Return the events of a message that clients traced. Java: ``queryMsgTraceById``.
@@ -228,12 +218,39 @@ class Messages(Operations):
         brokers = (await self._select_brokers()).values()
         return any(parsed.is_of(address) for one in brokers for address in one.broker_addrs.values())
 
-    async def _offset(
-        self, group: str, message: ReceivedMessage, brokers: Mapping[str, BrokerData]
-    ) -> int | None:
+    async def _groups_of_topic(
+        self, topic: str, brokers: Mapping[str, BrokerData]
+    ) -> PartialResults[str, Sequence[str]]:
+        """Return the groups that consume a topic, by broker."""
+        client = self._client
+        route = await client.name_servers.route(topic)
+        header = QueryTopicConsumeByWhoRequest(topic=topic)
+
+        async def query(broker_name: str) -> Sequence[str]:
+            answer = await call_broker(client, any_address(brokers[broker_name]), header)
+            return [
+                client.namespace.unwrap_group(group) for group in GroupList.decode(answer.body).group_list
+            ]
+
+        names = [broker.broker_name for broker in route.broker_datas]
+        return await query_each([name for name in names if name in brokers], query)
+
+    async def _connections(
+        self, groups: Iterable[str], brokers: Mapping[str, BrokerData]
+    ) -> PartialResults[tuple[str, str], ConsumerConnection | None]:
+        """Return the members of groups by group and broker, None where there are none."""
+
+        async def query(key: tuple[str, str]) -> ConsumerConnection | None:
+            group, broker_name = key
+            return await group_connections(self._client, any_address(brokers[broker_name]), group)
+
+        # One call for all groups and brokers, so that one limit of concurrency applies.
+        return await query_each([(group, name) for group in groups for name in brokers], query)
+
+    async def _offset(self, group: str, message: ReceivedMessage, broker: BrokerData) -> int | None:
         """Return the group's offset in the message's queue, None if it has none."""
         client = self._client
-        stats = await consume_stats(client, any_address(brokers[message.broker_name]), group, message.topic)
+        stats = await consume_stats(client, any_address(broker), group, message.topic)
         queue = attrs.evolve(message.queue, topic=client.namespace.wrap_topic(message.topic))
         progress = stats.offset_table.get(queue)
         return None if progress is None else progress.consumer_offset
@@ -243,14 +260,14 @@ class Messages(Operations):
         group: str,
         message: ReceivedMessage,
         offset: int | None,
-        online: Sequence[ConsumerConnection],
+        connections: Sequence[ConsumerConnection],
         failures: Sequence[RocketMQError],
     ) -> MessageTrack:
         """Return the state in a group, from the group's offset and its members on each broker."""
         is_past = offset is not None and offset > message.queue_offset
         failure: RocketMQError | None = None
-        if online:
-            track_type = self._type_of(message, online[0], is_past=is_past)
+        if connections:  # all brokers have the same consume type, model and subscriptions
+            track_type = self._track_type(message, connections[0], is_past=is_past)
         elif failures:
             track_type, failure = TrackType.UNKNOWN, failures[0]
         else:
@@ -259,7 +276,7 @@ class Messages(Operations):
             group=group, track_type=track_type, consumer_offset=offset, is_past=is_past, failure=failure
         )
 
-    def _type_of(
+    def _track_type(
         self, message: ReceivedMessage, connection: ConsumerConnection, *, is_past: bool
     ) -> TrackType:
         if connection.consume_type == "CONSUME_ACTIVELY":
@@ -275,12 +292,19 @@ class Messages(Operations):
         return TrackType.CONSUMED
 
 
+@attrs.define
+class _ConsumerCall:
+    """A traced call of a consumer's handler. The start, or the end, may be missing."""
+
+    client: str
+    start: ConsumeStartTrace | None = None
+    end: ConsumeEndTrace | None = None
+
+
 def _trace_events(message_id: str, traces: Iterable[ReceivedMessage]) -> tuple[TraceEvent, ...]:
     """Return the events of one message in messages of a trace topic, sorted by time."""
     events: list[TraceEvent] = []
-    starts: dict[str, ConsumeStartTrace] = {}
-    ends: dict[str, ConsumeEndTrace] = {}
-    clients: dict[str, str] = {}
+    calls: dict[str, _ConsumerCall] = {}
     for trace in traces:
         client = trace.born_host
         for record in decode_records(trace.body):
@@ -292,15 +316,10 @@ def _trace_events(message_id: str, traces: Iterable[ReceivedMessage]) -> tuple[T
                 case RecallTrace():
                     events.append(_recall_event(record, client))
                 case ConsumeStartTrace():
-                    starts[record.request_id] = record
-                    clients[record.request_id] = client
+                    calls.setdefault(record.request_id, _ConsumerCall(client)).start = record
                 case ConsumeEndTrace():
-                    ends[record.request_id] = record
-                    clients.setdefault(record.request_id, client)
-    events += [
-        _consumer_event(starts.get(request_id), ends.get(request_id), client)
-        for request_id, client in clients.items()
-    ]
+                    calls.setdefault(record.request_id, _ConsumerCall(client)).end = record
+    events += map(_consumer_event, calls.values())
     return tuple(sorted(events, key=lambda event: event.time_ms))
 
 
@@ -327,14 +346,20 @@ def _recall_event(record: RecallTrace, client: str) -> TraceEvent:
     )
 
 
-def _consumer_event(start: ConsumeStartTrace | None, end: ConsumeEndTrace | None, client: str) -> TraceEvent:
-    event = TraceEvent(
-        kind=TraceKind.CONSUMED,
-        time_ms=start.timestamp_ms if start else end.timestamp_ms if end else 0,
-        group=(start.group if start else "") or (end.group if end else ""),
-        client=client,
-        retries=start.retries if start else 0,
-    )
-    if end is None:
-        return event
-    return attrs.evolve(event, cost_ms=end.cost_ms, success=end.success, detail=end.returned.name)
+def _consumer_event(call: _ConsumerCall) -> TraceEvent:
+    start, end = call.start, call.end
+    event = TraceEvent(kind=TraceKind.CONSUMED, time_ms=0, group="", client=call.client)
+    if end is not None:
+        event = attrs.evolve(
+            event,
+            time_ms=end.timestamp_ms,
+            group=end.group,
+            cost_ms=end.cost_ms,
+            success=end.success,
+            detail=end.returned.name,
+        )
+    if start is not None:
+        event = attrs.evolve(
+            event, time_ms=start.timestamp_ms, group=start.group or event.group, retries=start.retries
+        )
+    return event

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from rocketmq_py.admin.fan_out import PartialResults, change_each_queried, query_each, require_all
+from rocketmq_py.admin.fan_out import PartialResults, query_each, require_all
 from rocketmq_py.admin.group_state import consume_stats, group_connections
 from rocketmq_py.admin.operations import (
     VERSION_5_0,
@@ -24,7 +24,7 @@ from rocketmq_py.errors import (
     BrokerError,
     ConfigurationError,
     GroupNotFoundError,
-    SomeBrokersFailedError,
+    RocketMQError,
     UnsupportedByBrokerError,
 )
 from rocketmq_py.message import MessageQueue
@@ -160,24 +160,24 @@ class Offsets(Operations):
                 and the group has no offsets.
             UnsupportedByBrokerError: a broker of 4.x does not support this reset while members run.
             SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
-                error is raised.
+                error is raised. If ``topic`` is None, a broker that failed for one topic counts as failed,
+                and ``failures`` also has the topics without a route, by name.
         """
         return await self._reset_all(group, group, topic, ResetTo.of(to), dry_run=dry_run)
 
-    async def _reset(self, group: str, topic: str, to: ResetTo, *, dry_run: bool) -> tuple[OffsetReset, ...]:
+    async def _reset(
+        self, group: str, topic: str, to: ResetTo, *, dry_run: bool
+    ) -> PartialResults[str, tuple[OffsetReset, ...]]:
+        """Reset a group in one topic. Return the resets by broker."""
         route = await self._client.name_servers.route(topic)
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
-        names = sorted(brokers)
-        planned = await query_each(names, lambda name: self._plan(group, topic, to, brokers[name]))
+        planned = await query_each(sorted(brokers), lambda name: self._plan(group, topic, to, brokers[name]))
         if dry_run:
-            resets = require_all(planned, f"reading the offsets of group {group!r} in topic {topic!r}")
-        else:
-            resets = await change_each_queried(
-                planned,
-                lambda name, plan: self._apply(group, topic, to, brokers[name], plan),
-                f"resetting group {group!r} on topic {topic!r}",
-            )
-        return tuple(reset for of_broker in resets.values() for reset in of_broker)
+            return planned
+        applied = await query_each(
+            planned.values, lambda name: self._apply(group, topic, to, brokers[name], planned.values[name])
+        )
+        return PartialResults(applied.values, {**planned.failures, **applied.failures})
 
     async def skip(
         self, group: str, topic: str | None = None, *, dry_run: bool = False
@@ -240,30 +240,33 @@ class Offsets(Operations):
     ) -> tuple[OffsetReset, ...]:
         """Reset a group in one topic, or in all topics that ``source`` has offsets in.
 
-        A broker that fails for one topic does not keep the others from being reset.
+        A failure for one topic does not prevent resets of the others. A broker that failed for one counts as
+        failed. A topic whose route is not found counts as a failure, too.
         """
         check_group(group)
         optional(check_topic, topic, "topic")
         check_flag(dry_run, "dry_run")
         if topic is not None:
-            return await self._reset(group, topic, to, dry_run=dry_run)
+            action = f"resetting group {group!r} on topic {topic!r}"
+            if dry_run:
+                action = f"reading the offsets of group {group!r} in topic {topic!r}"
+            return _merged_resets(require_all(await self._reset(group, topic, to, dry_run=dry_run), action))
         results = await self._query_topics(source)
         if not results.values:
             require_all(results, f"looking for the topics of group {source!r}")
-        resets: dict[str, list[OffsetReset]] = {name: [] for name in results.values}
+        resets: dict[str, list[OffsetReset]] = {}
         failures = dict(results.failures)
         for name in self._merged_topics(source, results):
             try:
                 of_topic = await self._reset(group, name, to, dry_run=dry_run)
-            except SomeBrokersFailedError as error:
-                of_topic = tuple(reset for of_broker in error.answers.values() for reset in of_broker)
-                failures.update(error.failures)
-            for reset in of_topic:
-                resets[reset.queue.broker_name].append(reset)
-        if failures:
-            succeeded = {name: tuple(of_broker) for name, of_broker in resets.items() if name not in failures}
-            raise SomeBrokersFailedError(f"resetting group {group!r}", succeeded, failures)
-        return tuple(reset for of_broker in resets.values() for reset in of_broker)
+            except RocketMQError as error:
+                failures[name] = error
+                continue
+            failures.update(of_topic.failures)
+            for broker_name, of_broker in of_topic.values.items():
+                resets.setdefault(broker_name, []).extend(of_broker)
+        succeeded = {name: tuple(some) for name, some in sorted(resets.items()) if name not in failures}
+        return _merged_resets(require_all(PartialResults(succeeded, failures), f"resetting group {group!r}"))
 
     async def _plan(self, group: str, topic: str, to: ResetTo, broker: BrokerData) -> tuple[OffsetReset, ...]:
         """Return the resets to make on one broker."""
@@ -371,3 +374,10 @@ class Offsets(Operations):
                 commit_offset=reset.after,
             )
             await call_broker(self._client, address, header)
+
+
+def _merged_resets(resets: Mapping[str, tuple[OffsetReset, ...]]) -> tuple[OffsetReset, ...]:
+    """Return the resets of all brokers, sorted by queue."""
+    return tuple(
+        sorted((reset for of_broker in resets.values() for reset in of_broker), key=lambda reset: reset.queue)
+    )

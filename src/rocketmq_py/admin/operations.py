@@ -57,14 +57,18 @@ class Operations:
         if names is None:
             return dict(sorted(known.items()))
         selected = list(dict.fromkeys(names))
-        for name in selected:
-            if name not in known:
-                raise ConfigurationError(f"broker {name!r} does not exist; brokers: {_joined(known)}")
-        return {name: known[name] for name in selected}
+        return {name: broker_named(name, known) for name in selected}
 
 
 def _joined(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
+
+
+def broker_named(name: str, brokers: Mapping[str, BrokerData]) -> BrokerData:
+    """Return the broker with a name. Raises ConfigurationError if it does not exist."""
+    if name not in brokers:
+        raise ConfigurationError(f"broker {name!r} does not exist; brokers: {_joined(brokers)}")
+    return brokers[name]
 
 
 def master_address(broker: BrokerData) -> str:

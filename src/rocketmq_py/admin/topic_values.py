@@ -67,7 +67,8 @@ class TopicSettings:
         read_queues: number of queues that consumers read.
         write_queues: number of queues that producers write.
         permission: the permission of clients.
-        order: whether the topic's queues stay in its route while a broker is down.
+        order: whether producers keep all queues of the topic while a broker is down. Name servers must have
+            ``orderMessageEnable``.
         attributes: further settings (5.x), such as ``message.type``.
     """
 
@@ -194,8 +195,9 @@ class TopicDescription:
         brokers: the settings by broker name.
         addresses: the addresses of the topic's brokers, by name.
         queues: the queues, sorted by broker and id.
-        order_configuration: the fixed number of queues on each broker, ``broker:count;broker:count``. None
-            unless the topic is ordered.
+        order_configuration: the fixed number of write queues on each broker,
+            ``broker:count;broker:count``. None unless the topic is ordered and the name server has
+            ``orderMessageEnable``.
         logical_queues: for a static topic (5.x), the broker of each logical queue by its number. None if no
             broker has it at the moment. ``queues`` are the brokers' own queues, which hold the messages.
         failures: the error of each broker that did not answer, by its name.

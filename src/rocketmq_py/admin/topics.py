@@ -9,7 +9,7 @@ import msgspec
 
 from rocketmq_py.admin.attributes import (
     apply_changes,
-    check_topic_attributes,
+    check_topic_changes,
     encode_topic_changes,
     require_attribute_support,
     without_needless_removals,
@@ -18,9 +18,16 @@ from rocketmq_py.admin.fan_out import change_each, query_each, require_all
 from rocketmq_py.admin.operations import (
     Operations,
     any_address,
-    call_all_name_servers,
     call_broker,
+    call_name_server,
     master_address,
+)
+from rocketmq_py.admin.order_config import (
+    alteration_of,
+    apply_with,
+    creation_of,
+    deletion_request,
+    write_queues_of,
 )
 from rocketmq_py.admin.topic_values import (
     TYPE_ATTRIBUTE,
@@ -43,8 +50,6 @@ from rocketmq_py.arguments import (
 from rocketmq_py.client.namespace import users_topics
 from rocketmq_py.errors import (
     ConfigurationError,
-    RocketMQError,
-    SomeBrokersFailedError,
     TopicExistsError,
     TopicNotFoundError,
     UnsupportedByBrokerError,
@@ -59,17 +64,12 @@ from rocketmq_py.protocol.bodies import (
 )
 from rocketmq_py.protocol.headers import (
     CreateTopicRequest,
-    DeleteKvConfigRequest,
     DeleteTopicInBrokerRequest,
     DeleteTopicInNameServerRequest,
     GetAllTopicConfigRequest,
     GetTopicConfigRequest,
     GetTopicStatsInfoRequest,
-    PutKvConfigRequest,
 )
-
-ORDER_CONFIGURATION = "ORDER_TOPIC_CONFIG"
-"""Namespace of ordered topics in the name servers' key-value configuration. Java: ``NamesrvUtil``."""
 
 
 class Topics(Operations):
@@ -82,6 +82,8 @@ class Topics(Operations):
     async def list(self, *, system: bool = False) -> TopicListing:
         """Return all topics, with their settings on each broker. Java: ``fetchAllTopicList``.
 
+        With a namespace, only its topics are returned.
+
         Args:
             system: whether to include RocketMQ's internal topics, and the retry and dead-letter topics of
                 groups.
@@ -90,8 +92,10 @@ class Topics(Operations):
         client = self._client
         brokers = await self._select_brokers()
         names = await client.name_servers.topics()
-        answers = await query_each(brokers, lambda name: self._configs(brokers[name]))
-        if not system:
+        answers = await query_each(brokers, lambda name: self._topic_configs(brokers[name]))
+        if system:
+            names = [name for name in names if client.namespace.has_topic(name)]
+        else:
             info = await client.name_servers.cluster_info()
             names = users_topics(names, info, client.namespace)
         topics = []
@@ -115,7 +119,9 @@ class Topics(Operations):
         """
         route = await self._client.name_servers.route(check_topic(topic))
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
-        answers = await query_each(sorted(brokers), lambda name: self._described(topic, brokers[name]))
+        answers = await query_each(
+            sorted(brokers), lambda name: self._settings_and_queues(topic, brokers[name])
+        )
         if not answers.values:
             require_all(answers, f"describing topic {topic!r}")
         return TopicDescription(
@@ -153,8 +159,9 @@ class Topics(Operations):
             write_queues: number of queues that producers write. None for ``queues``.
             permission: the permission of clients.
             message_type: the type of messages that the topic is for (5.x).
-            order: whether the topic's queues stay in its route while a broker is down. Name servers store
-                the number of queues on each broker.
+            order: whether producers keep all queues of the topic while a broker is down. Name servers store
+                the number of queues on each broker, and must have ``orderMessageEnable``. A topic that is
+                ordered on other brokers is ordered on these, too.
             attributes: further settings (5.x), such as ``{"cleanup.policy": "COMPACTION"}``.
             brokers: the names of the brokers to create it on. None for all.
             cluster: create it only on the brokers of this cluster. None for all.
@@ -163,8 +170,8 @@ class Topics(Operations):
             The names of the brokers that the topic was created on.
 
         Raises:
-            ConfigurationError: the name or a number is not allowed, or a broker or the cluster does not
-                exist.
+            ConfigurationError: the name, a number or an attribute is not allowed, or a broker or the cluster
+                does not exist.
             TopicExistsError: one of the brokers already has the topic. Change it with :meth:`alter`.
             UnsupportedByBrokerError: a message type or attributes were given and a broker is older than 5.0.
                 Nothing was created.
@@ -181,28 +188,26 @@ class Topics(Operations):
             order=check_flag(order, "order"),
         )
         wanted: dict[str, str | None] = {**(optional(check_settings, attributes, "attributes") or {})}
-        check_topic_attributes(wanted)
+        check_topic_changes(wanted)
         if (kind := check_choice(message_type, "message_type", MessageType)) is not MessageType.NORMAL:
             wanted[TYPE_ATTRIBUTE] = kind
         selected = await self._select_brokers(brokers, cluster)
         changes = encode_topic_changes(wanted)
-        await self._check_is_new(topic, selected)
+        existing = await self._existing_queues(topic, selected)
         await require_attribute_support(self._client, selected, wanted, "topic")
-        if order:  # first, since name servers return it to brokers when these register the topic
-            await self._put_order(topic, dict.fromkeys(selected, config.write_queue_nums))
-        try:
-            created = await change_each(
-                selected, lambda name: self._put(selected[name], config, changes), f"creating topic {topic!r}"
+        order_change = await creation_of(
+            self._client, topic, existing, selected, order=order, write_queues=config.write_queue_nums
+        )
+        config = msgspec.structs.replace(config, order=order_change is not None)
+
+        async def create_on_brokers() -> Mapping[str, None]:
+            return await change_each(
+                selected,
+                lambda name: self._put_topic_config(selected[name], config, changes),
+                f"creating topic {topic!r}",
             )
-        except RocketMQError as error:
-            if order:
-                succeeded = error.done if isinstance(error, SomeBrokersFailedError) else ()
-                if succeeded:
-                    await self._put_order(topic, dict.fromkeys(succeeded, config.write_queue_nums))
-                else:
-                    await self._delete_order(topic)
-            raise
-        return tuple(created)
+
+        return tuple(await apply_with(self._client, topic, order_change, create_on_brokers))
 
     async def alter(
         self,
@@ -229,7 +234,8 @@ class Topics(Operations):
             write_queues: number of queues that producers write.
             permission: the permission of clients.
             message_type: the type of messages that the topic is for (5.x).
-            order: whether the topic's queues stay in its route while a broker is down.
+            order: whether producers keep all queues of the topic while a broker is down. Name servers must
+                have ``orderMessageEnable``. False needs all brokers of the topic.
             attributes: further settings (5.x). The value None removes an attribute.
             brokers: the names of the brokers to change it on. None for all that have the topic.
 
@@ -237,7 +243,8 @@ class Topics(Operations):
             The new settings by broker name.
 
         Raises:
-            ConfigurationError: a number is not allowed, or one of the brokers does not have the topic.
+            ConfigurationError: a number or an attribute is not allowed, one of the brokers does not have the
+                topic, or ``order`` is False for only some brokers of an ordered topic.
             TopicNotFoundError: the topic does not exist.
             UnsupportedByBrokerError: a message type or attributes were given and a broker is older than 5.0.
                 Nothing was changed.
@@ -256,30 +263,30 @@ class Topics(Operations):
         new_values: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
         new_permission = optional(check_choice, permission, "permission", kind=Permission)
         wanted = optional(check_changes, attributes, "attributes") or {}
-        check_topic_attributes(wanted)
+        check_topic_changes(wanted)
         if message_type is not None:
             wanted[TYPE_ATTRIBUTE] = check_choice(message_type, "message_type", MessageType)
         names = optional(check_texts, brokers, "brokers")
-        selected = _brokers_with(topic, await self._client.name_servers.route(topic), names)
+        route = await self._client.name_servers.route(topic)
+        selected = _brokers_with(topic, route, names)
         await require_attribute_support(self._client, selected, wanted, "topic")
+        order_change = await alteration_of(
+            self._client, topic, write_queues_of(route), selected, order=order, write_queues=write_queues
+        )
 
         async def change(name: str) -> TopicConfig:
-            old = await self._config(topic, selected[name])
+            old = await self._topic_config(topic, selected[name])
             # The lowest bit, for topics created from this one, stays as it is.
             perm = old.perm if new_permission is None else old.perm & 1 | new_permission.bits
             new = msgspec.structs.replace(old, perm=perm, **new_values)
             applied = without_needless_removals(wanted, old.attributes)
-            await self._put(selected[name], new, encode_topic_changes(applied))
+            await self._put_topic_config(selected[name], new, encode_topic_changes(applied))
             return msgspec.structs.replace(new, attributes=apply_changes(applied, old.attributes))
 
-        if order is False:  # first, since name servers return it to brokers when these register the topic
-            await self._delete_order(topic)
-        elif order:
-            configs = {name: await self._config(topic, broker) for name, broker in selected.items()}
-            await self._put_order(
-                topic, {name: write_queues or config.write_queue_nums for name, config in configs.items()}
-            )
-        new_configs = await change_each(selected, change, f"changing topic {topic!r}")
+        async def change_brokers() -> Mapping[str, TopicConfig]:
+            return await change_each(selected, change, f"changing topic {topic!r}")
+
+        new_configs = await apply_with(self._client, topic, order_change, change_brokers)
         return {name: TopicSettings.of(config) for name, config in new_configs.items()}
 
     async def delete(self, topic: str) -> tuple[str, ...]:
@@ -306,25 +313,30 @@ class Topics(Operations):
             lambda name: call_broker(client, master_address(brokers[name]), header),
             f"deleting topic {topic!r}",
         )
-        if route.order_topic_conf:
-            await self._delete_order(topic)
-        await call_all_name_servers(
-            client, DeleteTopicInNameServerRequest(topic=topic), f"deleting topic {topic!r} on name servers"
+
+        async def delete_in_name_server(address: str) -> None:
+            await call_name_server(client, address, deletion_request(client, topic))
+            await call_name_server(client, address, DeleteTopicInNameServerRequest(topic=topic))
+
+        await change_each(
+            await client.name_servers.all_addresses(),
+            delete_in_name_server,
+            f"deleting topic {topic!r} on name servers",
         )
         return tuple(deleted)
 
     # Requests to one broker
 
-    async def _configs(self, broker: BrokerData) -> Mapping[str, TopicConfig]:
+    async def _topic_configs(self, broker: BrokerData) -> Mapping[str, TopicConfig]:
         answer = await call_broker(self._client, any_address(broker), GetAllTopicConfigRequest())
         return TopicConfigTable.decode(answer.body).topic_config_table
 
-    async def _config(self, topic: str, broker: BrokerData) -> TopicConfig:
+    async def _topic_config(self, topic: str, broker: BrokerData) -> TopicConfig:
         """Return a topic's settings."""
         try:
             answer = await call_broker(self._client, any_address(broker), GetTopicConfigRequest(topic=topic))
         except UnsupportedByBrokerError:  # 4.x only returns the settings of all topics
-            config = (await self._configs(broker)).get(self._client.namespace.wrap_topic(topic))
+            config = (await self._topic_configs(broker)).get(self._client.namespace.wrap_topic(topic))
             if config is None:
                 raise TopicNotFoundError(
                     topic, f"broker {broker.broker_name}", self._client.namespace.name
@@ -333,16 +345,16 @@ class Topics(Operations):
             config = TopicConfig.decode(answer.body)
         return msgspec.structs.replace(config, topic_name=topic)
 
-    async def _described(
+    async def _settings_and_queues(
         self, topic: str, broker: BrokerData
     ) -> tuple[TopicSettings, tuple[TopicQueue, ...]]:
-        settings = TopicSettings.of(await self._config(topic, broker))
+        settings = TopicSettings.of(await self._topic_config(topic, broker))
         answer = await call_broker(self._client, any_address(broker), GetTopicStatsInfoRequest(topic=topic))
         table = TopicStats.decode(answer.body).offset_table
         queues = [TopicQueue.of(topic, queue, offset) for queue, offset in table.items()]
         return settings, tuple(sorted(queues, key=lambda one: one.queue.queue_id))
 
-    async def _put(self, broker: BrokerData, config: TopicConfig, changes: str | None) -> None:
+    async def _put_topic_config(self, broker: BrokerData, config: TopicConfig, changes: str | None) -> None:
         header = CreateTopicRequest(
             topic=config.topic_name,
             default_topic=DEFAULT_TOPIC,  # a required field that brokers do not read here
@@ -356,28 +368,18 @@ class Topics(Operations):
         )
         await call_broker(self._client, master_address(broker), header)
 
-    # Requests to name servers
+    async def _existing_queues(self, topic: str, selected: Iterable[str]) -> Mapping[str, int]:
+        """Return the number of write queues on each broker that has a topic.
 
-    async def _check_is_new(self, topic: str, brokers: Mapping[str, BrokerData]) -> None:
+        Raises TopicExistsError if a selected broker has it.
+        """
         try:
-            route = await self._client.name_servers.route(topic)
+            queues = write_queues_of(await self._client.name_servers.route(topic))
         except TopicNotFoundError:
-            return
-        existing = sorted(brokers.keys() & {broker.broker_name for broker in route.broker_datas})
-        if existing:
+            return {}
+        if existing := sorted(queues.keys() & set(selected)):
             raise TopicExistsError(topic, existing)
-
-    async def _put_order(self, topic: str, queues: Mapping[str, int]) -> None:
-        """Store the number of queues of an ordered topic on each broker."""
-        value = ";".join(f"{name}:{count}" for name, count in sorted(queues.items()))
-        key = self._client.namespace.wrap_topic(topic)
-        header = PutKvConfigRequest(kv_namespace=ORDER_CONFIGURATION, key=key, value=value)
-        await call_all_name_servers(self._client, header, f"storing the order of topic {topic!r}")
-
-    async def _delete_order(self, topic: str) -> None:
-        key = self._client.namespace.wrap_topic(topic)
-        header = DeleteKvConfigRequest(kv_namespace=ORDER_CONFIGURATION, key=key)
-        await call_all_name_servers(self._client, header, f"deleting the order of topic {topic!r}")
+        return queues
 
 
 def _check_name(topic: str) -> None:

@@ -21,7 +21,7 @@ from rocketmq_py.cli.lazy_group import LazyGroup
         "acl": ("acl", "Manage users and ACL rules (5.x), show ACL versions (4.x)."),
         "bench": ("bench", "Measure the rate and latency of sending and consuming."),
         "broker": ("broker", "List and describe brokers, show and change their settings."),
-        "check": ("check", "Check a group's lag for monitoring (Nagios, Prometheus)."),
+        "check": ("check", "Check a group's lag, or all servers, for monitoring (Nagios, Prometheus)."),
         "client": ("client", "List and describe connected clients."),
         "completion": ("completion", "Print the completion script of a shell."),
         "config": ("config", "Manage named clusters and their settings."),
@@ -44,8 +44,8 @@ from rocketmq_py.cli.lazy_group import LazyGroup
 def main() -> None:
     """Send, read and administer messages of Apache RocketMQ, or run an embedded broker.
 
-    The exit code is 0 if a command succeeds, 1 if it fails, and 2 if the command line is wrong. Errors are
-    one line on stderr.
+    The exit code is 0 if a command succeeds, 1 if it fails, and 2 if the command line is wrong. `check` has
+    exit codes of its own. Errors are one line on stderr.
     """
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 import click
 
-from rocketmq_py.cli.clusters import SECRETS, Clusters, ClustersError
+from rocketmq_py.cli.clusters import SECRET_SETTINGS, Clusters, ClustersError
 from rocketmq_py.cli.option_values import check_addresses, checked, not_empty, read_secret
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _resolved(cluster_name: str | None, values: dict[str, Any]) -> Access:
         settings = {} if name is None else clusters.settings_of(name)
     except ClustersError as error:
         raise click.UsageError(str(error)) from None
-    for secret in settings.keys() & SECRETS:
+    for secret in settings.keys() & SECRET_SETTINGS:
         try:
             settings[secret] = read_secret(str(settings[secret]))
         except ValueError as error:

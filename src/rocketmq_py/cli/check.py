@@ -5,8 +5,9 @@ from __future__ import annotations
 import enum
 import json
 import sys
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
 import click
@@ -19,8 +20,11 @@ from rocketmq_py.cli.options import group_argument
 from rocketmq_py.names import check_topic
 
 if TYPE_CHECKING:
-    from rocketmq_py.admin import GroupDescription
+    from rocketmq_py.admin import Admin, GroupDescription
     from rocketmq_py.errors import RocketMQError
+
+
+ROLES = ("name server", "broker")
 
 
 class State(enum.IntEnum):
@@ -32,24 +36,30 @@ class State(enum.IntEnum):
     UNKNOWN = 3
 
 
-class CheckUsageError(click.UsageError):
-    """A usage error of a check. The exit code is that of UNKNOWN."""
+class MonitoringGroup(click.Group):
+    """A group whose usage errors exit with 3 for UNKNOWN, since the usual 2 means CRITICAL."""
 
-    exit_code = State.UNKNOWN.value
-
-
-class CheckGroup(click.Group):
-    """A group whose usage errors exit with 3, since the usual 2 means CRITICAL."""
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options of the group itself. See ``click.Group.parse_args``."""
+        with _usage_errors_are_unknown():
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a check. See ``click.Group.invoke``."""
-        try:
+        """Parse the options of a check and run it. See ``click.Group.invoke``."""
+        with _usage_errors_are_unknown():
             return super().invoke(ctx)
-        except click.UsageError as error:
-            raise CheckUsageError(error.format_message(), error.ctx) from None
 
 
-@click.group(cls=CheckGroup)
+@contextmanager
+def _usage_errors_are_unknown() -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        error.exit_code = State.UNKNOWN.value  # type: ignore[misc]  # of this error only
+        raise
+
+
+@click.group(cls=MonitoringGroup)
 def check() -> None:
     """Checks for monitoring systems such as Nagios, Icinga and Prometheus.
 
@@ -57,10 +67,39 @@ def check() -> None:
     """
 
 
-_output_option = click.option(
+_format_option = click.option(
     "-o", "output", type=click.Choice(["nagios", "prometheus", "json"]), default="nagios", show_default=True,
     help="A line for Nagios, metrics for Prometheus, or JSON.",
 )  # fmt: skip
+
+
+def run_check(
+    access: Access, work: Callable[[Admin], Awaitable[State]], print_unknown: Callable[[str], None]
+) -> NoReturn:
+    """Run ``work`` with an Admin and exit with the code of its state.
+
+    If it fails, or the Admin cannot be opened, print the reason and exit with the code of UNKNOWN.
+    """
+    from rocketmq_py.admin import Admin
+    from rocketmq_py.cli.runner import exit_for_signal, run
+    from rocketmq_py.errors import RocketMQError
+
+    state = State.UNKNOWN
+
+    async def open_and_work() -> None:
+        nonlocal state
+        try:
+            async with Admin(access.name_servers, **access.client_options()) as admin:
+                state = await work(admin)
+        except RocketMQError as error:
+            print_unknown(_one_line(error))
+
+    exit_for_signal(run(open_and_work))
+    sys.exit(state)
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())
 
 
 @check.command()
@@ -71,7 +110,7 @@ _output_option = click.option(
     "--topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics,
     help="Only this topic.  [default: all topics that the group consumes, and its retry topic]",
 )  # fmt: skip
-@_output_option
+@_format_option
 @access_options
 def lag(
     access: Access, group: str, warn: int | None, critical: int | None, topic: str | None, output: str
@@ -80,111 +119,101 @@ def lag(
     if warn is not None and critical is not None and warn > critical:
         raise click.UsageError(f"--warn {warn} is above --critical {critical}")
 
-    from rocketmq_py.admin import Admin
-    from rocketmq_py.cli.runner import exit_for_signal, run
-    from rocketmq_py.errors import RocketMQError
+    def print_unknown(reason: str) -> None:
+        if output == "json":
+            print_out(json.dumps({"state": State.UNKNOWN.name, "group": group, "reason": reason}))
+        elif output == "prometheus":
+            complain(reason)
+        else:
+            print_out(f"{State.UNKNOWN.name} - {group}: {reason}")
 
-    states: list[State] = []
-
-    async def work() -> None:
-        try:
-            async with Admin(access.name_servers, **access.client_options()) as admin:
-                described = await admin.groups.describe(group)
-        except RocketMQError as error:
-            states.append(State.UNKNOWN)
-            reason = " ".join(str(error).split())
-            if output == "json":
-                print_out(json.dumps({"state": "UNKNOWN", "group": group, "reason": reason}))
-            elif output == "prometheus":
-                complain(reason)
-            else:
-                print_out(f"UNKNOWN - {group}: {reason}")
-            return
+    async def work(admin: Admin) -> State:
+        described = await admin.groups.describe(group)
         lags = {one.topic: one.lag for one in described.topics if topic in (None, one.topic)}
-        state, text = _evaluate(described, sum(lags.values()), warn, critical, topic)
-        states.append(state)
+        incomplete = _why_incomplete(described, topic)
+        state = _lag_state(sum(lags.values()), warn, critical, is_complete=incomplete is None)
+        members = len(described.members)
         if output == "json":
             value = {"state": state.name, "group": group, "lag": sum(lags.values()), "topics": lags}
-            print_out(json.dumps({**value, "members": len(described.members)}))
+            reason = {} if incomplete is None else {"reason": incomplete}
+            print_out(json.dumps({**value, "members": members, **reason}))
         elif output == "prometheus":
-            print_out(metrics(group, lags, len(described.members)), end="")
+            if incomplete is not None:
+                complain(incomplete)
+            print_out(lag_metrics(group, lags, members), end="")
         else:
+            text = _lag_text(lags, members, topic, incomplete)
             limits = ";".join("" if limit is None else str(limit) for limit in (warn, critical))
             print_out(f"{state.name} - {group}: {text} | lag={sum(lags.values())};{limits};0")
+        return state
 
-    exit_for_signal(run(work))
-    sys.exit(states[0])
+    run_check(access, work, print_unknown)
 
 
-def _evaluate(
-    described: GroupDescription, lag: int, warn: int | None, critical: int | None, topic: str | None
-) -> tuple[State, str]:
-    where = f" in {topic}" if topic is not None else ""
-    text = f"lag {lag}{where}, {len(described.members)} members"
-    if critical is not None and lag >= critical:
-        state = State.CRITICAL
-    elif described.failures:
-        # The lag on the failed brokers is unknown, and adds to the known one.
+def _why_incomplete(described: GroupDescription, topic: str | None) -> str | None:
+    """Return why the lag is not known, or only in part. None if it is known."""
+    if described.failures:
         failed = ", ".join(f"{name} ({error})" for name, error in described.failures.items())
-        return State.UNKNOWN, " ".join(f"{text}; no answer from {failed}".split())
-    elif topic is not None and topic not in {one.topic for one in described.topics}:
-        return State.UNKNOWN, f"the group does not consume {topic}"
-    elif warn is not None and lag >= warn:
-        state = State.WARNING
-    else:
-        state = State.OK
-    return state, text
+        return _one_line(f"no answer from {failed}")
+    if topic is not None and topic not in {one.topic for one in described.topics}:
+        return f"the group does not consume {topic}"
+    return None
+
+
+def _lag_state(lag: int, warn: int | None, critical: int | None, *, is_complete: bool) -> State:
+    if critical is not None and lag >= critical:
+        return State.CRITICAL  # an incomplete lag is too small
+    if not is_complete:
+        return State.UNKNOWN
+    return State.WARNING if warn is not None and lag >= warn else State.OK
+
+
+def _lag_text(lags: Mapping[str, int], members: int, topic: str | None, incomplete: str | None) -> str:
+    if incomplete is not None and topic is not None and topic not in lags:
+        return incomplete
+    where = f" in {topic}" if topic is not None else ""
+    text = f"lag {sum(lags.values())}{where}, {members} members"
+    return text if incomplete is None else f"{text}; {incomplete}"
 
 
 @check.command()
-@_output_option
+@_format_option
 @access_options
 def health(access: Access, output: str) -> None:
     """Check that all name servers and brokers answer.
 
     It is WARNING if some do not answer, and CRITICAL if no name server or no broker does.
     """
-    from rocketmq_py.admin import Admin
-    from rocketmq_py.cli.runner import exit_for_signal, run
-    from rocketmq_py.errors import NameServerError
 
-    states: list[State] = []
+    def print_unknown(reason: str) -> None:
+        if output == "json":
+            print_out(json.dumps({"state": State.UNKNOWN.name, "servers": [], "reasons": [reason]}))
+        elif output == "prometheus":
+            complain(reason)
+        else:
+            print_out(f"{State.UNKNOWN.name} - {reason}")
 
-    async def work() -> None:
-        servers: list[_Server] = []
-        reason: str | None = None
-        async with Admin(access.name_servers, **access.client_options()) as admin:
-            try:
-                listed = await admin.brokers.list()
-                answers = await admin.name_servers.settings()
-            except NameServerError as error:
-                reason = str(error)
-            else:
-                servers += _servers("name server", answers.values, answers.failures)
-                servers += _servers("broker", [broker.address for broker in listed], listed.failures)
-        state = _state_of(servers)
-        states.append(state)
+    async def work(admin: Admin) -> State:
+        servers, reason = await _find_servers(admin)
+        state = _health_state(servers)
         if output == "prometheus":
             if reason is not None:
                 complain(reason)
             print_out(server_metrics(servers), end="")
-            return
+            return state
         failed = [f"{one.role} {one.address}: {one.error}" for one in servers if one.error is not None]
-        reasons = [" ".join(text.split()) for text in ([reason] if reason is not None else failed)]
+        reasons = [_one_line(text) for text in ([reason] if reason is not None else failed)]
         if output == "json":
-            print_out(
-                json.dumps(
-                    {"state": state.name, "servers": [one.as_dict() for one in servers], "reasons": reasons}
-                )
-            )
+            values = [one.as_dict() for one in servers]
+            print_out(json.dumps({"state": state.name, "servers": values, "reasons": reasons}))
         else:
-            counts = [_counted(servers, role) for role in ("name server", "broker")]
-            text = " and ".join(f"{up} of {count} {role}s answer" for role, up, count in counts)
-            figures = " ".join(f"{role.replace(' ', '_')}s={up};;;0;{count}" for role, up, count in counts)
+            counts = [(role, *_up_and_total(servers, role)) for role in ROLES]
+            text = " and ".join(f"{up} of {total} {role}s answer" for role, up, total in counts)
+            figures = " ".join(f"{role.replace(' ', '_')}s={up};;;0;{total}" for role, up, total in counts)
             print_out(f"{state.name} - {'; '.join([text, *reasons])} | {figures}")
+        return state
 
-    exit_for_signal(run(work))
-    sys.exit(states[0])
+    run_check(access, work, print_unknown)
 
 
 @attrs.frozen
@@ -200,21 +229,34 @@ class _Server:
         return {"role": self.role, "address": self.address, "up": self.error is None, "error": self.error}
 
 
+async def _find_servers(admin: Admin) -> tuple[list[_Server], str | None]:
+    """Return all servers. If no name server answers, return none, and the error."""
+    from rocketmq_py.errors import NameServerError
+
+    try:
+        listed = await admin.brokers.list()
+        answers = await admin.name_servers.settings()
+    except NameServerError as error:
+        return [], str(error)
+    servers = _servers("name server", answers.values, answers.failures)
+    return servers + _servers("broker", [broker.address for broker in listed], listed.failures), None
+
+
 def _servers(role: str, answered: Iterable[str], failures: Mapping[str, RocketMQError]) -> list[_Server]:
     up = [_Server(role, address, None) for address in answered]
     return up + [_Server(role, address, str(error)) for address, error in failures.items()]
 
 
-def _state_of(servers: list[_Server]) -> State:
+def _health_state(servers: list[_Server]) -> State:
     up = {one.role for one in servers if one.error is None}
-    if len(up) < len(("name server", "broker")):
+    if up != set(ROLES):
         return State.CRITICAL
     return State.WARNING if any(one.error is not None for one in servers) else State.OK
 
 
-def _counted(servers: list[_Server], role: str) -> tuple[str, int, int]:
+def _up_and_total(servers: list[_Server], role: str) -> tuple[int, int]:
     errors = [one.error for one in servers if one.role == role]
-    return role, errors.count(None), len(errors)
+    return errors.count(None), len(errors)
 
 
 def _quoted(name: str) -> str:
@@ -236,7 +278,7 @@ def server_metrics(servers: list[_Server]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def metrics(group: str, lags: dict[str, int], members: int) -> str:
+def lag_metrics(group: str, lags: dict[str, int], members: int) -> str:
     """Return the lag of each topic and the number of members as Prometheus metrics."""
     lines = [
         "# HELP rocketmq_group_lag Messages that a consumer group has not consumed yet.",

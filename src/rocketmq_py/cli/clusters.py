@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import click
 
 from rocketmq_py.cli.console import complain
 
-TEXTS = (
+TEXT_SETTINGS = (
     "name_servers",
     "access_key",
     "secret_key",
@@ -24,19 +25,19 @@ TEXTS = (
     "proxy",
     "namespace",
 )
-FLAGS = ("tls", "insecure")
-SECRETS = ("secret_key", "security_token", "proxy")
+FLAG_SETTINGS = ("tls", "insecure")
+SECRET_SETTINGS = ("secret_key", "security_token", "proxy")
 """Settings that may be ``@FILE``, the name of a file that contains the value."""
 
 
 def is_secret(name: str, value: object) -> bool:
     """Return whether a setting's value is a secret. Names of files and proxies without a password are not."""
     text = str(value)
-    return name in SECRETS and not text.startswith("@") and (name != "proxy" or "@" in text)
+    return name in SECRET_SETTINGS and not text.startswith("@") and (name != "proxy" or "@" in text)
 
 
-class ClustersError(Exception):
-    """The file cannot be read or written. The text says why."""
+class ClustersError(click.ClickException):
+    """The file cannot be read or written, or does not have a cluster. The text says why."""
 
 
 def file_of_clusters() -> Path:
@@ -121,9 +122,9 @@ def _check(path: Path, name: str, settings: object) -> None:
     if not isinstance(settings, dict):
         raise ClustersError(f"{path}: clusters.{name} is not a table")
     for key, value in settings.items():
-        if key not in (*TEXTS, *FLAGS):
-            known = ", ".join((*TEXTS, *FLAGS))
+        if key not in (*TEXT_SETTINGS, *FLAG_SETTINGS):
+            known = ", ".join((*TEXT_SETTINGS, *FLAG_SETTINGS))
             raise ClustersError(f"{path}: cluster {name!r} has an unknown setting {key!r}; settings: {known}")
-        if not isinstance(value, bool if key in FLAGS else str):
-            kind = "true or false" if key in FLAGS else "a string"
+        if not isinstance(value, bool if key in FLAG_SETTINGS else str):
+            kind = "true or false" if key in FLAG_SETTINGS else "a string"
             raise ClustersError(f"{path}: {key} of cluster {name!r} must be {kind}")

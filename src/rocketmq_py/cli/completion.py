@@ -73,8 +73,8 @@ def _all_topics(context: click.Context) -> list[str]:
         access = access_of(context.params)
         with trio.move_on_after(TIMEOUT):
             async with Client(access.name_servers, **access.client_options()) as client:
-                names = await client.name_servers.topics()
-                topics.extend(sorted(client.namespace.unwrap_topic(name) for name in names))
+                names = filter(client.namespace.has_topic, await client.name_servers.topics())
+                topics.extend(sorted(map(client.namespace.unwrap_topic, names)))
 
     with suppress(RocketMQError, click.ClickException):
         trio.run(query)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import click
 
-from rocketmq_py.cli.clusters import FLAGS, SECRETS, TEXTS, Clusters, ClustersError, is_secret
+from rocketmq_py.cli.clusters import FLAG_SETTINGS, SECRET_SETTINGS, TEXT_SETTINGS, Clusters, is_secret
 from rocketmq_py.cli.console import print_out
-from rocketmq_py.cli.lazy_group import TEXT
+from rocketmq_py.cli.lazy_group import UTF8_TEXT
 from rocketmq_py.cli.option_values import checked, parse_property
 
 HIDDEN = "(not shown)"
@@ -17,26 +14,17 @@ HIDDEN = "(not shown)"
 
 @click.group
 def config() -> None:
-    """Name clusters and their settings. ``-C NAME`` or ``config use NAME`` selects one.
+    """Name clusters and their settings. Commands use the default one, or the one that `-C NAME` selects.
 
     The file of clusters is readable by you alone. ROCKETMQ_CONFIG is its path, by default config.toml in
     this system's folder for settings. `config list` prints the path.
     """
 
 
-@contextmanager
-def _errors_end_the_command() -> Iterator[None]:
-    try:
-        yield
-    except ClustersError as error:
-        raise click.ClickException(str(error)) from None
-
-
 @config.command("list")
 def list_clusters() -> None:
     """Print the names of all clusters. A star marks the default."""
-    with _errors_end_the_command():
-        clusters = Clusters.load()
+    clusters = Clusters.load()
     print_out(f"# {clusters.path}")
     for name, settings in sorted(clusters.by_name.items()):
         mark = "*" if name == clusters.current else " "
@@ -44,17 +32,17 @@ def list_clusters() -> None:
 
 
 @config.command()
-@click.argument("name", required=False)
+@click.argument("name", metavar="[CLUSTER]", required=False)
 def show(name: str | None) -> None:
-    """Print the settings of a cluster, by default of the one in use, without its secrets."""
-    with _errors_end_the_command():
-        clusters = Clusters.load()
-        name = name or clusters.current
-        if name is None:
-            raise click.UsageError(
-                "no cluster is in use: name one, or select one with `rocketmq-py config use NAME`"
-            )
-        settings = clusters.settings_of(name)
+    """Print the settings of CLUSTER, or of the default cluster, without its secrets."""
+    clusters = Clusters.load()
+    name = name or clusters.current
+    if name is None:
+        raise click.UsageError(
+            "there is no default cluster: give CLUSTER, or choose the default with "
+            "`rocketmq-py config use CLUSTER`"
+        )
+    settings = clusters.settings_of(name)
     for key, value in settings.items():
         text = str(value).lower() if isinstance(value, bool) else value
         shown = HIDDEN if is_secret(key, value) else text
@@ -62,43 +50,45 @@ def show(name: str | None) -> None:
 
 
 @config.command("set")
-@click.argument("name")
-@click.argument("settings", nargs=-1, required=True, callback=checked(parse_property))
+@click.argument("name", metavar="CLUSTER")
+@click.argument(
+    "settings", metavar="SETTING=VALUE...", nargs=-1, required=True, callback=checked(parse_property)
+)
 def set_settings(name: str, settings: tuple[tuple[str, str], ...]) -> None:
-    """Set NAME=VALUE of a cluster, which is created if it does not exist. An empty VALUE removes a setting.
+    """Set SETTING=VALUE of CLUSTER, which is created if it does not exist. An empty VALUE removes a setting.
 
     \b
-    The names: name_servers access_key secret_key security_token tls ca cert key
+    Settings:  name_servers access_key secret_key security_token tls ca cert key
                insecure proxy namespace
     secret_key, security_token and proxy may be @FILE, and - prompts for them.
     """  # fmt: skip
     for key, text in settings:
-        if key not in (*TEXTS, *FLAGS):
-            raise click.UsageError(f"setting {key!r} does not exist; settings: {', '.join((*TEXTS, *FLAGS))}")
-        if key in FLAGS and text not in ("true", "false", ""):
+        if key not in (*TEXT_SETTINGS, *FLAG_SETTINGS):
+            raise click.UsageError(
+                f"setting {key!r} does not exist; settings: {', '.join((*TEXT_SETTINGS, *FLAG_SETTINGS))}"
+            )
+        if key in FLAG_SETTINGS and text not in ("true", "false", ""):
             raise click.UsageError(f"{key} is true or false, not {text!r}")
     # Prompts come before the file is locked: other commands would wait for the answer.
     changed = {key: _parse_value(key, text) for key, text in settings}
-    from rocketmq_py.cli.cluster_file import set_cluster
+    from rocketmq_py.cli.cluster_file import set_cluster  # imports tomlkit, which only changes need
 
-    with _errors_end_the_command():
-        set_cluster(name, changed)
+    set_cluster(name, changed)
 
 
 def _parse_value(key: str, text: str) -> str | bool | None:
     """Return the value of a setting, None if it is removed. Prompts for a secret."""
     if not text:
         return None
-    if key in SECRETS and text == "-":
-        return str(click.prompt(key, hide_input=True, err=True, type=TEXT))
-    return text == "true" if key in FLAGS else text
+    if key in SECRET_SETTINGS and text == "-":
+        return str(click.prompt(key, hide_input=True, err=True, type=UTF8_TEXT))
+    return text == "true" if key in FLAG_SETTINGS else text
 
 
 @config.command()
-@click.argument("name")
+@click.argument("name", metavar="CLUSTER")
 def use(name: str) -> None:
-    """Make a cluster the default."""
-    from rocketmq_py.cli.cluster_file import use_cluster
+    """Make CLUSTER the default."""
+    from rocketmq_py.cli.cluster_file import use_cluster  # imports tomlkit, which only changes need
 
-    with _errors_end_the_command():
-        use_cluster(name)
+    use_cluster(name)

@@ -35,12 +35,13 @@ from rocketmq_py.names import MAX_QUEUES, check_group, check_topic
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rocketmq_py.admin import Admin, GroupSummary, OffsetReset
+    from rocketmq_py.admin import Admin, GroupSummary, OffsetReset, ResetTo
     from rocketmq_py.errors import RocketMQError
 
-COUNT = click.IntRange(0, MAX_QUEUES)
+RETRIES = click.IntRange(-1, MAX_QUEUES)
+RETRY_QUEUES = click.IntRange(0, MAX_QUEUES)
 Function = TypeVar("Function", bound=Callable[..., Any])
-topic_option: Final = click.option(
+only_topic_option: Final = click.option(
     "--topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics,
     help="Only this topic.  [default: all topics that the group consumes]",
 )  # fmt: skip
@@ -108,11 +109,11 @@ def describe(access: Access, output: OutputFormat, group: str) -> None:
     run_admin(access, work)
 
 
-SETTINGS = (
+SETTINGS_OPTIONS = (
     click.option(
-        "--retries", metavar="N", type=COUNT, help="Redeliveries until a message becomes a dead letter."
+        "--retries", metavar="N", type=RETRIES, help="Redeliveries until a message becomes a dead letter."
     ),
-    click.option("--retry-queues", metavar="N", type=COUNT, help="Queues of the group's retry topic."),
+    click.option("--retry-queues", metavar="N", type=RETRY_QUEUES, help="Queues of the group's retry topic."),
     click.option(
         "--consume/--no-consume", "consume_enable", default=None, help="Whether the group may consume."
     ),
@@ -126,7 +127,7 @@ SETTINGS = (
 
 def settings_options(function: Function) -> Function:
     """Add the options for the settings of a group to a command."""
-    for option in reversed(SETTINGS):
+    for option in reversed(SETTINGS_OPTIONS):
         function = option(function)
     return function
 
@@ -145,6 +146,7 @@ def create(
     group: str,
     attributes: tuple[tuple[str, str], ...],
     brokers: tuple[str, ...],
+    cluster: str | None,
     **options: Any,
 ) -> None:
     """Create a group on all brokers, or on the selected ones."""
@@ -152,7 +154,9 @@ def create(
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         created, failures = await partial_result(
-            admin.groups.create(group, attributes=dict(attributes), brokers=brokers or None, **settings)
+            admin.groups.create(
+                group, attributes=dict(attributes), brokers=brokers or None, cluster=cluster, **settings
+            )
         )
         print_change(output, "group", group, "created", tuple(created))
         return failures
@@ -204,6 +208,7 @@ def delete(access: Access, output: OutputFormat, group: str, dead_letters: bool,
     confirm(f"Delete group {group}{also}", yes=yes)
 
     async def work(admin: Admin) -> None:
+        # No partial_result: if the error is that of the retry topic, it may name name servers.
         deleted = await admin.groups.delete(group, dead_letters=dead_letters)
         print_change(output, "group", group, "deleted", deleted)
 
@@ -212,7 +217,7 @@ def delete(access: Access, output: OutputFormat, group: str, dead_letters: bool,
 
 @consumer_group.command()
 @group_argument
-@topic_option
+@only_topic_option
 @click.option(
     "--to", "target", metavar="TARGET", callback=checked(parse_reset_target),
     help="earliest, latest, @MS (a time, epoch milliseconds) or OFFSET.",
@@ -245,16 +250,7 @@ def reset(
     Brokers of 5.x reset any offset while members run. Brokers of 4.x pass the reset on to running members,
     which only supports earliest, latest and @MS. Stop the members for any other target.
     """
-    if sum(option is not None for option in (target, as_group, file)) != 1:
-        raise click.UsageError("give one of --to, --as-group and --file")
-    if file is not None and topic is None:
-        raise click.UsageError("--file needs --topic")
-    from rocketmq_py.admin import ResetTo
-
-    if file is not None:
-        to = ResetTo.queues(read_offsets(file, str(topic)))
-    else:
-        to = ResetTo.as_group(as_group) if as_group is not None else target.reset_to()  # type: ignore[union-attr]
+    to = _reset_to(target, as_group, file, topic)
     if not dry_run:
         confirm(f"Reset group {group} on {topic or 'all its topics'}", yes=yes)
 
@@ -264,10 +260,26 @@ def reset(
     run_admin(access, work)
 
 
+def _reset_to(target: ResetTarget | None, as_group: str | None, file: Any, topic: str | None) -> ResetTo:
+    """Return the target that the options select. Raises click.UsageError unless exactly one is given."""
+    from rocketmq_py.admin import ResetTo
+
+    match target, as_group, file:
+        case ResetTarget(), None, None:
+            return target.reset_to()
+        case None, str(), None:
+            return ResetTo.as_group(as_group)
+        case None, None, _ if file is not None:
+            if topic is None:
+                raise click.UsageError("--file needs --topic")
+            return ResetTo.queues(read_offsets(file, topic))
+    raise click.UsageError("give one of --to, --as-group and --file")
+
+
 @consumer_group.command()
-@click.argument("source", metavar="GROUP", callback=checked(check_group), shell_complete=complete_groups)
+@click.argument("source", metavar="SOURCE", callback=checked(check_group), shell_complete=complete_groups)
 @click.argument("target", metavar="TARGET", callback=checked(check_group), shell_complete=complete_groups)
-@topic_option
+@only_topic_option
 @dry_run_option
 @yes_option
 @output_option
@@ -281,7 +293,7 @@ def clone(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Set the offsets of group TARGET to those of GROUP."""
+    """Set the offsets of group TARGET to those of group SOURCE."""
     if not dry_run:
         confirm(f"Reset group {target} to the offsets of {source}", yes=yes)
 
@@ -295,7 +307,7 @@ async def _print_resets(
     output: OutputFormat, change: Awaitable[tuple[OffsetReset, ...]]
 ) -> Mapping[str, RocketMQError]:
     """Print the resets that a change made. Return the errors of the brokers where it failed."""
-    result, failures = await partial_result(change)
+    result, failures = await partial_result(change)  # resets, or resets by broker if some brokers failed
     resets: Sequence[OffsetReset] = (
         result
         if isinstance(result, tuple)

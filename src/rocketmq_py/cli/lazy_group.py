@@ -34,7 +34,7 @@ class Utf8Text(click.types.StringParamType):
         return str(text)
 
 
-TEXT = Utf8Text()
+UTF8_TEXT = Utf8Text()
 
 
 class OneLineErrors(click.Group):
@@ -116,7 +116,7 @@ def _require_utf_8(command: click.Command) -> None:
     """
     for parameter in command.params:
         if parameter.type is click.STRING:
-            parameter.type = TEXT
+            parameter.type = UTF8_TEXT
     if isinstance(command, click.Group):
         for subcommand in command.commands.values():
             _require_utf_8(subcommand)

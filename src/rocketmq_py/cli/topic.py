@@ -213,7 +213,10 @@ def _tables(topic: TopicDescription) -> list[Table]:
 @click.option(
     "--type", "message_type", type=TYPES, default="NORMAL", show_default=True, help="Message type (5.x)."
 )
-@click.option("--order", is_flag=True, help="Keep the topic's queues in its route while a broker is down.")
+@click.option(
+    "--order", is_flag=True,
+    help="Producers keep all queues while a broker is down. Name servers must have orderMessageEnable.",
+)  # fmt: skip
 @attributes_option
 @broker_option
 @cluster_option
@@ -257,7 +260,7 @@ def create(
 @click.option("--type", "message_type", type=TYPES, help="Message type (5.x).")
 @click.option(
     "--order/--no-order", default=None,
-    help="Whether the topic's queues stay in its route while a broker is down.",
+    help="Producers keep all queues while a broker is down. Name servers must have orderMessageEnable.",
 )  # fmt: skip
 @attributes_option
 @remove_attributes_option
@@ -308,6 +311,7 @@ def delete(access: Access, output: OutputFormat, topic: str, yes: bool) -> None:
     confirm(f"Delete topic {topic} and all its messages", yes=yes)
 
     async def work(admin: Admin) -> None:
+        # No partial_result: if name servers failed, the error names those and no brokers.
         print_change(output, "topic", topic, "deleted", await admin.topics.delete(topic))
 
     run_admin(access, work)

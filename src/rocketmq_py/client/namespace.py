@@ -73,12 +73,20 @@ class Namespace:
 
     def wrap_topic(self, topic: str) -> str:
         """Return the name of a topic on the wire. Raises ConfigurationError if that is too long."""
-        if not self._prefix or is_system_topic(topic) or topic in self._system_topics:
+        if self.has_topic(topic):
             return topic
         kind, rest = _split(topic)
-        if kind:
-            return kind + self.wrap_group(rest)
-        return topic if topic.startswith(self._prefix) else check_topic(self._prefix + topic)
+        return kind + self.wrap_group(rest) if kind else check_topic(self._prefix + topic)
+
+    def has_topic(self, topic: str) -> bool:
+        """Return whether a topic, named as on the wire, is in this namespace or shared by all namespaces.
+
+        Without a namespace, every topic is.
+        """
+        if not self._prefix or is_system_topic(topic) or topic in self._system_topics:
+            return True
+        kind, rest = _split(topic)
+        return self.has_group(rest) if kind else topic.startswith(self._prefix)
 
     def unwrap_topic(self, topic: str) -> str:
         """Return the user's name of a topic. The name of a topic of another namespace is not changed."""
@@ -95,13 +103,15 @@ class Namespace:
 
     def wrap_group(self, group: str) -> str:
         """Return the name of a group on the wire. Raises ConfigurationError if that is too long."""
-        if (
+        return group if self.has_group(group) else check_group(self._prefix + group)
+
+    def has_group(self, group: str) -> bool:
+        """Return whether a group is in this namespace or shared by all. See :meth:`has_topic`."""
+        return (
             not self._prefix
             or group.startswith((self._prefix, _SYSTEM_GROUP_PREFIX))
             or group == _TOOLS_GROUP
-        ):
-            return group
-        return check_group(self._prefix + group)
+        )
 
     def unwrap_group(self, group: str) -> str:
         """Return the user's name of a group. The name of a group of another namespace is not changed."""
@@ -157,5 +167,5 @@ def users_topics(topics: Iterable[str], info: ClusterInfo, namespace: Namespace)
     return [
         topic
         for topic in topics
-        if topic not in own and not is_internal_topic(topic) and namespace.wrap_topic(topic) == topic
+        if topic not in own and not is_internal_topic(topic) and namespace.has_topic(topic)
     ]
