@@ -189,6 +189,17 @@ def test_batch_backlog_stays_within_the_requested_range(
     assert [(loss.first, loss.end) for loss in backlog.losses] == [each for each in [lost] if each]
 
 
+def test_data_loss_error_counts_queues_and_not_losses() -> None:
+    # The first queue lost offsets before its first message and after its end.
+    one, two = {QUEUES[0]: (3, 9)}, {QUEUES[0]: (3, 9), QUEUES[1]: (3, 9)}
+    losses = batch_backlog(dict.fromkeys(one, 0), dict.fromkeys(one, 20), one).losses
+    assert [(loss.first, loss.end) for loss in losses] == [(0, 3), (9, 20)]
+    assert "more queue" not in str(data_loss_error(losses))
+    losses = batch_backlog(dict.fromkeys(two, 0), dict.fromkeys(two, 20), two).losses
+    assert len(losses) == 4
+    assert "; 1 more queue has lost offsets; " in str(data_loss_error(losses))
+
+
 def test_losses_raise_an_error_or_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     losses = [LostOffsets(QUEUES[number], 1, 2) for number in range(3)]
     with pytest.raises(DataLossError, match="2 more queues have lost offsets; set failOnDataLoss"):

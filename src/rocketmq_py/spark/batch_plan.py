@@ -55,7 +55,7 @@ class LostOffsets:
 
 def data_loss_error(losses: Sequence[LostOffsets]) -> DataLossError:
     """Return one error for all losses. It describes the first loss and counts the other queues."""
-    others = len(losses) - 1
+    others = len({loss.queue for loss in losses} - {losses[0].queue})
     queues = "queue has" if others == 1 else "queues have"
     more = f"; {others} more {queues} lost offsets" if others else ""
     return losses[0].error(more + LOSS_ADVICE)
