@@ -148,9 +148,11 @@ def batch_backlog(starts: Offsets, ends: Offsets, ranges: QueueRanges) -> Backlo
 
 
 def next_stream_offset(start: StreamOffset, backlog: Backlog, max_offsets: int | None) -> StreamOffset:
-    """Return the end of the next batch of a stream, or ``start`` itself if there is nothing to read.
+    """Return the end of the next batch of a stream, or ``start`` itself if no offset changes.
 
-    Missing queues keep their offset. New queues appear in the offset once a batch reads from them.
+    A batch may be empty: the first one, which stores the initial offset in the checkpoint, and one in which
+    a queue does not continue at the previous batch's end. Missing queues keep their offset. New queues appear
+    in the offset once a batch reads from them.
 
     Args:
         start: where the batch starts.

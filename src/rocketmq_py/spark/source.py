@@ -208,7 +208,9 @@ class StreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvail
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: OffsetJson | None = None, limit: ReadLimit | None = None
     ) -> OffsetJson:
-        """Return where the next batch ends, or ``start`` if there is none.
+        """Return where the next batch ends, or ``start`` if no offset changes.
+
+        The first batch may be empty. It stores the initial offset in the checkpoint.
 
         Args:
             start: the end of the previous batch. Spark 4.1 does not pass it. The end of the batch that was

@@ -20,7 +20,7 @@ from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.record_batches import record_batches
 
 PARALLEL_PULLS = 2 * DEFAULT_PARALLEL
-"""Pulls in flight for the first range, so that some arrive while others are converted to a batch."""
+"""Concurrent pulls. Twice the default, so that some arrive while others are converted to a batch."""
 
 logger: Final = logging.getLogger("rocketmq_py.spark")
 
@@ -48,9 +48,10 @@ def read_ranges(
         tags: tags separated by ``||``, or ``*`` for all messages.
         sql: a SQL92 filter on properties, instead of tags.
         fail_on_data_loss: raise if offsets of the ranges no longer exist, else log them.
-        max_buffered_bytes: bytes that may be held of pulled messages that are not part of a batch yet. A
-            batch has up to MAX_BATCH_BYTES, or a single larger chunk or decompressed body: at most 64 MiB.
-        parallel: the number of ranges that are pulled concurrently, and of pulls of the first one.
+        max_buffered_bytes: the size of the buffer of ``Reader.pull``. The messages of the batch in the making
+            come on top: up to MAX_BATCH_BYTES, or one larger chunk or decompressed body of at most 64 MiB.
+        parallel: the number of ranges that are pulled concurrently. Also the number of concurrent pulls of
+            the range whose messages come next.
         columns: the columns of the batches.
 
     Raises:

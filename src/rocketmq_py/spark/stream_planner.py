@@ -228,7 +228,9 @@ class StreamPlanner:
         self._missing_queues.patience = 0.0  # the run would end before a broker is back
 
     def next_offset(self, start: StreamOffset | None, limits: BatchLimits) -> StreamOffset:
-        """Plan the next batch and return its end, or its start if there is no batch.
+        """Plan the next batch and return its end, or ``start`` itself if no offset changes.
+
+        The first batch may be empty. It stores the initial offset in the checkpoint.
 
         Args:
             start: where the batch starts. None from Spark 4.1: then it starts at ``planned_end``, or at the
