@@ -1,8 +1,7 @@
-"""Planning a batch: shares, backlogs, lost offsets, and tasks."""
+"""Planning a batch: shares, backlogs with lost offsets, and tasks."""
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 
 import pytest
@@ -10,22 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
-from rocketmq_py.errors import DataLossError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_plan import (
     SHARED_TASK_OFFSETS,
     SMALL_PLAN_TASKS,
-    LostOffsets,
     batch_backlog,
-    data_loss_error,
     next_stream_offset,
     plan_tasks,
     range_length,
     ranges_between,
-    report_losses,
     share_out,
     stream_backlog,
 )
+from rocketmq_py.spark.data_loss import LostOffsets
 from rocketmq_py.spark.offsets import StreamOffset
 from tests.spark.fake_clients import queue
 
@@ -113,17 +109,6 @@ def test_queue_with_only_expired_messages_advances_to_its_end() -> None:
     assert stream_backlog(end.offsets, {QUEUES[0]: (9, 9)}).losses == []  # reported once
 
 
-def test_data_loss_error_names_topic_broker_queue_and_offsets() -> None:
-    with pytest.raises(DataLossError) as raised:
-        raise data_loss_error([LostOffsets(QUEUES[3], 5, 8), LostOffsets(QUEUES[0], 1, 2)])
-    assert str(raised.value) == (
-        "offsets 5 to 7 of queue 3 of topic 'orders' on broker 'broker-a' are not there: the broker does not "
-        "have them any more; 1 more queue has lost offsets; set failOnDataLoss to false to continue without "
-        "them"
-    )
-    assert "offsets from 5 on of queue 0" in str(data_loss_error([LostOffsets(QUEUES[0], 5, None, "gone")]))
-
-
 def test_end_of_the_first_batch_contains_its_start() -> None:
     start = StreamOffset({QUEUES[0]: 5, QUEUES[1]: 6}, initial=True)
     backlog = stream_backlog(start.offsets, {QUEUES[0]: (0, 9), QUEUES[1]: (0, 6)})
@@ -187,28 +172,6 @@ def test_batch_backlog_stays_within_the_requested_range(
     ranges = [(one.start, one.end) for one in ranges_between(backlog.starts, backlog.ends)]
     assert ranges == [each for each in [read] if each]
     assert [(loss.first, loss.end) for loss in backlog.losses] == [each for each in [lost] if each]
-
-
-def test_data_loss_error_counts_queues_and_not_losses() -> None:
-    # The first queue lost offsets before its first message and after its end.
-    one, two = {QUEUES[0]: (3, 9)}, {QUEUES[0]: (3, 9), QUEUES[1]: (3, 9)}
-    losses = batch_backlog(dict.fromkeys(one, 0), dict.fromkeys(one, 20), one).losses
-    assert [(loss.first, loss.end) for loss in losses] == [(0, 3), (9, 20)]
-    assert "more queue" not in str(data_loss_error(losses))
-    losses = batch_backlog(dict.fromkeys(two, 0), dict.fromkeys(two, 20), two).losses
-    assert len(losses) == 4
-    assert "; 1 more queue has lost offsets; " in str(data_loss_error(losses))
-
-
-def test_losses_raise_an_error_or_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    losses = [LostOffsets(QUEUES[number], 1, 2) for number in range(3)]
-    with pytest.raises(DataLossError, match="2 more queues have lost offsets; set failOnDataLoss"):
-        report_losses(losses, fail=True)
-    report_losses([], fail=True)
-    with caplog.at_level(logging.WARNING, "rocketmq_py.spark"):
-        report_losses(losses, fail=False)
-    assert len(caplog.records) == 3
-    assert all("set failOnDataLoss" not in record.getMessage() for record in caplog.records)
 
 
 # --- ranges and tasks

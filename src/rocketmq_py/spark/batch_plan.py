@@ -1,4 +1,4 @@
-"""Planning a batch: the offset range of each queue, and the tasks that read them.
+"""Planning a batch job or a micro-batch: the offset range of each queue, and the tasks that read them.
 
 All of it is arithmetic on offsets. :mod:`discovery` asks the brokers for the queues and their ranges.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -15,59 +14,15 @@ import attrs
 from pyspark.sql.datasource import InputPartition
 
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
-from rocketmq_py.errors import DataLossError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.spark.data_loss import LostOffsets
 from rocketmq_py.spark.offsets import Offsets, StreamOffset
 from rocketmq_py.spark.positions import QueueRanges
-
-logger: Final = logging.getLogger("rocketmq_py.spark")
 
 SMALL_PLAN_TASKS = 32
 """Up to this number of tasks, each queue has a task of its own."""
 SHARED_TASK_OFFSETS = 10_000
 """In larger plans, small queues share tasks of about this many offsets."""
-
-# Lost offsets
-
-LOSS_ADVICE = "; set failOnDataLoss to false to continue without them"
-
-
-@attrs.frozen
-class LostOffsets:
-    """Offsets that a batch should read and that no longer exist.
-
-    Args:
-        queue: their queue.
-        first: the first lost offset.
-        end: the offset after the last one, or None if unknown.
-        cause: why they are lost, for the error.
-    """
-
-    queue: MessageQueue
-    first: int
-    end: int | None
-    cause: str = "the broker does not have them any more"
-
-    def error(self, advice: str = "") -> DataLossError:
-        """Return the error that describes the loss."""
-        return DataLossError(self.queue, self.first, self.end, advice, cause=self.cause)
-
-
-def data_loss_error(losses: Sequence[LostOffsets]) -> DataLossError:
-    """Return one error for all losses. It describes the first loss and counts the other queues."""
-    others = len({loss.queue for loss in losses} - {losses[0].queue})
-    queues = "queue has" if others == 1 else "queues have"
-    more = f"; {others} more {queues} lost offsets" if others else ""
-    return losses[0].error(more + LOSS_ADVICE)
-
-
-def report_losses(losses: Sequence[LostOffsets], *, fail: bool) -> None:
-    """Raise a DataLossError for the losses if ``fail`` is set, else log a warning for each."""
-    if losses and fail:
-        raise data_loss_error(losses)
-    for loss in losses:
-        logger.warning("%s; continuing without them", loss.error())
-
 
 # Offset ranges
 

@@ -14,7 +14,8 @@ import attrs
 
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.spark.batch_plan import Backlog, next_stream_offset, report_losses, stream_backlog
+from rocketmq_py.spark.batch_plan import Backlog, next_stream_offset, stream_backlog
+from rocketmq_py.spark.data_loss import report_losses
 from rocketmq_py.spark.discovery import MissingQueues, OffsetClient, QueueDiscovery, check_positions_exist
 from rocketmq_py.spark.offsets import VERSION, Offsets, StreamOffset, nest_offsets
 from rocketmq_py.spark.size_limit import SizeLimit
