@@ -38,9 +38,9 @@ def ranges(*lengths: int, start: int = 7) -> list[OffsetRange]:
 
 @given(LAGS, st.integers(1, 10**9), st.integers(0, 1000))
 def test_shares_never_exceed_the_limit_or_the_lag(
-    lags: dict[MessageQueue, int], limit: int, turn: int
+    lags: dict[MessageQueue, int], limit: int, rotation: int
 ) -> None:
-    shares = share_out(lags, limit, turn=turn)
+    shares = share_out(lags, limit, rotation=rotation)
     assert sum(shares.values()) == min(limit, sum(lags.values()))
     assert all(1 <= shares[each] <= lags[each] for each in shares)
     if limit >= len(lags):
@@ -49,7 +49,7 @@ def test_shares_never_exceed_the_limit_or_the_lag(
 
 @given(LAGS, st.integers(40, 10**9))
 def test_shares_are_proportional_to_the_lag(lags: dict[MessageQueue, int], limit: int) -> None:
-    shares, total = share_out(lags, limit, turn=0), sum(lags.values())
+    shares, total = share_out(lags, limit, rotation=0), sum(lags.values())
     if total > limit:
         for each, lag in lags.items():
             exact = 1 + (limit - len(lags)) * (lag - 1) / (total - len(lags))
@@ -58,16 +58,16 @@ def test_shares_are_proportional_to_the_lag(lags: dict[MessageQueue, int], limit
 
 def test_shares_of_an_example() -> None:
     lags = {QUEUES[0]: 9000, QUEUES[1]: 900, QUEUES[2]: 1, QUEUES[3]: 99}
-    assert share_out(lags, 100, turn=0) == {QUEUES[0]: 87, QUEUES[1]: 10, QUEUES[2]: 1, QUEUES[3]: 2}
-    assert share_out(lags, None, turn=0) == lags
-    assert share_out(lags, 10_000, turn=0) == lags
+    assert share_out(lags, 100, rotation=0) == {QUEUES[0]: 87, QUEUES[1]: 10, QUEUES[2]: 1, QUEUES[3]: 2}
+    assert share_out(lags, None, rotation=0) == lags
+    assert share_out(lags, 10_000, rotation=0) == lags
 
 
 def test_queues_take_turns_if_there_are_more_queues_than_offsets() -> None:
     # Each batch reads two offsets, and two more messages arrive. Without turns, some queues would starve.
     begins = dict.fromkeys(QUEUES[:5], 0)
     for _ in range(5):
-        shares = share_out(dict.fromkeys(begins, 100), 2, turn=sum(begins.values()))
+        shares = share_out(dict.fromkeys(begins, 100), 2, rotation=sum(begins.values()))
         assert sum(shares.values()) == 2
         begins |= {each: begins[each] + share for each, share in shares.items()}
     assert set(begins.values()) == {2}
@@ -98,7 +98,9 @@ def test_queue_that_ends_before_the_offset_is_read_from_its_first_message() -> N
 
 def test_starting_offset_beyond_the_end_of_a_queue_is_a_loss() -> None:
     backlog = stream_backlog({QUEUES[0]: 50}, {QUEUES[0]: (2, 9)}, initial=True)
-    assert backlog.losses == [LostOffsets(QUEUES[0], 50, None, "the queue ends at 9, before startingOffsets")]
+    assert backlog.losses == [
+        LostOffsets(QUEUES[0], 50, None, "the queue ends at 9, before the starting offset")
+    ]
     assert (backlog.lags(), backlog.repositioned) == ({QUEUES[0]: 7}, {QUEUES[0]: 2})
 
 

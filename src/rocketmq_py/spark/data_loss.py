@@ -18,7 +18,7 @@ LOSS_ADVICE = "; set failOnDataLoss to false to continue without them"
 
 @attrs.frozen
 class LostOffsets:
-    """Offsets that a batch should read and that do not exist, or no longer.
+    """Offsets that a batch should read and that do not exist (any more).
 
     Args:
         queue: their queue.

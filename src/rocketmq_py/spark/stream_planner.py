@@ -17,7 +17,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_plan import Backlog, next_stream_offset, stream_backlog
 from rocketmq_py.spark.data_loss import report_losses
 from rocketmq_py.spark.discovery import MissingQueues, OffsetClient, QueueDiscovery, check_positions_exist
-from rocketmq_py.spark.offsets import VERSION, Offsets, StreamOffset, nest_offsets
+from rocketmq_py.spark.offsets import OFFSET_VERSION, Offsets, StreamOffset, nest_offsets
 from rocketmq_py.spark.size_limit import SizeLimit
 from rocketmq_py.spark.source_options import SourceOptions
 
@@ -151,7 +151,7 @@ def latest_offset_report(backlog: Backlog, end: StreamOffset) -> dict[str, Any]:
         end: the batch's end.
     """
     lag = lag_by_topic({**backlog.starts, **end.offsets}, backlog.ends)
-    return {"version": VERSION, "offsets": nest_offsets(backlog.ends), "lag": lag}
+    return {"version": OFFSET_VERSION, "offsets": nest_offsets(backlog.ends), "lag": lag}
 
 
 def log_batch(backlog: Backlog, end: StreamOffset, seconds: float) -> None:
