@@ -14,7 +14,7 @@ from rocketmq_py.spark.connections import client_for
 from rocketmq_py.spark.data_loss import LostOffsets, report_losses
 from rocketmq_py.spark.discovery import BROKER_PATIENCE
 from rocketmq_py.spark.options import ConnectionOptions
-from rocketmq_py.spark.record_batches import record_batches
+from rocketmq_py.spark.record_batches import to_record_batches
 
 PARALLEL_PULLS = 2 * DEFAULT_PARALLEL
 """Concurrent pulls. Twice the default, so that some arrive while others are converted to a batch."""
@@ -56,6 +56,7 @@ def read_ranges(
         ProtocolError: a broker sent malformed messages.
         RocketMQError: as ``rocketmq_py.Reader.pull``. An unreachable broker is retried as in planning.
     """
+    # Messages are filtered again, as brokers compare only hashes of tags.
     wanted_tags = () if sql is not None else make_subscription("", tags, version_ms=0).tags_set
     with (
         client_for(connection).reader() as reader,
@@ -70,7 +71,7 @@ def read_ranges(
         ) as results,
     ):
         remaining = without_losses(results, fail=fail_on_data_loss)
-        yield from record_batches(remaining, wanted_tags, columns=columns)
+        yield from to_record_batches(remaining, wanted_tags, columns=columns)
 
 
 def without_losses(results: Iterable[PullResult], *, fail: bool) -> Iterator[PullResult]:
