@@ -27,7 +27,7 @@ from integration.benchmarks.plain_pulls import PlainPulls
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA
-from rocketmq_py.spark.record_batches import MAX_BATCH_ROWS, record_batches
+from rocketmq_py.spark.record_batches import MAX_BATCH_ROWS, to_record_batches
 from rocketmq_py.spark.schema import SOURCE_SCHEMA
 
 
@@ -169,7 +169,7 @@ def ready_for_pulled(address: str, span: OffsetRange, size: int) -> Iterator[pa.
 
 def columns_of_pulled(address: str, span: OffsetRange) -> Iterator[pa.RecordBatch]:
     """Pull a span over a plain socket. Yields its messages as rows as they arrive."""
-    return record_batches(PlainPulls(address, span))
+    return to_record_batches(PlainPulls(address, span))
 
 
 class _Dropper(DataSourceArrowWriter):

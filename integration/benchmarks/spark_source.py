@@ -29,7 +29,7 @@ from rocketmq_py import Client, Message, blocking
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.spark.options import ConnectionOptions
-from rocketmq_py.spark.record_batches import record_batches
+from rocketmq_py.spark.record_batches import to_record_batches
 from rocketmq_py.spark.source_task import read_ranges
 
 QUEUES = 4
@@ -94,7 +94,7 @@ def works_of(
         return sum(chunk.next - chunk.first for chunk in chunks)
 
     def columns() -> int:
-        return _rows(record_batches(chunks))
+        return _rows(to_record_batches(chunks))
 
     def decode() -> int:
         return sum(len(decode_messages(chunk.body, chunk.range.queue.broker_name)) for chunk in chunks)

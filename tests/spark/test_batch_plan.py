@@ -1,8 +1,7 @@
-"""Planning a batch: shares, backlogs, lost offsets, and tasks."""
+"""Planning a batch: shares, backlogs with lost offsets, and tasks."""
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 
 import pytest
@@ -10,22 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
-from rocketmq_py.errors import DataLossError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_plan import (
     SHARED_TASK_OFFSETS,
     SMALL_PLAN_TASKS,
-    LostOffsets,
     batch_backlog,
-    data_loss_error,
     next_stream_offset,
     plan_tasks,
     range_length,
     ranges_between,
-    report_losses,
     share_out,
     stream_backlog,
 )
+from rocketmq_py.spark.data_loss import LostOffsets
 from rocketmq_py.spark.offsets import StreamOffset
 from tests.spark.fake_clients import queue
 
@@ -42,9 +38,9 @@ def ranges(*lengths: int, start: int = 7) -> list[OffsetRange]:
 
 @given(LAGS, st.integers(1, 10**9), st.integers(0, 1000))
 def test_shares_never_exceed_the_limit_or_the_lag(
-    lags: dict[MessageQueue, int], limit: int, turn: int
+    lags: dict[MessageQueue, int], limit: int, rotation: int
 ) -> None:
-    shares = share_out(lags, limit, turn=turn)
+    shares = share_out(lags, limit, rotation=rotation)
     assert sum(shares.values()) == min(limit, sum(lags.values()))
     assert all(1 <= shares[each] <= lags[each] for each in shares)
     if limit >= len(lags):
@@ -53,7 +49,7 @@ def test_shares_never_exceed_the_limit_or_the_lag(
 
 @given(LAGS, st.integers(40, 10**9))
 def test_shares_are_proportional_to_the_lag(lags: dict[MessageQueue, int], limit: int) -> None:
-    shares, total = share_out(lags, limit, turn=0), sum(lags.values())
+    shares, total = share_out(lags, limit, rotation=0), sum(lags.values())
     if total > limit:
         for each, lag in lags.items():
             exact = 1 + (limit - len(lags)) * (lag - 1) / (total - len(lags))
@@ -62,16 +58,16 @@ def test_shares_are_proportional_to_the_lag(lags: dict[MessageQueue, int], limit
 
 def test_shares_of_an_example() -> None:
     lags = {QUEUES[0]: 9000, QUEUES[1]: 900, QUEUES[2]: 1, QUEUES[3]: 99}
-    assert share_out(lags, 100, turn=0) == {QUEUES[0]: 87, QUEUES[1]: 10, QUEUES[2]: 1, QUEUES[3]: 2}
-    assert share_out(lags, None, turn=0) == lags
-    assert share_out(lags, 10_000, turn=0) == lags
+    assert share_out(lags, 100, rotation=0) == {QUEUES[0]: 87, QUEUES[1]: 10, QUEUES[2]: 1, QUEUES[3]: 2}
+    assert share_out(lags, None, rotation=0) == lags
+    assert share_out(lags, 10_000, rotation=0) == lags
 
 
 def test_queues_take_turns_if_there_are_more_queues_than_offsets() -> None:
     # Each batch reads two offsets, and two more messages arrive. Without turns, some queues would starve.
     begins = dict.fromkeys(QUEUES[:5], 0)
     for _ in range(5):
-        shares = share_out(dict.fromkeys(begins, 100), 2, turn=sum(begins.values()))
+        shares = share_out(dict.fromkeys(begins, 100), 2, rotation=sum(begins.values()))
         assert sum(shares.values()) == 2
         begins |= {each: begins[each] + share for each, share in shares.items()}
     assert set(begins.values()) == {2}
@@ -102,7 +98,9 @@ def test_queue_that_ends_before_the_offset_is_read_from_its_first_message() -> N
 
 def test_starting_offset_beyond_the_end_of_a_queue_is_a_loss() -> None:
     backlog = stream_backlog({QUEUES[0]: 50}, {QUEUES[0]: (2, 9)}, initial=True)
-    assert backlog.losses == [LostOffsets(QUEUES[0], 50, None, "the queue ends at 9, before startingOffsets")]
+    assert backlog.losses == [
+        LostOffsets(QUEUES[0], 50, None, "the queue ends at 9, before the starting offset")
+    ]
     assert (backlog.lags(), backlog.repositioned) == ({QUEUES[0]: 7}, {QUEUES[0]: 2})
 
 
@@ -111,17 +109,6 @@ def test_queue_with_only_expired_messages_advances_to_its_end() -> None:
     end = next_stream_offset(start, stream_backlog(start.offsets, {QUEUES[0]: (9, 9)}), None)
     assert end == StreamOffset({QUEUES[0]: 9}, {QUEUES[0]: 9})
     assert stream_backlog(end.offsets, {QUEUES[0]: (9, 9)}).losses == []  # reported once
-
-
-def test_data_loss_error_names_topic_broker_queue_and_offsets() -> None:
-    with pytest.raises(DataLossError) as raised:
-        raise data_loss_error([LostOffsets(QUEUES[3], 5, 8), LostOffsets(QUEUES[0], 1, 2)])
-    assert str(raised.value) == (
-        "offsets 5 to 7 of queue 3 of topic 'orders' on broker 'broker-a' are not there: the broker does not "
-        "have them any more; 1 more queue has lost offsets; set failOnDataLoss to false to continue without "
-        "them"
-    )
-    assert "offsets from 5 on of queue 0" in str(data_loss_error([LostOffsets(QUEUES[0], 5, None, "gone")]))
 
 
 def test_end_of_the_first_batch_contains_its_start() -> None:
@@ -187,17 +174,6 @@ def test_batch_backlog_stays_within_the_requested_range(
     ranges = [(one.start, one.end) for one in ranges_between(backlog.starts, backlog.ends)]
     assert ranges == [each for each in [read] if each]
     assert [(loss.first, loss.end) for loss in backlog.losses] == [each for each in [lost] if each]
-
-
-def test_losses_raise_an_error_or_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    losses = [LostOffsets(QUEUES[number], 1, 2) for number in range(3)]
-    with pytest.raises(DataLossError, match="2 more queues have lost offsets; set failOnDataLoss"):
-        report_losses(losses, fail=True)
-    report_losses([], fail=True)
-    with caplog.at_level(logging.WARNING, "rocketmq_py.spark"):
-        report_losses(losses, fail=False)
-    assert len(caplog.records) == 3
-    assert all("set failOnDataLoss" not in record.getMessage() for record in caplog.records)
 
 
 # --- ranges and tasks

@@ -13,7 +13,7 @@ from rocketmq_py.errors import (
     RocketMQError,
     TopicNotFoundError,
 )
-from rocketmq_py.spark.batch_plan import LostOffsets
+from rocketmq_py.spark.data_loss import LostOffsets
 from rocketmq_py.spark.discovery import (
     BROKER_PATIENCE,
     RETRY_DELAYS,

@@ -30,7 +30,7 @@ from rocketmq_py.protocol.stored_message import (
 )
 from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA, SOURCE_COLUMNS
 from rocketmq_py.spark.chunks import split_chunk
-from rocketmq_py.spark.message_columns import plain_record_batch, record_batch
+from rocketmq_py.spark.message_columns import record_batch, record_batch_if_plain
 from tests.protocol import java_messages as java
 from tests.protocol.strategies import int32, int64, text
 from tests.spark.stored_messages import (
@@ -52,7 +52,7 @@ def batch_of(chunks: Sequence[PullResult], tags: Sequence[str] = ()) -> pa.Recor
     """Return the rows of chunks, and check that the fast path gives the same batch or error."""
     paths: list[Callable[[], pa.RecordBatch | None]] = [
         lambda: record_batch([part for chunk in chunks for part in split_chunk(chunk)], tags),
-        lambda: plain_record_batch(chunks, tags),
+        lambda: record_batch_if_plain(chunks, tags),
     ]
     batch, plain = [_result_or_error(path) for path in paths]
     if isinstance(batch, ProtocolError):
@@ -236,7 +236,7 @@ def test_plain_messages_take_the_fast_path(properties: bytes) -> None:
         chunk_of(*[stored(offset, properties=properties) for offset in range(number)], stored(number))
         for number in range(4)
     ]
-    plain = plain_record_batch(chunks)
+    plain = record_batch_if_plain(chunks)
     assert plain is not None
     assert plain.num_rows == 10
     assert plain.equals(batch_of(chunks))
@@ -248,7 +248,8 @@ def test_plain_messages_take_the_fast_path(properties: bytes) -> None:
     ids=["compressed", "batch", "truncated", "too long", "magic"],
 )
 def test_packed_or_malformed_messages_leave_the_fast_path(other: bytes) -> None:
-    assert plain_record_batch([chunk_of(stored(0)), chunk_of(stored(1), other), chunk_of(stored(0))]) is None
+    chunks = [chunk_of(stored(0)), chunk_of(stored(1), other), chunk_of(stored(0))]
+    assert record_batch_if_plain(chunks) is None
 
 
 @given(

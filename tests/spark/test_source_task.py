@@ -19,7 +19,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
 from rocketmq_py.spark import source_task
 from rocketmq_py.spark.options import ConnectionOptions
-from rocketmq_py.spark.record_batches import MAX_BATCH_ROWS, record_batches
+from rocketmq_py.spark.record_batches import MAX_BATCH_ROWS, to_record_batches
 from rocketmq_py.spark.source_task import without_losses
 from tests.spark.stored_messages import QUEUE, chunk_of, expected_rows, rows_of, stored, with_properties
 
@@ -42,18 +42,18 @@ def lost(first: int, end: int) -> PullResult:
 
 
 def test_batches_are_limited_by_rows() -> None:
-    batches = [offsets(batch) for batch in record_batches(chunks_of_three(5), max_rows=7)]
+    batches = [offsets(batch) for batch in to_record_batches(chunks_of_three(5), max_rows=7)]
     assert batches == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11], [12, 13, 14]]
 
 
 def test_batches_are_limited_by_bytes() -> None:
     size = len(stored(0))
-    rows = [batch.num_rows for batch in record_batches(chunks_of_three(5), max_bytes=6 * size)]
+    rows = [batch.num_rows for batch in to_record_batches(chunks_of_three(5), max_bytes=6 * size)]
     assert rows == [6, 6, 3]
 
 
 def test_chunk_above_the_limit_is_a_batch_by_itself() -> None:
-    rows = [batch.num_rows for batch in record_batches(chunks_of_three(3), max_rows=1)]
+    rows = [batch.num_rows for batch in to_record_batches(chunks_of_three(3), max_rows=1)]
     assert rows == [3, 3, 3]
 
 
@@ -63,15 +63,15 @@ def test_rows_of_several_queues_share_a_batch() -> None:
         for offset in range(2)
         for broker, number in (("broker-a", 0), ("broker-b", 1))
     ]
-    (batch,) = record_batches(chunks)
+    (batch,) = to_record_batches(chunks)
     locations = [(row["brokerName"], row["queueId"], row["queueOffset"]) for row in rows_of(batch)]
     assert locations == [("broker-a", 0, 0), ("broker-b", 1, 0), ("broker-a", 0, 1), ("broker-b", 1, 1)]
 
 
 def test_no_batch_is_empty() -> None:
     chunks = [chunk_of(with_properties(offset, TAGS=tag)) for offset, tag in enumerate(["A", "B", "C", "A"])]
-    assert [offsets(batch) for batch in record_batches(chunks, ["A"], max_rows=1)] == [[0], [3]]
-    assert list(record_batches([])) == []
+    assert [offsets(batch) for batch in to_record_batches(chunks, ["A"], max_rows=1)] == [[0], [3]]
+    assert list(to_record_batches([])) == []
 
 
 def test_batches_are_yielded_before_further_chunks_are_pulled() -> None:
@@ -82,7 +82,7 @@ def test_batches_are_yielded_before_further_chunks_are_pulled() -> None:
             pulled.append(chunk.first)
             yield chunk
 
-    batches = record_batches(pull(), max_rows=6)
+    batches = to_record_batches(pull(), max_rows=6)
     next(batches)
     assert pulled == [0, 3, 6]
     next(batches)
@@ -98,7 +98,7 @@ def test_large_decompressed_bodies_stay_within_the_limit() -> None:
     arrow_peak = rows = 0
     tracemalloc.start()
     try:
-        for batch in record_batches([chunk], max_bytes=8 * MIB):
+        for batch in to_record_batches([chunk], max_bytes=8 * MIB):
             assert batch.num_rows <= 2
             rows += batch.num_rows
             arrow_peak = max(arrow_peak, pa.total_allocated_bytes() - before)
@@ -126,14 +126,14 @@ def test_rows_do_not_depend_on_the_batch_size(kinds: list[list[str]], max_rows: 
         expected = [
             row for chunk in chunks for row in expected_rows(chunk) if not tags or row["tags"] in tags
         ]
-        batches = list(record_batches(chunks, tags, max_rows=max_rows))
+        batches = list(to_record_batches(chunks, tags, max_rows=max_rows))
         assert [row for batch in batches for row in rows_of(batch)] == expected
         assert all(0 < batch.num_rows <= max(max_rows, *map(len, kinds)) for batch in batches)
 
 
 def test_unreadable_body_raises_after_the_batches_before_it() -> None:
     chunks = [*chunks_of_three(2), chunk_of(stored(6, b"x", system_flag=COMPRESSED_FLAG))]
-    batches = record_batches(chunks, max_rows=3)
+    batches = to_record_batches(chunks, max_rows=3)
     assert [offsets(next(batches)) for _ in range(2)] == [[0, 1, 2], [3, 4, 5]]
     with pytest.raises(UnreadableBodyError):
         next(batches)

@@ -1,4 +1,4 @@
-"""Planning a batch: the offset range of each queue, and the tasks that read them.
+"""Planning a batch job or a micro-batch: the offset range of each queue, and the tasks that read them.
 
 All of it is arithmetic on offsets. :mod:`discovery` asks the brokers for the queues and their ranges.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -15,59 +14,15 @@ import attrs
 from pyspark.sql.datasource import InputPartition
 
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
-from rocketmq_py.errors import DataLossError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.spark.data_loss import LostOffsets
 from rocketmq_py.spark.offsets import Offsets, StreamOffset
 from rocketmq_py.spark.positions import QueueRanges
-
-logger: Final = logging.getLogger("rocketmq_py.spark")
 
 SMALL_PLAN_TASKS = 32
 """Up to this number of tasks, each queue has a task of its own."""
 SHARED_TASK_OFFSETS = 10_000
 """In larger plans, small queues share tasks of about this many offsets."""
-
-# Lost offsets
-
-LOSS_ADVICE = "; set failOnDataLoss to false to continue without them"
-
-
-@attrs.frozen
-class LostOffsets:
-    """Offsets that a batch should read and that no longer exist.
-
-    Args:
-        queue: their queue.
-        first: the first lost offset.
-        end: the offset after the last one, or None if unknown.
-        cause: why they are lost, for the error.
-    """
-
-    queue: MessageQueue
-    first: int
-    end: int | None
-    cause: str = "the broker does not have them any more"
-
-    def error(self, advice: str = "") -> DataLossError:
-        """Return the error that describes the loss."""
-        return DataLossError(self.queue, self.first, self.end, advice, cause=self.cause)
-
-
-def data_loss_error(losses: Sequence[LostOffsets]) -> DataLossError:
-    """Return one error for all losses. It describes the first loss and counts the other queues."""
-    others = len(losses) - 1
-    queues = "queue has" if others == 1 else "queues have"
-    more = f"; {others} more {queues} lost offsets" if others else ""
-    return losses[0].error(more + LOSS_ADVICE)
-
-
-def report_losses(losses: Sequence[LostOffsets], *, fail: bool) -> None:
-    """Raise a DataLossError for the losses if ``fail`` is set, else log a warning for each."""
-    if losses and fail:
-        raise data_loss_error(losses)
-    for loss in losses:
-        logger.warning("%s; continuing without them", loss.error())
-
 
 # Offset ranges
 
@@ -80,8 +35,8 @@ class Backlog:
         starts: where reading starts.
         ends: where it could end.
         repositioned: the starts of new queues and of queues that do not continue at the previous batch's end.
-            The stream offset records them: see StreamOffset.start.
-        losses: offsets that should be read and no longer exist.
+            The stream offset records them: see StreamOffset.recorded_starts.
+        losses: offsets that should be read and that do not exist (any more).
     """
 
     starts: Offsets
@@ -97,14 +52,14 @@ class Backlog:
 
     def shares(self, max_offsets: int | None) -> dict[MessageQueue, int]:
         """Return the number of offsets of each queue in a batch of at most ``max_offsets``."""
-        return share_out(self.lags(), max_offsets, turn=sum(self.starts.values()))
+        return share_out(self.lags(), max_offsets, rotation=sum(self.starts.values()))
 
 
 def stream_backlog(start: Offsets, ranges: QueueRanges, *, initial: bool = False) -> Backlog:
     """Return the backlog of a stream in the queues that exist now.
 
-    New queues start at their first message. So do queues that end before ``start``, because their messages
-    were replaced. Queues of ``start`` that are missing from ``ranges`` are left out.
+    New queues start at their first message. Queues that end before ``start`` are a loss, and are read from
+    their first message. Queues of ``start`` that are missing from ``ranges`` are left out.
 
     Args:
         start: where the stream continues.
@@ -116,7 +71,7 @@ def stream_backlog(start: Offsets, ranges: QueueRanges, *, initial: bool = False
         begin = start.get(queue)
         if begin is not None and begin > end:
             if initial:
-                cause = f"the queue ends at {end}, before startingOffsets"
+                cause = f"the queue ends at {end}, before the starting offset"
                 losses.append(LostOffsets(queue, begin, None, cause))
             else:
                 cause = f"the queue ends at {end} now: its topic was deleted or recreated, or lost messages"
@@ -135,22 +90,25 @@ def batch_backlog(starts: Offsets, ends: Offsets, ranges: QueueRanges) -> Backlo
     existing_starts, existing_ends = {}, {}
     for queue, (first, end) in ranges.items():
         wanted_start, wanted_end = starts[queue], ends[queue]
-        if wanted_start < min(first, wanted_end):
-            losses.append(LostOffsets(queue, wanted_start, min(first, wanted_end)))
-        if wanted_start > end and wanted_start != wanted_end:
-            lost_end = wanted_end if wanted_end > wanted_start else None
-            losses.append(LostOffsets(queue, wanted_start, lost_end, f"the queue ends at {end}"))
-        elif wanted_end > max(wanted_start, end):
-            losses.append(LostOffsets(queue, end, wanted_end, f"the queue ends at {end}"))
+        end_of_expired, start_of_missing = min(first, wanted_end), max(wanted_start, end)
+        if wanted_start < end_of_expired:
+            losses.append(LostOffsets(queue, wanted_start, end_of_expired))
+        if start_of_missing < wanted_end:
+            losses.append(LostOffsets(queue, start_of_missing, wanted_end, f"the queue ends at {end}"))
+        elif wanted_start > max(end, wanted_end):
+            # The range starts beyond the queue's end and ends before its start: the number lost is unknown.
+            losses.append(LostOffsets(queue, wanted_start, None, f"the queue ends at {end}"))
         start = min(max(wanted_start, first), end)
         existing_starts[queue], existing_ends[queue] = start, max(start, min(wanted_end, end))
     return Backlog(existing_starts, existing_ends, {}, losses)
 
 
 def next_stream_offset(start: StreamOffset, backlog: Backlog, max_offsets: int | None) -> StreamOffset:
-    """Return the end of the next batch of a stream, or ``start`` itself if there is nothing to read.
+    """Return the end of the next batch of a stream, or ``start`` itself if no offset changes.
 
-    Missing queues keep their offset. New queues appear in the offset once a batch reads from them.
+    A batch may be empty: the first one, which stores the initial offset in the checkpoint, and one in which
+    a queue does not continue at the previous batch's end. Missing queues keep their offset. New queues appear
+    in the offset once a batch reads from them.
 
     Args:
         start: where the batch starts.
@@ -158,34 +116,35 @@ def next_stream_offset(start: StreamOffset, backlog: Backlog, max_offsets: int |
         max_offsets: the maximum number of offsets of the batch.
     """
     shares = backlog.shares(max_offsets)
-    ends = {**start.offsets, **{queue: backlog.starts[queue] + share for queue, share in shares.items()}}
+    starts = {**start.offsets, **backlog.repositioned}
+    reached = {queue: backlog.starts[queue] + share for queue, share in shares.items()}
+    ends = {queue: starts[queue] for queue in start.offsets} | reached
     repositioned = {queue: begin for queue, begin in backlog.repositioned.items() if queue in ends}
-    ends |= {queue: begin for queue, begin in repositioned.items() if queue not in shares}
     if start.initial:
         return StreamOffset(ends, {**start.offsets, **repositioned})
     return StreamOffset(ends, repositioned) if shares or repositioned else start
 
 
 def share_out(
-    lags: Mapping[MessageQueue, int], max_offsets: int | None, *, turn: int
+    lags: Mapping[MessageQueue, int], max_offsets: int | None, *, rotation: int
 ) -> dict[MessageQueue, int]:
     """Share out a batch's offsets over the queues in proportion to their lag.
 
-    Each queue gets at least one. If there are more queues than offsets, the queues take turns. The shares
-    never add up to more than ``max_offsets``, unlike in Spark's Kafka connector, which rounds up.
+    Each queue gets at least one, unless there are more queues than offsets. Then the queues take turns. The
+    shares never add up to more than ``max_offsets``, unlike in Spark's Kafka connector, which rounds up.
 
     Args:
         lags: the offsets left in each queue, at least 1.
         max_offsets: the maximum number of offsets. None takes all.
-        turn: a number that grows with the offsets read. It selects the queues whose turn it is.
+        rotation: a number that grows with the offsets read. It selects the queues whose turn it is.
     """
     total = sum(lags.values())
     if max_offsets is None or total <= max_offsets:
         return dict(lags)
     queues = sorted(lags)
     if max_offsets < len(queues):
-        rotation = turn % len(queues)
-        return dict.fromkeys((queues[rotation:] + queues[:rotation])[:max_offsets], 1)
+        first = rotation % len(queues)
+        return dict.fromkeys((queues[first:] + queues[:first])[:max_offsets], 1)
     rest, lag_of_rest = max_offsets - len(queues), total - len(queues)
     shares, remainders = {}, {}
     for queue in queues:
@@ -221,7 +180,8 @@ def plan_partitions(
 ) -> list[RangesPartition]:
     """Return the tasks that read all offsets between ``starts`` and ``ends``.
 
-    The same arguments give the same tasks: a row's number in its task is part of its stamp.
+    The same arguments give the same tasks, because a row's number in its task is part of the sink's stamp
+    (:mod:`stamps`).
 
     Args:
         starts, ends: offset ranges. A range that is empty or ends before it starts reads nothing.
@@ -259,10 +219,10 @@ def plan_tasks(
         max_records: the maximum number of offsets of a task. Longer ranges are split.
     """
     # Rounded up.
-    parts = [-(-range_length(one) // max_records) if max_records else 1 for one in ranges]
+    part_counts = [-(-range_length(one) // max_records) if max_records else 1 for one in ranges]
     if ranges and min_partitions is not None:
-        _add_parts(ranges, parts, min_partitions)
-    pieces = [piece for one, number in zip(ranges, parts, strict=True) for piece in _split(one, number)]
+        _raise_part_counts(ranges, part_counts, min_partitions)
+    pieces = [piece for one, count in zip(ranges, part_counts, strict=True) for piece in _split(one, count)]
     if min_partitions is not None or len(pieces) <= SMALL_PLAN_TASKS:
         return [(piece,) for piece in pieces]
     total = sum([range_length(one) for one in ranges])
@@ -274,35 +234,35 @@ def range_length(offset_range: OffsetRange) -> int:
     return offset_range.end - offset_range.start
 
 
-def _add_parts(ranges: Sequence[OffsetRange], parts: list[int], wanted: int) -> None:
+def _raise_part_counts(ranges: Sequence[OffsetRange], part_counts: list[int], min_total: int) -> None:
     """Increase the numbers of parts, largest parts first, until there are enough or no offsets to split."""
     largest = [
-        (-range_length(one) / number, index)
-        for index, (one, number) in enumerate(zip(ranges, parts, strict=True))
+        (-range_length(one) / count, index)
+        for index, (one, count) in enumerate(zip(ranges, part_counts, strict=True))
     ]
     heapq.heapify(largest)
-    for _ in range(wanted - sum(parts)):
+    for _ in range(min_total - sum(part_counts)):
         negative_length, index = largest[0]
         if negative_length >= -1:
             return
-        parts[index] += 1
-        heapq.heapreplace(largest, (-range_length(ranges[index]) / parts[index], index))
+        part_counts[index] += 1
+        heapq.heapreplace(largest, (-range_length(ranges[index]) / part_counts[index], index))
 
 
-def _split(offset_range: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Split a range into parts of almost equal length."""
-    edges = [offset_range.start + range_length(offset_range) * part // parts for part in range(parts + 1)]
+def _split(offset_range: OffsetRange, count: int) -> list[OffsetRange]:
+    """Split a range into ``count`` parts of almost equal length."""
+    edges = [offset_range.start + range_length(offset_range) * part // count for part in range(count + 1)]
     return [OffsetRange(offset_range.queue, start, end) for start, end in itertools.pairwise(edges)]
 
 
 def _pack(
-    pieces: Sequence[OffsetRange], tasks: int, max_records: int | None
+    pieces: Sequence[OffsetRange], min_tasks: int, max_records: int | None
 ) -> list[tuple[OffsetRange, ...]]:
     """Pack ranges into tasks of about equal size, with extra tasks where ``max_records`` requires them."""
     packed: list[list[OffsetRange]] = []
     smallest: list[tuple[int, int]] = []  # a heap of each task's size and index
     for piece in sorted(pieces, key=lambda piece: (-range_length(piece), piece.queue, piece.start)):
-        if len(packed) < tasks or (max_records and smallest[0][0] + range_length(piece) > max_records):
+        if len(packed) < min_tasks or (max_records and smallest[0][0] + range_length(piece) > max_records):
             heapq.heappush(smallest, (0, len(packed)))
             packed.append([])
         size, index = smallest[0]

@@ -14,7 +14,7 @@ import attrs
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.errors import ConfigurationError, NameServerError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.spark.batch_plan import LostOffsets
+from rocketmq_py.spark.data_loss import LostOffsets
 from rocketmq_py.spark.offsets import Offsets
 from rocketmq_py.spark.positions import Positions, QueueRanges
 from rocketmq_py.spark.source_options import SourceOptions

@@ -70,7 +70,7 @@ def record_batch(
     return _record_batch(messages, [part.chunk for part in parts], tags, columns)
 
 
-def plain_record_batch(
+def record_batch_if_plain(
     chunks: Sequence[PullResult], tags: Collection[str] = (), columns: Sequence[str] = SOURCE_COLUMNS
 ) -> pa.RecordBatch | None:
     """Return the messages of chunks as rows, or None if some are packed or malformed.

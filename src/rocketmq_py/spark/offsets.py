@@ -10,7 +10,7 @@ import attrs
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
 
-VERSION = 1
+OFFSET_VERSION = 1
 
 Offsets: TypeAlias = Mapping[MessageQueue, int]
 """By queue, the offset of the next message to read."""
@@ -30,30 +30,30 @@ class StreamOffset:
 
     Spark logs the end of each batch but not its start. If the first batch has to run again, Spark asks for
     the initial offset again, and "latest" then is a different offset. So the end of a batch also contains
-    its start, for all queues where the previous batch's end is missing or outdated.
+    its start, for all queues where it is not the end of the previous batch.
 
     Args:
         offsets: the next offset of each queue.
-        start: where the batch that ends here starts, for new queues and for queues in which the batch does
-            not start at the previous batch's end.
+        recorded_starts: where the batch that ends here starts, for new queues and for queues in which the
+            batch does not start at the previous batch's end. ``start`` in JSON.
         initial: whether it is the query's initial offset instead of the end of a batch.
     """
 
     offsets: Offsets
-    start: Offsets = attrs.field(factory=dict)
+    recorded_starts: Offsets = attrs.field(factory=dict)
     initial: bool = False
 
     def start_of_batch(self, previous: StreamOffset) -> dict[MessageQueue, int]:
         """Return where the batch that ends here starts. ``previous`` is its start according to Spark."""
         if previous == self:
-            return dict(self.offsets)  # a restart: Spark passes the last known offset as start and end
-        return {**previous.offsets, **self.start}
+            return dict(self.offsets)  # on a restart Spark passes the last end as both: nothing to read
+        return {**previous.offsets, **self.recorded_starts}
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON tree. Equal offsets give equal texts, which Spark compares."""
-        tree: dict[str, Any] = {"version": VERSION, "offsets": nest_offsets(self.offsets)}
-        if self.start:
-            tree["start"] = nest_offsets(self.start)
+        tree: dict[str, Any] = {"version": OFFSET_VERSION, "offsets": nest_offsets(self.offsets)}
+        if self.recorded_starts:
+            tree["start"] = nest_offsets(self.recorded_starts)
         if self.initial:
             tree["initial"] = True
         return tree
@@ -67,14 +67,15 @@ class StreamOffset:
                 f"cannot continue from the checkpoint: {str(tree)[:200]!r} is not an offset of the rocketmq "
                 "source. The checkpoint belongs to another source; set a new checkpointLocation"
             )
-        if version > VERSION:
+        if version > OFFSET_VERSION:
             raise CheckpointError(
                 f"cannot continue from the checkpoint: its offsets have version {version}, and this "
-                f"rocketmq-py reads versions up to {VERSION}. A newer rocketmq-py wrote it; install that one"
+                f"rocketmq-py reads versions up to {OFFSET_VERSION}. A newer rocketmq-py wrote it; "
+                "install that one"
             )
         try:
             offsets, start = tree["offsets"], tree.get("start", {})
-            return cls(_flatten(offsets), _flatten(start), tree.get("initial", False) is True)
+            return cls(_unnest_offsets(offsets), _unnest_offsets(start), tree.get("initial", False) is True)
         except (KeyError, ValueError, TypeError, AttributeError):
             raise CheckpointError(
                 f"cannot continue from the checkpoint: the offset {str(tree)[:200]!r} is damaged. Restore "
@@ -91,7 +92,7 @@ def nest_offsets(offsets: Offsets) -> dict[str, dict[str, dict[str, int]]]:
     return tree
 
 
-def _flatten(tree: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[MessageQueue, int]:
+def _unnest_offsets(tree: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[MessageQueue, int]:
     return {
         MessageQueue(topic, broker, int(queue_id)): int(offset)
         for topic, brokers in tree.items()

@@ -1,4 +1,4 @@
-"""Pulled chunks to Arrow record batches of bounded size. Nothing here needs pyspark."""
+"""Pull results to Arrow record batches of bounded size. Nothing here needs pyspark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from rocketmq_py.consumer.read.offset_ranges import PullResult
 from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS
 from rocketmq_py.spark.chunks import MIN_MESSAGE_SIZE, PlainMessages, split_chunk
-from rocketmq_py.spark.message_columns import plain_record_batch, record_batch
+from rocketmq_py.spark.message_columns import record_batch, record_batch_if_plain
 
 MAX_BATCH_ROWS = 8192
 """Maximum rows of a record batch. Half as many would cost a task 10 % more CPU."""
@@ -18,21 +18,21 @@ MAX_BATCH_BYTES = 8 * 1024 * 1024
 """Maximum size of a record batch's stored messages, with bodies decompressed."""
 
 
-def record_batches(
-    chunks: Iterable[PullResult],
+def to_record_batches(
+    results: Iterable[PullResult],
     tags: Collection[str] = (),
     *,
     max_rows: int = MAX_BATCH_ROWS,
     max_bytes: int = MAX_BATCH_BYTES,
     columns: Sequence[str] = SOURCE_COLUMNS,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of chunks as record batches, in order. No batch is empty.
+    """Yield the messages of pull results as record batches, in order. No batch is empty.
 
     Args:
-        chunks: pulled messages.
+        results: pulled messages.
         tags: keep only messages with one of these tags. Empty keeps all.
-        max_rows: maximum rows of a batch, unless a single chunk has more.
-        max_bytes: maximum bytes of stored messages of a batch, unless a single chunk or body has more.
+        max_rows: maximum rows of a batch, unless a single result has more.
+        max_bytes: maximum bytes of stored messages of a batch, unless a single result or body has more.
         columns: the columns of the batches.
 
     Raises:
@@ -41,44 +41,47 @@ def record_batches(
     """
     gathered: list[PullResult] = []
     rows = size = 0
-    for chunk in chunks:
-        # Two upper bounds of its messages. With a filter, the offset range counts skipped messages too.
-        chunk_rows = min(chunk.next - chunk.first, len(chunk.body) // MIN_MESSAGE_SIZE)
-        if gathered and (rows + chunk_rows > max_rows or size + len(chunk.body) > max_bytes):
+    for result in results:
+        # Two upper bounds of the number of its messages: its offsets (too many with a filter), and its bytes.
+        result_rows = min(result.next - result.first, len(result.body) // MIN_MESSAGE_SIZE)
+        if gathered and (rows + result_rows > max_rows or size + len(result.body) > max_bytes):
             yield from _batches_of(gathered, tags, max_rows, max_bytes, columns)
             gathered, rows, size = [], 0, 0
-        gathered.append(chunk)
-        rows += chunk_rows
-        size += len(chunk.body)
+        gathered.append(result)
+        rows += result_rows
+        size += len(result.body)
     yield from _batches_of(gathered, tags, max_rows, max_bytes, columns)
 
 
 def _batches_of(
-    chunks: Sequence[PullResult],
+    results: Sequence[PullResult],
     tags: Collection[str],
     max_rows: int,
     max_bytes: int,
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield one batch of chunks within the limits, or several if decompressed bodies exceed them."""
-    batch = plain_record_batch(chunks, tags, columns)
-    batches = [batch] if batch is not None else _unpacked_batches(chunks, tags, max_rows, max_bytes, columns)
+    """Yield one batch if no message is compressed or a batch message.
+
+    Otherwise decompress and unwrap them, and yield batches within the limits.
+    """
+    batch = record_batch_if_plain(results, tags, columns)
+    batches = [batch] if batch is not None else _split_and_unpack(results, tags, max_rows, max_bytes, columns)
     for each in batches:
         if each.num_rows:
             yield each
 
 
-def _unpacked_batches(
-    chunks: Sequence[PullResult],
+def _split_and_unpack(
+    results: Sequence[PullResult],
     tags: Collection[str],
     max_rows: int,
     max_bytes: int,
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    """Decompress bodies and unwrap batches, and yield batches within the limits."""
+    """Decompress bodies, unwrap batch messages, and yield record batches within the limits."""
     parts: list[PlainMessages] = []
     rows = size = 0
-    for part in chain.from_iterable(map(split_chunk, chunks)):
+    for part in chain.from_iterable(map(split_chunk, results)):
         if parts and (rows + len(part.indexes) > max_rows or size + len(part.data) > max_bytes):
             yield record_batch(parts, tags, columns)
             parts, rows, size = [], 0, 0

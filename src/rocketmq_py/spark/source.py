@@ -17,14 +17,9 @@ from pyspark.sql.types import StructType
 
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.protocol.subscription import ALL
-from rocketmq_py.spark.batch_plan import (
-    Backlog,
-    RangesPartition,
-    batch_backlog,
-    plan_partitions,
-    report_losses,
-)
+from rocketmq_py.spark.batch_plan import Backlog, RangesPartition, batch_backlog, plan_partitions
 from rocketmq_py.spark.connections import client_for
+from rocketmq_py.spark.data_loss import report_losses
 from rocketmq_py.spark.discovery import OffsetClient, QueueDiscovery, check_positions_exist
 from rocketmq_py.spark.offsets import Offsets, StreamOffset
 from rocketmq_py.spark.options import Role
@@ -208,7 +203,9 @@ class StreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvail
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: OffsetJson | None = None, limit: ReadLimit | None = None
     ) -> OffsetJson:
-        """Return where the next batch ends, or ``start`` if there is none.
+        """Return where the next batch ends, or ``start`` if no offset changes.
+
+        The first batch may be empty. It stores the initial offset in the checkpoint.
 
         Args:
             start: the end of the previous batch. Spark 4.1 does not pass it. The end of the batch that was

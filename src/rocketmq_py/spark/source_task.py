@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Final
 
 import pyarrow as pa
 
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.consumer.read.pull_result_stream import DEFAULT_BUFFER, DEFAULT_PARALLEL
-from rocketmq_py.errors import DataLossError
 from rocketmq_py.protocol.subscription import ALL, make_subscription
 from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS
-from rocketmq_py.spark.batch_plan import LOSS_ADVICE
 from rocketmq_py.spark.connections import client_for
+from rocketmq_py.spark.data_loss import LostOffsets, report_losses
 from rocketmq_py.spark.discovery import BROKER_PATIENCE
 from rocketmq_py.spark.options import ConnectionOptions
-from rocketmq_py.spark.record_batches import record_batches
+from rocketmq_py.spark.record_batches import to_record_batches
 
 PARALLEL_PULLS = 2 * DEFAULT_PARALLEL
-"""Pulls in flight for the first range, so that some arrive while others are converted to a batch."""
-
-logger: Final = logging.getLogger("rocketmq_py.spark")
+"""Concurrent pulls. Twice the default, so that some arrive while others are converted to a batch."""
 
 
 def read_ranges(
@@ -48,9 +43,10 @@ def read_ranges(
         tags: tags separated by ``||``, or ``*`` for all messages.
         sql: a SQL92 filter on properties, instead of tags.
         fail_on_data_loss: raise if offsets of the ranges no longer exist, else log them.
-        max_buffered_bytes: bytes that may be held of pulled messages that are not part of a batch yet. A
-            batch has up to MAX_BATCH_BYTES, or a single larger chunk or decompressed body: at most 64 MiB.
-        parallel: the number of ranges that are pulled concurrently, and of pulls of the first one.
+        max_buffered_bytes: the size of the buffer of ``Reader.pull``. The messages of the batch in the making
+            come on top: up to MAX_BATCH_BYTES, or one larger chunk or decompressed body of at most 64 MiB.
+        parallel: the number of ranges that are pulled concurrently. Also the number of concurrent pulls of
+            the range whose messages come next.
         columns: the columns of the batches.
 
     Raises:
@@ -60,6 +56,7 @@ def read_ranges(
         ProtocolError: a broker sent malformed messages.
         RocketMQError: as ``rocketmq_py.Reader.pull``. An unreachable broker is retried as in planning.
     """
+    # Messages are filtered again, as brokers compare only hashes of tags.
     wanted_tags = () if sql is not None else make_subscription("", tags, version_ms=0).tags_set
     with (
         client_for(connection).reader() as reader,
@@ -71,19 +68,16 @@ def read_ranges(
             parallel=parallel,
             in_order=True,
             patience=BROKER_PATIENCE,
-        ) as chunks,
+        ) as results,
     ):
-        remaining = without_losses(chunks, fail=fail_on_data_loss)
-        yield from record_batches(remaining, wanted_tags, columns=columns)
+        remaining = without_losses(results, fail=fail_on_data_loss)
+        yield from to_record_batches(remaining, wanted_tags, columns=columns)
 
 
-def without_losses(chunks: Iterable[PullResult], *, fail: bool) -> Iterator[PullResult]:
-    """Drop the chunks that report lost offsets. Raise their DataLossError if ``fail`` is set, else log it."""
-    for chunk in chunks:
-        if chunk.lost is None:
-            yield chunk
-            continue
-        first, end = chunk.lost
-        if fail:
-            raise DataLossError(chunk.range.queue, first, end, LOSS_ADVICE)
-        logger.warning("%s; continuing without them", DataLossError(chunk.range.queue, first, end))
+def without_losses(results: Iterable[PullResult], *, fail: bool) -> Iterator[PullResult]:
+    """Drop the results that report lost offsets. Raise a DataLossError if ``fail`` is set, else log them."""
+    for result in results:
+        if result.lost is None:
+            yield result
+        else:
+            report_losses([LostOffsets(result.range.queue, *result.lost)], fail=fail)

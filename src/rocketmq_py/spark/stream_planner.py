@@ -14,9 +14,10 @@ import attrs
 
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.spark.batch_plan import Backlog, next_stream_offset, report_losses, stream_backlog
+from rocketmq_py.spark.batch_plan import Backlog, next_stream_offset, stream_backlog
+from rocketmq_py.spark.data_loss import report_losses
 from rocketmq_py.spark.discovery import MissingQueues, OffsetClient, QueueDiscovery, check_positions_exist
-from rocketmq_py.spark.offsets import VERSION, Offsets, StreamOffset, nest_offsets
+from rocketmq_py.spark.offsets import OFFSET_VERSION, Offsets, StreamOffset, nest_offsets
 from rocketmq_py.spark.size_limit import SizeLimit
 from rocketmq_py.spark.source_options import SourceOptions
 
@@ -150,7 +151,7 @@ def latest_offset_report(backlog: Backlog, end: StreamOffset) -> dict[str, Any]:
         end: the batch's end.
     """
     lag = lag_by_topic({**backlog.starts, **end.offsets}, backlog.ends)
-    return {"version": VERSION, "offsets": nest_offsets(backlog.ends), "lag": lag}
+    return {"version": OFFSET_VERSION, "offsets": nest_offsets(backlog.ends), "lag": lag}
 
 
 def log_batch(backlog: Backlog, end: StreamOffset, seconds: float) -> None:
@@ -228,7 +229,9 @@ class StreamPlanner:
         self._missing_queues.patience = 0.0  # the run would end before a broker is back
 
     def next_offset(self, start: StreamOffset | None, limits: BatchLimits) -> StreamOffset:
-        """Plan the next batch and return its end, or its start if there is no batch.
+        """Plan the next batch and return its end, or ``start`` itself if no offset changes.
+
+        The first batch may be empty. It stores the initial offset in the checkpoint.
 
         Args:
             start: where the batch starts. None from Spark 4.1: then it starts at ``planned_end``, or at the

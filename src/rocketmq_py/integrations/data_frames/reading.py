@@ -20,7 +20,7 @@ from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.names import check_group, check_topic
 from rocketmq_py.protocol.subscription import ALL
 from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA
-from rocketmq_py.spark.record_batches import record_batches
+from rocketmq_py.spark.record_batches import to_record_batches
 
 Position: TypeAlias = datetime | Mapping[MessageQueue, int]
 """A store time with a time zone, for all queues, or the offset of each queue."""
@@ -78,6 +78,7 @@ def read_messages(
     start, end = _check_position(start, "start"), _check_position(end, "end")
     if group is not None and start is not None:
         raise ConfigurationError("start and group exclude each other: give one")
+    # Messages are filtered again, as brokers compare only hashes of tags.
     wanted_tags = subscription_of(topic, tags, sql, version_ms=0).tags_set
     with _opened(client, options) as opened, opened.reader() as reader:
         bounds = reader.offsets_of([topic], present=True)[topic]
@@ -92,9 +93,9 @@ def read_messages(
             for queue, (first, last) in sorted(bounds.items())
             if max(begins[queue], first) < min(ends[queue], last)
         ]
-        with reader.pull(ranges, tags=tags, sql=sql, in_order=True) as chunks:
-            present = (chunk for chunk in chunks if chunk.lost is None)
-            batches = list(_first_rows(record_batches(present, wanted_tags), limit))
+        with reader.pull(ranges, tags=tags, sql=sql, in_order=True) as results:
+            present = (result for result in results if result.lost is None)
+            batches = list(_first_rows(to_record_batches(present, wanted_tags), limit))
     return pa.Table.from_batches(batches, SOURCE_ARROW_SCHEMA)
 
 
