@@ -78,6 +78,14 @@ def test_a_failed_wait_describes_the_contents_of_the_broker() -> None:
             broker.wait_until(lambda: False, timeout=0)
 
 
+@pytest.mark.parametrize(("false_checks", "timeout"), [(1, 0.01), (3, 30)])
+def test_wait_until_checks_conditions_that_no_request_announces(false_checks: int, timeout: float) -> None:
+    results = iter([False] * false_checks + [True])
+    with run_broker() as broker:
+        broker.wait_until(lambda: next(results), timeout=timeout)
+    assert list(results) == []
+
+
 def test_dead_letters_and_offsets_of_a_group_can_be_inspected() -> None:
     def handle(message: ReceivedMessage) -> None:
         if message.body == b"bad":
