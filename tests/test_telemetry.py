@@ -155,7 +155,7 @@ def test_the_end_of_a_transaction_is_a_span(spans: Spans, address: str, server: 
             topic="T",
             message_id="ID",
             transaction_id="TX",
-            state="commit",
+            transaction_state="commit",
             from_check=False,
             broker_address=address,
         )

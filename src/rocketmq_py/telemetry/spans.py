@@ -75,11 +75,11 @@ class TelemetryProducerHook(ProducerHook):
     def after_end_transaction(self, context: EndTransactionContext) -> None:
         """Create a span, without a duration, for the end of a transaction."""
         span = self._tracer.start_span(
-            f"{context.state} {context.topic}",
+            f"{context.transaction_state} {context.topic}",
             kind=trace.SpanKind.CLIENT,
             attributes={
                 "messaging.system": "rocketmq",
-                "messaging.operation.name": context.state,
+                "messaging.operation.name": context.transaction_state,
                 "messaging.operation.type": "settle",
                 "messaging.destination.name": context.topic,
                 "messaging.client.id": context.client_id,
