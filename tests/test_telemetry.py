@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import trio
@@ -17,7 +18,7 @@ from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.errors import BrokerError
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer import EndTransactionContext, Producer, SendMode
-from rocketmq_py.properties import decode_properties
+from rocketmq_py.properties import SHARDING_KEY, decode_properties
 from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.telemetry import TelemetryConsumerHook, TelemetryProducerHook
 from tests.consumer.received import QUEUE, received
@@ -57,7 +58,8 @@ async def test_a_send_is_a_span_whose_context_travels_along(spans: Spans, mode: 
             client_id = producer.client.client_id
         broker = cluster.brokers["broker-a"]
         (request,) = broker.asked(RequestCode.SEND_MESSAGE_V2)
-    (span,) = (one for one in spans.finished() if one.name == "send T")
+    operation = "send_oneway" if mode is SendMode.ONEWAY else "send"
+    (span,) = (one for one in spans.finished() if one.name == f"{operation} T")
     assert span.kind is trace.SpanKind.PRODUCER
     assert span.parent is not None
     assert span.parent.span_id == parent.get_span_context().span_id
@@ -69,7 +71,7 @@ async def test_a_send_is_a_span_whose_context_travels_along(spans: Spans, mode: 
     assert span.attributes is not None
     assert dict(span.attributes) == {
         "messaging.system": "rocketmq",
-        "messaging.operation.name": "send_oneway" if mode is SendMode.ONEWAY else "send",
+        "messaging.operation.name": operation,
         "messaging.operation.type": "send",
         "messaging.destination.name": "T",
         "messaging.destination.partition.id": request.fields["e"],
@@ -79,7 +81,8 @@ async def test_a_send_is_a_span_whose_context_travels_along(spans: Spans, mode: 
         "messaging.rocketmq.message.type": "normal",
         "messaging.rocketmq.message.tag": "A",
         "messaging.rocketmq.message.keys": ("k1", "k2"),
-        "server.address": broker.address,
+        "server.address": "127.0.0.1",
+        "server.port": int(broker.address.removeprefix("127.0.0.1:")),
     }
 
 
@@ -94,6 +97,29 @@ async def test_a_failed_send_is_an_error(spans: Spans) -> None:
     assert span.attributes is not None
     assert span.attributes["error.type"] == "MessageRefusedError"
     assert span.attributes["messaging.rocketmq.message.delay_time_level"] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({}, "normal"),
+        ({"sharding_key": "k"}, "fifo"),
+        ({"properties": {SHARDING_KEY: "k"}}, "fifo"),
+        ({"delay_level": 3}, "delay"),
+        ({"deliver_at_ms": 1}, "delay"),
+        ({"sharding_key": "k", "delay_level": 3}, "delay"),
+    ],
+)
+async def test_the_span_of_a_send_names_the_type_of_the_message(
+    spans: Spans, options: dict[str, Any], kind: str
+) -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
+        producer.add_hook(TelemetryProducerHook(spans.provider))
+        await producer.send(Message("T", b"x", **options))
+    (span,) = spans.finished()
+    assert span.attributes is not None
+    assert span.attributes["messaging.rocketmq.message.type"] == kind
+    assert span.attributes.get("messaging.rocketmq.message.group") == ("k" if kind == "fifo" else None)
 
 
 async def test_a_list_is_one_span_whose_context_is_in_each_message(spans: Spans) -> None:
@@ -111,7 +137,16 @@ async def test_a_list_is_one_span_whose_context_is_in_each_message(spans: Spans)
         assert parent.split("-")[1:3] == [f"{context.trace_id:032x}", f"{context.span_id:016x}"]
 
 
-def test_the_end_of_a_transaction_is_a_span(spans: Spans) -> None:
+@pytest.mark.parametrize(
+    ("address", "server"),
+    [
+        ("[::1]:1", {"server.address": "::1", "server.port": 1}),
+        ("broker.example:10911", {"server.address": "broker.example", "server.port": 10911}),
+        ("", {}),
+        ("10.0.0.1:0", {}),
+    ],
+)
+def test_the_end_of_a_transaction_is_a_span(spans: Spans, address: str, server: dict[str, Any]) -> None:
     hook = TelemetryProducerHook(spans.provider)
     hook.after_end_transaction(
         EndTransactionContext(
@@ -120,15 +155,17 @@ def test_the_end_of_a_transaction_is_a_span(spans: Spans) -> None:
             topic="T",
             message_id="ID",
             transaction_id="TX",
-            state="commit",
+            transaction_state="commit",
             from_check=False,
-            broker_address="h:1",
+            broker_address=address,
         )
     )
     (span,) = spans.finished()
-    assert span.name == "settle T"
+    assert span.name == "commit T"
     assert span.attributes is not None
     assert span.attributes["messaging.operation.name"] == "commit"
+    found = {name: value for name, value in span.attributes.items() if name.startswith("server.")}
+    assert found == server
 
 
 # Consumption
@@ -208,7 +245,8 @@ async def test_a_handlers_call_is_a_span_below_that_of_the_send(
         "messaging.message.body.size": 4,
         "messaging.rocketmq.message.tag": "A",
         "messaging.rocketmq.message.keys": ("k1", "k2"),
-        "server.address": "127.0.0.1:10911",
+        "server.address": "127.0.0.1",
+        "server.port": 10911,
     }
 
 

@@ -8,20 +8,26 @@ the addition of a producer or consumer to a :class:`MetricSource` on.
 from __future__ import annotations
 
 import enum
+import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import attrs
 
 from rocketmq_py.arguments import wrong_type
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.histogram import BOUNDS, HistogramSnapshot
 from rocketmq_py.client.member import Member
 from rocketmq_py.consumer.group.consumer import BaseConsumer
+from rocketmq_py.consumer.group.statistics import ConsumerCounters
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.hosted import Hosted
 from rocketmq_py.producer.base_producer import BaseProducer
 from rocketmq_py.producer.batching import BatchingProducer
+from rocketmq_py.producer.meter import SendMeter
+from rocketmq_py.producer.statistics import Counters
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 """Names and values of the labels of one sample."""
@@ -144,8 +150,30 @@ _OPERATIONS = {"send": "send", "sent": "send", "process": "process", "pulled": "
 """The metrics with names of the semantic conventions, each with the operation that it counts."""
 
 
+_Samples: TypeAlias = Iterable[tuple[dict[str, str], Any]]
+"""Labels, each with a number or a HistogramSnapshot."""
+
+
+@attrs.frozen(eq=False)
+class _MeteredMember:
+    """A producer or consumer whose counters are kept, but which is not kept alive.
+
+    Attributes:
+        member: a weak reference to it.
+        client_id: the id of its client.
+        counts: returns the samples of a counter or histogram. Needs only the counters, not the member.
+    """
+
+    member: weakref.ref[Member]
+    client_id: str
+    counts: Callable[[str], _Samples]
+
+
 class MetricSource:
     """Reads the metrics of producers and consumers of all three APIs.
+
+    Producers of one client may share labels. So that counters do not fall, the counts of a producer or
+    consumer that was garbage-collected stay in the samples as long as its client lives.
 
     Args:
         names: the names of metrics and labels.
@@ -156,7 +184,12 @@ class MetricSource:
 
     def __init__(self, names: MetricNames | str = MetricNames.ROCKETMQ) -> None:
         self._names = MetricNames.of(names)
-        self._members: list[weakref.ref[Member]] = []
+        # Reentrant, because a signal handler or a finalizer may create a producer during a collection.
+        self._lock = threading.RLock()
+        self._members: list[_MeteredMember] = []
+        self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
+        self._ended: dict[str, dict[str, dict[Labels, Any]]] = {}
+        """The counts of members that were garbage-collected, by client id and key."""
         self.metrics: Mapping[str, Metric] = (
             SEMCONV_METRICS if self._names is MetricNames.SEMCONV else ROCKETMQ_METRICS
         )
@@ -171,9 +204,17 @@ class MetricSource:
             target = target.producer
         if not isinstance(target, BaseProducer | BaseConsumer):
             raise wrong_type("member", "a producer or consumer of rocketmq_py", member)
-        target._enable_metering()
-        self._members = [one for one in self._members if one() not in (None, target)]
-        self._members.append(weakref.ref(target))
+        counts: Callable[[str], _Samples]
+        if isinstance(target, BaseProducer):
+            meter = target._enable_metering()
+            counts = partial(_producer_counts, target.config.group, target._sender.counters, meter)
+        else:
+            counts = partial(_consumer_counts, target.config.group, target._enable_metering())
+        with self._lock:
+            self._sum_ended()
+            if all(one.member() is not target for one in self._members):
+                self._members.append(_MeteredMember(weakref.ref(target), target.client.client_id, counts))
+                self._clients.add(target.client)
 
     def collect(self, key: str) -> dict[Labels, Any]:
         """Return the samples of a metric: numbers, or HistogramSnapshots, by their labels.
@@ -182,18 +223,39 @@ class MetricSource:
         call this.
         """
         found: dict[Labels, Any] = {}
-        for reference in list(self._members):
-            member = reference()
-            if member is None:
-                continue
-            samples = _producer_samples if isinstance(member, BaseProducer) else _consumer_samples
-            for labels, value in samples(member, key):
-                named = self._named(key, {**labels, "client_id": member.client.client_id})
-                if key == "connections":  # of a client, which members may share
-                    found[named] = value
-                else:
-                    found[named] = found[named] + value if named in found else value
+        with self._lock:
+            self._sum_ended()
+            members = list(self._members)
+            for counts in self._ended.values():
+                found.update(counts.get(key, {}))
+        is_gauge = self.metrics[key].kind is MetricKind.GAUGE
+        for one in members:
+            if not is_gauge:
+                self._add(found, key, one.client_id, one.counts(key))
+            elif (member := one.member()) is not None:
+                gauges = _producer_gauges if isinstance(member, BaseProducer) else _consumer_gauges
+                self._add(found, key, one.client_id, gauges(member, key))
         return found
+
+    def _sum_ended(self) -> None:
+        """Replace members that were garbage-collected by the sums of their counts."""
+        clients = {client.client_id for client in self._clients}
+        for one in [one for one in self._members if one.member() is None]:
+            self._members.remove(one)
+            ended = self._ended.setdefault(one.client_id, {})
+            for key, metric in self.metrics.items():
+                if metric.kind is not MetricKind.GAUGE:
+                    self._add(ended.setdefault(key, {}), key, one.client_id, one.counts(key))
+        for client_id in self._ended.keys() - clients:
+            del self._ended[client_id]
+
+    def _add(self, found: dict[Labels, Any], key: str, client_id: str, samples: _Samples) -> None:
+        for labels, value in samples:
+            named = self._named(key, {**labels, "client_id": client_id})
+            if key == "connections":  # of a client, which members may share
+                found[named] = value
+            else:
+                found[named] = found[named] + value if named in found else value
 
     def _named(self, key: str, labels: Mapping[str, str]) -> Labels:
         named = dict(labels)
@@ -210,12 +272,11 @@ class MetricSource:
         return tuple(sorted(named.items()))
 
 
-def _producer_samples(producer: Any, key: str) -> Iterable[tuple[dict[str, str], Any]]:
-    labels = {"producer_group": producer.config.group}
-    counters = producer._sender.counters
+def _producer_counts(group: str, counters: Counters, meter: SendMeter, key: str) -> _Samples:
+    labels = {"producer_group": group}
     match key:
         case "send":
-            return _by_outcome(producer._enable_metering().attempts.snapshots())
+            return _by_outcome(meter.attempts.snapshots())
         case "sent":
             return [(labels, counters.sent)]
         case "send_failed":
@@ -224,6 +285,12 @@ def _producer_samples(producer: Any, key: str) -> Iterable[tuple[dict[str, str],
             return [(labels, counters.oneway)]
         case "retries":
             return [(labels, counters.retried)]
+    return []
+
+
+def _producer_gauges(producer: Any, key: str) -> _Samples:
+    labels = {"producer_group": producer.config.group}
+    match key:
         case "in_flight":
             return [(labels, producer.in_flight)]
         case "in_flight_bytes":
@@ -242,26 +309,27 @@ _COUNTER_FIELDS = {
 }
 
 
-def _consumer_samples(consumer: Any, key: str) -> Iterator[tuple[dict[str, str], Any]]:
-    group = {"consumer_group": consumer.config.group}
+def _consumer_counts(group: str, counters: ConsumerCounters, key: str) -> _Samples:
+    for topic, counted in counters.totals():
+        labels, meter = {"consumer_group": group, "topic": topic}, counted.meter
+        if key in _COUNTER_FIELDS:
+            yield labels, getattr(counted, _COUNTER_FIELDS[key])
+        elif meter is not None and key == "delivery":
+            yield labels, meter.deliveries.snapshot()
+        elif meter is not None and key == "wait":
+            yield labels, meter.waits.snapshot()
+        elif meter is not None and key == "process":
+            for found, value in _by_outcome(meter.calls.snapshots()):
+                yield {"consumer_group": group, **found}, value
+
+
+def _consumer_gauges(consumer: Any, key: str) -> _Samples:
     if key == "connections":
         yield from _connections(consumer)
     elif key in ("cached_messages", "cached_bytes", "lag"):
         for cached in consumer._cached() if consumer.is_open else ():
             values = {"cached_messages": cached.messages, "cached_bytes": cached.size, "lag": cached.lag}
-            yield {**group, "topic": cached.topic}, values[key]
-    else:
-        for topic, counters in consumer._enable_metering().totals():
-            labels, meter = {**group, "topic": topic}, counters.meter
-            if key in _COUNTER_FIELDS:
-                yield labels, getattr(counters, _COUNTER_FIELDS[key])
-            elif meter is not None and key == "delivery":
-                yield labels, meter.deliveries.snapshot()
-            elif meter is not None and key == "wait":
-                yield labels, meter.waits.snapshot()
-            elif meter is not None and key == "process":
-                for found, value in _by_outcome(meter.calls.snapshots()):
-                    yield {**group, **found}, value
+            yield {"consumer_group": consumer.config.group, "topic": cached.topic}, values[key]
 
 
 def _by_outcome(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Histogram, HistogramDataPoint, InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
@@ -121,6 +123,62 @@ async def test_a_forgotten_producer_has_no_samples(jumping_clock: trio.testing.M
     source.add(Producer("127.0.0.1:1", group="g"))
     gc.collect()
     assert source.collect("sent") == {}
+
+
+async def test_counts_of_a_producer_outlast_it_while_its_client_lives() -> None:
+    client = Client("127.0.0.1:1")
+    source = MetricSource()
+    for _ in range(2):
+        producer = Producer(client, group="g")
+        source.add(producer)
+        producer._sender.counters.sent += 3
+        producer._enable_metering().answered("T", 0.003)
+    ((_, sent),) = values(source, "sent")
+    assert sent == 6
+    del producer
+    gc.collect()
+    for _ in range(2):
+        ((_, sent),), ((_, attempts),) = values(source, "sent"), values(source, "send")
+        assert (sent, attempts.count) == (6, 2)
+    assert values(source, "in_flight") == [], "a gauge has no value without a producer"
+    later = Producer(client, group="g")
+    source.add(later)
+    later._sender.counters.sent += 1
+    assert [value for _, value in values(source, "sent")] == [7]
+    del client, later
+    gc.collect()
+    assert values(source, "sent") == []
+
+
+async def test_counts_of_a_consumer_outlast_it_while_its_client_lives(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
+        source = MetricSource()
+        consumer = PushConsumer(client, group="g", consume_from=ConsumeFrom.FIRST)
+        source.add(consumer)
+        await consume(consumer, lambda message: None, lambda: handled(source) == 3)
+        reference = weakref.ref(consumer)
+        del consumer
+        gc.collect()
+        assert reference() is None
+        assert handled(source) == 3
+        ((_, calls),) = values(source, "process")
+        assert calls.count == 3
+
+
+async def test_a_forgotten_consumer_and_its_client_are_not_kept_alive() -> None:
+    source = MetricSource()
+    consumer = PushConsumer("127.0.0.1:1", group="g")
+    consumer._statistics.of("T").done += 1
+    references = weakref.ref(consumer), weakref.ref(consumer.client)
+    source.add(consumer)
+    del consumer
+    gc.collect()
+    source.collect("handled")
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]
+    assert source.collect("handled") == {}
 
 
 def test_wrong_arguments_are_refused() -> None:
@@ -369,6 +427,117 @@ async def test_opentelemetry_gets_a_share_of_many_durations(
         meter.answered("T", 0.3)
         (point,) = collected(reader).points("rocketmq_send_cost_time")
         assert point.bucket_counts == (0, 9, 0, 1, 0, 0, 1, 0), "a bucket with durations gets one at least"
+
+
+def counted(producer: Producer, *, sent: int) -> Producer:
+    """Return the producer after it has counted messages and one attempt for each."""
+    producer._sender.counters.sent += sent
+    for _ in range(sent):
+        producer._enable_metering().answered("T", 0.003)
+    return producer
+
+
+def test_telemetry_metrics_of_one_meter_provider_share_its_instruments(
+    reader: InMemoryMetricReader, provider: MeterProvider
+) -> None:
+    client = Client("127.0.0.1:1")
+    first, second = counted(Producer(client, group="g"), sent=2), Producer(client, group="g")
+    other = Producer("127.0.0.1:1", group="other")
+    TelemetryMetrics(first, meter_provider=provider)
+    TelemetryMetrics(first, second, other, meter_provider=provider)
+    counted(first, sent=1)
+    counted(second, sent=4)
+    counted(other, sent=8)
+    exported = collected(reader)
+    sent = {
+        one.attributes["producer_group"]: one.value
+        for one in exported.points("rocketmq_client_sent_messages")
+    }
+    assert sent == {"g": 7, "other": 8}
+    attempts = {one.attributes["client_id"]: one.count for one in exported.points("rocketmq_send_cost_time")}
+    assert attempts == {client.client_id: 7, other.client.client_id: 8}
+
+
+def test_telemetry_metrics_with_different_names_share_the_common_instruments(
+    reader: InMemoryMetricReader, provider: MeterProvider
+) -> None:
+    official, semconv, both = (Producer("127.0.0.1:1", group=group) for group in ("a", "b", "c"))
+    TelemetryMetrics(official, both, meter_provider=provider)
+    TelemetryMetrics(semconv, both, meter_provider=provider, names="semconv")
+    for producer in (official, semconv, both):
+        counted(producer, sent=1)
+    exported = collected(reader)
+    groups = {
+        name: sorted(one.attributes["producer_group"] for one in exported.points(name))
+        for name in (
+            "rocketmq_client_sent_messages",
+            "messaging.client.sent.messages",
+            "rocketmq_client_send_retries",
+        )
+    }
+    assert groups == {
+        "rocketmq_client_sent_messages": ["a", "c"],
+        "rocketmq_client_send_retries": ["a", "b", "c"],
+        "messaging.client.sent.messages": ["b", "c"],
+    }
+    assert len(exported.points("rocketmq_send_cost_time")) == 2
+    assert len(exported.points("messaging.client.operation.duration")) == 2
+
+
+def test_the_latest_limit_of_recorded_durations_applies(
+    reader: InMemoryMetricReader, provider: MeterProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketmq_py.telemetry.metrics.time", SimpleNamespace(monotonic=lambda: 7.0))
+    producer = Producer("127.0.0.1:1")
+    TelemetryMetrics(producer, meter_provider=provider)
+    TelemetryMetrics(meter_provider=provider, max_records_per_second=10)
+    counted(producer, sent=100)
+    (point,) = collected(reader).points("rocketmq_send_cost_time")
+    assert point.count == 10
+
+
+def test_opentelemetry_counts_do_not_fall_when_a_producer_ends(
+    reader: InMemoryMetricReader, provider: MeterProvider
+) -> None:
+    client = Client("127.0.0.1:1")
+    metrics = TelemetryMetrics(meter_provider=provider)
+    producers = [counted(Producer(client, group="g"), sent=5) for _ in range(2)]
+    for producer in producers:
+        metrics.add(producer)
+        counted(producer, sent=5)
+    kept = producers.pop()
+    del producer
+    for count in (10, 11):
+        exported = collected(reader)
+        (point,) = exported.points("rocketmq_send_cost_time")
+        (sent,) = exported.points("rocketmq_client_sent_messages")
+        assert (point.count, sent.value) == (count + 10, count + 10)
+        producers.clear()
+        gc.collect()
+        counted(kept, sent=1)
+
+
+def test_metrics_are_exported_after_instrumenting_again(
+    reader: InMemoryMetricReader, provider: MeterProvider
+) -> None:
+    instrumentor = RocketMQInstrumentor()
+    producers = []
+    for _ in range(2):
+        instrumentor.instrument(meter_provider=provider, tracer_provider=TracerProvider(), names="rocketmq")
+        try:
+            producers.append(counted(Producer("127.0.0.1:1"), sent=1))
+        finally:
+            instrumentor.uninstrument()
+    assert len(collected(reader).points("rocketmq_client_sent_messages")) == 2
+
+
+def test_a_meter_provider_is_not_kept_alive() -> None:
+    provider = NoOpMeterProvider()
+    TelemetryMetrics(meter_provider=provider)
+    reference = weakref.ref(provider)
+    del provider
+    gc.collect()
+    assert reference() is None
 
 
 async def test_opentelemetry_metrics_of_the_semantic_conventions(

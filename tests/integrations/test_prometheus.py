@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import signal
@@ -17,7 +18,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rocketmq_py import ConsumeFrom, Message
+from rocketmq_py import Client as TrioClient
+from rocketmq_py import ConsumeFrom, Message, Producer
 from rocketmq_py.blocking import Client
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.integrations.prometheus import RocketMQCollector
@@ -82,6 +84,21 @@ def test_a_scrape_has_the_values_of_the_members(name_server: str) -> None:
         assert registry.get_sample_value("rocketmq_send_cost_time_bucket", {**labels, "le": "+Inf"}) == 1
         group = {"client_id": client_id, "producer_group": "shop"}
         assert registry.get_sample_value("rocketmq_client_sent_messages_total", group) == 3
+
+
+def test_counters_do_not_fall_when_a_producer_ends() -> None:
+    registry = CollectorRegistry()
+    collector = RocketMQCollector()
+    registry.register(collector)
+    client = TrioClient("127.0.0.1:1")
+    labels = {"client_id": client.client_id, "producer_group": "shop"}
+    for sent in (3, 4):
+        producer = Producer(client, group="shop")
+        collector.add(producer)
+        producer._sender.counters.sent += sent
+    for _ in range(2):
+        assert registry.get_sample_value("rocketmq_client_sent_messages_total", labels) == 7
+        gc.collect()
 
 
 def test_other_objects_are_refused() -> None:

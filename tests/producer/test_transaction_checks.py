@@ -318,7 +318,7 @@ async def test_a_check_is_answered_over_its_connection(caplog: pytest.LogCapture
         assert producer.transaction_statistics.not_reported == 1
         assert not broker.server.asked(ENDS)
     (context,) = contexts
-    assert (context.state, context.from_check, context.topic) == ("commit", True, "T")
+    assert (context.transaction_state, context.from_check, context.topic) == ("commit", True, "T")
     assert isinstance(context.message, ReceivedMessage)
     assert context.error is not None
     assert "transaction outcome report failed, retrying: group=g broker=broker-a" in caplog.text

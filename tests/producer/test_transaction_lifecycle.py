@@ -72,7 +72,7 @@ async def test_hooks_see_the_half_message_and_the_report() -> None:
         assert first == [("before_send", True), ("after_send", 1), ("work", b"another")]
         assert before is after
         assert isinstance(before, EndTransactionContext)
-        assert (before.state, before.from_check, before.error) == ("rollback", False, None)
+        assert (before.transaction_state, before.from_check, before.error) == ("rollback", False, None)
         assert (before.topic, before.message_id) == ("T", sent.result.message_id)
         assert before.broker_address == cluster.brokers["broker-a"].address
         assert before.message is not None

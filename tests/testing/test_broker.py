@@ -28,7 +28,7 @@ from rocketmq_py.errors import ClosedError, ConfigurationError, NameServerError,
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.producer import TransactionState
 from rocketmq_py.testing import run_broker, run_cluster
-from rocketmq_py.testing.clock import to_seconds
+from rocketmq_py.testing.durations import to_seconds
 
 pytestmark = pytest.mark.sockets
 
@@ -76,6 +76,14 @@ def test_a_failed_wait_describes_the_contents_of_the_broker() -> None:
         assert "  SEND_MESSAGE_V2 T from 127.0.0.1:" in text
         with pytest.raises(AssertionError, match=r"^the condition is not true after 0 s"):
             broker.wait_until(lambda: False, timeout=0)
+
+
+@pytest.mark.parametrize(("false_checks", "timeout"), [(1, 0.01), (3, 30)])
+def test_wait_until_checks_conditions_that_no_request_announces(false_checks: int, timeout: float) -> None:
+    results = iter([False] * false_checks + [True])
+    with run_broker() as broker:
+        broker.wait_until(lambda: next(results), timeout=timeout)
+    assert list(results) == []
 
 
 def test_dead_letters_and_offsets_of_a_group_can_be_inspected() -> None:

@@ -6,11 +6,12 @@ import importlib.util
 import subprocess
 import sys
 import tomllib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from rocketmq_py.testing import run_broker
+from rocketmq_py.testing import RealCluster, run_broker
 
 pytestmark = pytest.mark.sockets
 pytest_plugins = ["pytester"]
@@ -88,6 +89,26 @@ def test_the_error_on_a_real_cluster_names_the_marker(pytester: pytest.Pytester)
         result = run(pytester, f"--rocketmq-namesrv={broker.name_server_address}")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*advance needs an embedded broker, and 127.0.0.1:* is a real cluster: *"])
+
+
+@pytest.mark.parametrize("name", ["advance", "broker_names", "broker_address", "crash"])
+def test_a_real_cluster_refuses_each_attribute_of_an_embedded_broker(name: str) -> None:
+    with run_broker() as broker, closing(RealCluster(broker.name_server_address)) as cluster:
+        with pytest.raises(RuntimeError, match=f"{name} needs an embedded broker, .* is a real cluster"):
+            getattr(cluster, name)
+        with pytest.raises(AttributeError, match="'RealCluster' object has no attribute 'missing'"):
+            cluster.missing  # noqa: B018  # the access is the test
+
+
+def test_the_names_of_a_real_cluster_change_with_each_reset() -> None:
+    with run_broker() as broker, closing(RealCluster(broker.name_server_address)) as cluster:
+        names = []
+        for _ in range(2):
+            names += [cluster.name("T"), cluster.name("T")]
+            cluster.reset()
+    first, again, second, _ = names
+    assert first == again != second
+    assert second.startswith("T-")
 
 
 def test_a_failed_wait_on_a_real_cluster_describes_its_contents(pytester: pytest.Pytester) -> None:

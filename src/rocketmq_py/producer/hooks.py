@@ -92,7 +92,7 @@ class EndTransactionContext:
         topic: the topic of the message.
         message_id: the id of the message.
         transaction_id: the id of the transaction.
-        state: ``"commit"``, ``"rollback"`` or ``"unknown"``.
+        transaction_state: ``"commit"``, ``"rollback"`` or ``"unknown"``.
         from_check: whether this answers a broker's check.
         broker_address: the address of the broker.
         message: the half message, as it was sent, or as the broker that checks stored it.
@@ -104,7 +104,7 @@ class EndTransactionContext:
     topic: str
     message_id: str
     transaction_id: str | None
-    state: str
+    transaction_state: str
     from_check: bool
     broker_address: str
     message: Message | ReceivedMessage | None = None

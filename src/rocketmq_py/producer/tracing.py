@@ -72,7 +72,7 @@ class TraceHook(ProducerHook):
                     keys=_keys_of(message) if message else "",
                     store_host=context.broker_address,
                     transaction_id=context.transaction_id or "",
-                    state=_STATES[context.state],
+                    state=_STATES[context.transaction_state],
                     from_check=context.from_check,
                 )
             )

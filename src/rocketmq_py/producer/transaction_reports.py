@@ -109,7 +109,7 @@ class TransactionReporter:
             topic=half.message.topic,
             message_id=half.message_id,
             transaction_id=half.transaction_id,
-            state=state.value,
+            transaction_state=state.value,
             from_check=half.checked_over is not None,
             broker_address=self._address(half),
             message=half.message,

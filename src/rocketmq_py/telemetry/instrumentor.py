@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from rocketmq_py.client.member import Member, member_callbacks
@@ -29,13 +29,15 @@ class RocketMQInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # mypy does
     """Adds spans and metrics to each producer and consumer that is created from now on, in all three APIs.
 
     ``opentelemetry-instrument`` uses it. A program may call ``RocketMQInstrumentor().instrument()``.
+    ``uninstrument`` affects later producers and consumers only.
 
     ``instrument`` takes ``tracer_provider`` and ``meter_provider``, None for the global ones, and ``names``
     as TelemetryMetrics does. By default the names are those of the semantic conventions if the environment
-    variable OTEL_SEMCONV_STABILITY_OPT_IN contains ``messaging``, and those of the official clients if not.
+    variable OTEL_SEMCONV_STABILITY_OPT_IN contains ``messaging`` or ``messaging/dup`` (which here means the
+    same), and those of the official clients if not.
     """
 
-    _callback: Any = None
+    _callback: Callable[[Member], None] | None = None
 
     def instrumentation_dependencies(self) -> Collection[str]:
         """Return the packages that must be installed: none."""
@@ -58,10 +60,13 @@ class RocketMQInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # mypy does
         member_callbacks.append(instrument)
 
     def _uninstrument(self, **_: Any) -> None:
-        member_callbacks.remove(self._callback)
+        if self._callback is not None:
+            member_callbacks.remove(self._callback)
+            self._callback = None
 
 
 def _default_names() -> MetricNames:
     opted_in = {word.strip() for word in os.environ.get(OPT_IN, "").split(",")}
-    follows = opted_in & {"messaging", "messaging/dup"}
-    return MetricNames.SEMCONV if follows else MetricNames.ROCKETMQ
+    if opted_in & {"messaging", "messaging/dup"}:
+        return MetricNames.SEMCONV
+    return MetricNames.ROCKETMQ

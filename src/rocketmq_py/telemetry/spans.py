@@ -10,13 +10,15 @@ from collections.abc import Sequence
 
 import attrs
 
+from rocketmq_py.address import split_address
 from rocketmq_py.consumer import ConsumeContext, ConsumeOperation, ConsumerHook
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer import EndTransactionContext, ProducerHook, SendContext, SendMode
+from rocketmq_py.properties import SHARDING_KEY
 
 try:
-    from opentelemetry import context as current
+    from opentelemetry import context as otel_context
     from opentelemetry import propagate, trace
 except ImportError:
     raise ConfigurationError(
@@ -46,7 +48,9 @@ class TelemetryProducerHook(ProducerHook):
         """Start a span, and inject its context into the messages."""
         message = context.messages[0]
         span = self._tracer.start_span(
-            f"send {message.topic}", kind=trace.SpanKind.PRODUCER, attributes=_send_attributes(context)
+            f"{_send_operation(context)} {message.topic}",
+            kind=trace.SpanKind.PRODUCER,
+            attributes=_send_attributes(context),
         )
         context.state[self] = span
         carrier: dict[str, str] = {}
@@ -65,39 +69,40 @@ class TelemetryProducerHook(ProducerHook):
             span.set_attribute("messaging.message.id", context.message_ids[0])
         if context.queue is not None:
             span.set_attribute("messaging.destination.partition.id", str(context.queue.queue_id))
-            span.set_attribute("server.address", context.broker_address)
+            span.set_attributes(_server_attributes(context.broker_address))
         _end(span, context.error)
 
     def after_end_transaction(self, context: EndTransactionContext) -> None:
-        """Create the span for the end of a transaction."""
+        """Create a span, without a duration, for the end of a transaction."""
         span = self._tracer.start_span(
-            f"settle {context.topic}",
+            f"{context.transaction_state} {context.topic}",
             kind=trace.SpanKind.CLIENT,
             attributes={
                 "messaging.system": "rocketmq",
-                "messaging.operation.name": context.state,
+                "messaging.operation.name": context.transaction_state,
                 "messaging.operation.type": "settle",
                 "messaging.destination.name": context.topic,
                 "messaging.client.id": context.client_id,
                 "messaging.message.id": context.message_id,
-                "server.address": context.broker_address,
+                **_server_attributes(context.broker_address),
             },
         )
         _end(span, context.error)
 
 
 class TelemetryConsumerHook(ConsumerHook):
-    """Creates a span of kind CONSUMER for each call of a handler, or of kind CLIENT for each poll.
+    """Creates a span for each call of a handler, or for the messages of each queue that a poll returns.
 
     ::
 
         consumer.add_hook(TelemetryConsumerHook())
 
-    The span is the current one while the handler runs, as a task or in a thread, so that spans of the handler
-    are its children. It has links to the spans in the messages' contexts, such as those of a
-    TelemetryProducerHook. For a single message, it is also a child of that span and has its baggage. An
-    exception of the handler is recorded. The span's status is an error after an exception, and after a result
-    with which the messages are delivered again.
+    Its kind is CONSUMER for a handler call, and CLIENT for a poll. The span of a handler call is the current
+    one while the handler runs, as a task or in a thread, so that spans of the handler are its children. Each
+    span has links to the spans in the messages' contexts, such as those of a TelemetryProducerHook. A handler
+    call with a single message is also a child of that message's span and has its baggage. An exception of the
+    handler is recorded. The span's status is an error after an exception, and after a result with which the
+    messages are delivered again.
 
     Args:
         tracer_provider: creates the spans. None for the global one.
@@ -108,23 +113,25 @@ class TelemetryConsumerHook(ConsumerHook):
 
     def before_consume(self, context: ConsumeContext) -> None:
         """Start a span, and make it the current one for the handler."""
-        origins = [propagate.extract(one.properties, current.Context()) for one in context.messages]
-        senders = [trace.get_current_span(origin).get_span_context() for origin in origins]
-        is_handled = context.operation is ConsumeOperation.PROCESS
-        parent = current.get_current()
-        if is_handled and len(senders) == 1 and senders[0].is_valid:
-            parent = origins[0]
-        operation = "process" if is_handled else "receive"
+        message_contexts = [
+            propagate.extract(one.properties, otel_context.Context()) for one in context.messages
+        ]
+        sender_spans = [trace.get_current_span(one).get_span_context() for one in message_contexts]
+        is_process = context.operation is ConsumeOperation.PROCESS
+        parent = otel_context.get_current()
+        if is_process and len(sender_spans) == 1 and sender_spans[0].is_valid:
+            parent = message_contexts[0]
+        operation = "process" if is_process else "receive"
         span = self._tracer.start_span(
             f"{operation} {context.messages[0].topic}",
             parent,
-            kind=trace.SpanKind.CONSUMER if is_handled else trace.SpanKind.CLIENT,
+            kind=trace.SpanKind.CONSUMER if is_process else trace.SpanKind.CLIENT,
             attributes=_consume_attributes(context, operation),
-            links=[trace.Link(sender) for sender in senders if sender.is_valid],
+            links=[trace.Link(sender) for sender in sender_spans if sender.is_valid],
             # A poll is over when its hook is called. For a handler call, which begins now, seconds is 0.
             start_time=time.time_ns() - round(context.seconds * 1e9),
         )
-        token = current.attach(trace.set_span_in_context(span, parent)) if is_handled else None
+        token = otel_context.attach(trace.set_span_in_context(span, parent)) if is_process else None
         context.state[self] = span, token
 
     def after_consume(self, context: ConsumeContext) -> None:
@@ -133,7 +140,7 @@ class TelemetryConsumerHook(ConsumerHook):
         if span is None:
             return
         if token is not None:
-            current.detach(token)
+            otel_context.detach(token)
         if context.error is not None:
             span.record_exception(context.error)
         elif not context.success:
@@ -154,7 +161,7 @@ def _consume_attributes(context: ConsumeContext, operation: str) -> dict[str, st
         "messaging.consumer.group.name": context.consumer_group,
         "messaging.client.id": context.client_id,
         "messaging.message.body.size": sum(len(one.body) for one in messages),
-        "server.address": first.store_host,
+        **_server_attributes(first.store_host),
     }
     if len(messages) > 1:
         attributes["messaging.batch.message_count"] = len(messages)
@@ -170,15 +177,18 @@ def _consume_attributes(context: ConsumeContext, operation: str) -> dict[str, st
 
 def _send_attributes(context: SendContext) -> dict[str, str | int | list[str]]:
     message = context.messages[0]
+    message_type = _message_type(message, is_half=context.is_half)
     attributes: dict[str, str | int | list[str]] = {
         "messaging.system": "rocketmq",
-        "messaging.operation.name": "send_oneway" if context.mode is SendMode.ONEWAY else "send",
+        "messaging.operation.name": _send_operation(context),
         "messaging.operation.type": "send",
         "messaging.destination.name": message.topic,
         "messaging.client.id": context.client_id,
         "messaging.message.body.size": sum(len(one.body) for one in context.messages),
-        "messaging.rocketmq.message.type": _message_type(message, is_half=context.is_half),
+        "messaging.rocketmq.message.type": message_type,
     }
+    if message_type == "fifo":
+        attributes["messaging.rocketmq.message.group"] = _sharding_key(message)
     if len(context.messages) > 1:
         attributes["messaging.batch.message_count"] = len(context.messages)
     elif message.tags:
@@ -193,10 +203,29 @@ def _send_attributes(context: SendContext) -> dict[str, str | int | list[str]]:
     return attributes
 
 
+def _send_operation(context: SendContext) -> str:
+    return "send_oneway" if context.mode is SendMode.ONEWAY else "send"
+
+
 def _message_type(message: Message, *, is_half: bool) -> str:
     if is_half:
         return "transaction"
-    return "delay" if message.delay_level or message.is_timed else "normal"
+    if message.delay_level or message.is_timed:
+        return "delay"
+    return "fifo" if _sharding_key(message) else "normal"
+
+
+def _sharding_key(message: Message) -> str:
+    return message.sharding_key or message.properties.get(SHARDING_KEY, "")
+
+
+def _server_attributes(address: str) -> dict[str, str | int]:
+    """Return the host and port of a broker. Empty if its address is unknown or malformed."""
+    try:
+        host, port = split_address(address)
+    except ConfigurationError:
+        return {}
+    return {"server.address": host, "server.port": port}
 
 
 def _end(span: trace.Span, error: BaseException | None) -> None:

@@ -7,7 +7,7 @@ import ssl
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import attrs
 import trio
@@ -32,11 +32,7 @@ _Result = TypeVar("_Result")
 
 
 class BaseCluster(ABC):
-    """Name servers and brokers, which tests inspect and whose topics they change.
-
-    Attributes:
-        broker_names: the names of the brokers.
-    """
+    """Name servers and brokers, which tests inspect and whose topics they change."""
 
     def __init__(
         self,
@@ -78,7 +74,11 @@ class BaseCluster(ABC):
             ReplicaProcess(next(host), ports[1], context, master=broker, name_servers=self._name_servers)
             for broker in (self._brokers if replicas else [])
         ]
-        self.broker_names: Final = tuple([broker.config.broker_name for broker in self._brokers])
+
+    @property
+    def broker_names(self) -> tuple[str, ...]:
+        """The names of the brokers."""
+        return tuple([broker.config.broker_name for broker in self._brokers])
 
     @abstractmethod
     def _call(self, function: Callable[[], _Result]) -> _Result:

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, Unpack, get_args
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.testing.base_cluster import BaseCluster
-from rocketmq_py.testing.clock import to_seconds
+from rocketmq_py.testing.durations import to_seconds
 from rocketmq_py.testing.faults import (
     Fault,
     FaultAction,
@@ -37,9 +37,6 @@ class Cluster(BaseCluster):
     replica by the broker's name and ``-1``, each by its address. It affects all clients, or the one that
     ``client`` names: by its ``instance_name`` or id, which brokers know from heartbeats, or by its address
     ``host:port``, as in :meth:`requests`. A fault is active until its :meth:`~Fault.end`, or :meth:`heal`.
-
-    Attributes:
-        broker_names: the names of the brokers.
     """
 
     # Faults of requests

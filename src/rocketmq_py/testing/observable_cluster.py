@@ -17,6 +17,8 @@ from rocketmq_py.names import dead_letter_topic
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds that a test waits for its expectation."""
+CHECK_SECONDS = 0.1
+"""Seconds between two checks of a condition, at most."""
 
 _Result = TypeVar("_Result")
 
@@ -26,7 +28,7 @@ class ObservableCluster(ABC):
 
     @abstractmethod
     def messages(self, topic: str) -> list[ReceivedMessage]:
-        """Return the messages of a topic, in the order in which each broker stored them."""
+        """Return the messages of a topic, in order within each queue."""
 
     @abstractmethod
     def offsets(self, group: str) -> dict[MessageQueue, int]:
@@ -60,9 +62,8 @@ class ObservableCluster(ABC):
         """
         self._wait(
             lambda: self._count(topic) >= count,
-            lambda: f"{topic} has {len(self.messages(topic))} messages, not {count},",
+            lambda: f"{topic} has {self._count(topic)} messages, not {count},",
             "wait_for",
-            "wait_for_async",
             timeout,
         )
         return self.messages(topic)
@@ -74,12 +75,12 @@ class ObservableCluster(ABC):
         return await _run_in_thread(partial(self.wait_for, topic, count, timeout=timeout))
 
     def wait_until(self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Wait until ``condition()`` is true. It is called after each request and each stored message.
+        """Wait until ``condition()`` is true. It is called every 0.1 s, and a last time after ``timeout``.
 
         Raises the errors of :meth:`wait_for`, and ConfigurationError if ``condition`` needs arguments.
         """
         check_callable(condition, "condition", awaited=False)
-        self._wait(condition, lambda: "the condition is not true", "wait_until", "wait_until_async", timeout)
+        self._wait(condition, lambda: "the condition is not true", "wait_until", timeout)
 
     async def wait_until_async(
         self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT
@@ -93,31 +94,28 @@ class ObservableCluster(ABC):
 
     @abstractmethod
     def _change_count(self) -> int:
-        """Return the number of changes so far."""
+        """Return how often a condition may have changed: requests and stored messages so far."""
 
     @abstractmethod
-    def _wait_for_change(self, count: int, seconds: float) -> bool:
-        """Wait for a change after the first ``count``. Returns False after ``seconds`` without one."""
+    def _wait_for_change(self, count: int, seconds: float) -> None:
+        """Wait for a change after the first ``count``, for at most ``seconds``."""
 
     def _wait(
-        self,
-        condition: Callable[[], object],
-        explain: Callable[[], str],
-        name: str,
-        async_name: str,
-        timeout: float,
+        self, condition: Callable[[], object], explain: Callable[[], str], name: str, timeout: float
     ) -> None:
         if _runs_event_loop():
             raise RuntimeError(
-                f"{name} would block the event loop of this thread: use await {async_name}(...)"
+                f"{name} would block the event loop of this thread: use await {name}_async(...)"
             )
         deadline = time.monotonic() + timeout
         while True:
-            changes = self._change_count()
+            changes, left = self._change_count(), deadline - time.monotonic()
             if condition():
                 return
-            if not self._wait_for_change(changes, deadline - time.monotonic()):
+            if left <= 0:
                 raise AssertionError(f"{explain()} after {timeout:g} s\n{self.describe()}")
+            # A condition may depend on the program under test, whose progress causes no request.
+            self._wait_for_change(changes, min(left, CHECK_SECONDS))
 
 
 def _runs_event_loop() -> bool:

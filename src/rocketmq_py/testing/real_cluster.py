@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import time
 import uuid
 from typing import Any
@@ -18,14 +16,13 @@ from rocketmq_py.testing.cluster_thread import ClusterThread
 from rocketmq_py.testing.observable_cluster import ObservableCluster
 from rocketmq_py.testing.threaded_cluster import TestBroker
 
-POLL_SECONDS = 0.1
-"""Seconds between two checks of a condition that a test waits for."""
-
 
 class RealCluster(ObservableCluster):
-    """A real cluster with those methods of a :class:`TestBroker` that inspect it and wait.
+    """A real cluster with the methods of a :class:`TestBroker` that need only a client.
 
-    Methods that need an embedded broker (its requests, its clock, faults) raise RuntimeError.
+    These are inspection of messages and offsets, waiting, :meth:`name`, :meth:`reset` and
+    :meth:`create_topic`. They send requests, for which they block their thread. Other attributes of a
+    TestBroker (its requests, its clock, faults) raise RuntimeError.
 
     Args:
         address: the addresses of the name servers, ``host:port;host:port``.
@@ -34,9 +31,7 @@ class RealCluster(ObservableCluster):
     def __init__(self, address: str) -> None:
         self.name_server_address = address
         self._thread = ClusterThread()
-        self._name_counter = itertools.count()
-        self._name_suffix = ""
-        self.reset()
+        self._name_suffix = _unique_suffix()
         try:
             self._thread.call(self._start)
         except BaseException:
@@ -49,7 +44,7 @@ class RealCluster(ObservableCluster):
                 f"{name} needs an embedded broker, and {self.name_server_address} is a real cluster: "
                 "mark the test with pytest.mark.rocketmq_embedded"
             )
-        raise AttributeError(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def close(self) -> None:
         """Close all connections."""
@@ -57,7 +52,7 @@ class RealCluster(ObservableCluster):
 
     def reset(self) -> None:
         """Change the names that :meth:`name` returns to new ones, which no message was sent to before."""
-        self._name_suffix = f"{os.getpid()}-{uuid.uuid4().hex[:8]}-{next(self._name_counter)}"
+        self._name_suffix = _unique_suffix()
 
     def name(self, name: str) -> str:
         """Return a topic or group name that no other test uses. It stays the same until the next reset."""
@@ -123,11 +118,14 @@ class RealCluster(ObservableCluster):
     def _count(self, topic: str) -> int:
         return self._thread.call(lambda: self._count_messages(topic))
 
-    # A real cluster does not report changes: conditions are checked at intervals.
+    # A real cluster does not report changes, so that conditions are checked at intervals only.
 
     def _change_count(self) -> int:
         return 0
 
-    def _wait_for_change(self, count: int, seconds: float) -> bool:
-        time.sleep(max(min(seconds, POLL_SECONDS), 0.0))
-        return seconds > 0
+    def _wait_for_change(self, count: int, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def _unique_suffix() -> str:
+    return uuid.uuid4().hex[:12]

@@ -40,7 +40,6 @@ class World(Cluster):
     async. Clients need only :attr:`name_server_address`.
 
     Attributes:
-        broker_names: the names of the brokers.
         rng: a source of randomness for the program, from the simulation's seed.
         trace: adds an event of the program to the simulation's events.
     """

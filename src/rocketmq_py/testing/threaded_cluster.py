@@ -18,9 +18,9 @@ import trio
 import trio.testing
 
 from rocketmq_py.broker import BrokerConfig
-from rocketmq_py.testing.clock import to_seconds
 from rocketmq_py.testing.cluster import Cluster, CrashData
 from rocketmq_py.testing.cluster_thread import ClusterThread
+from rocketmq_py.testing.durations import to_seconds
 from rocketmq_py.testing.observable_cluster import ObservableCluster
 
 _Result = TypeVar("_Result")
@@ -30,17 +30,15 @@ class TestCluster(Cluster, ObservableCluster):
     """Name servers and brokers in a thread of their own, for tests of programs of any kind.
 
     All methods may be called from any thread. Methods that inspect the cluster return at once, also on trio
-    and asyncio. :meth:`wait_for` and :meth:`wait_until` block their thread. On trio and asyncio, await
-    :meth:`wait_for_async` and :meth:`wait_until_async` instead. :func:`run_broker`, :func:`run_cluster` and
-    the pytest fixtures ``rocketmq_broker`` and ``rocketmq_cluster`` create it.
+    and asyncio. :meth:`wait_for` and :meth:`wait_until` block their thread. They also check their condition
+    after each request and each stored message. On trio and asyncio, await :meth:`wait_for_async` and
+    :meth:`wait_until_async` instead. :func:`run_broker`, :func:`run_cluster` and the pytest fixtures
+    ``rocketmq_broker`` and ``rocketmq_cluster`` create it.
 
     A fault affects all brokers and name servers, or the one that ``server`` names: a broker by its name, each
     by its address. It affects all clients, or the one that ``client`` names: by its ``instance_name`` or id,
     which brokers know from heartbeats, or by its address ``host:port``, as in :meth:`requests`. A fault is
     active until its :meth:`~Fault.end`, :meth:`heal` or :meth:`reset`.
-
-    Attributes:
-        broker_names: the names of the brokers.
     """
 
     __test__ = False  # tells pytest that this is not a test class
@@ -154,8 +152,8 @@ class TestCluster(Cluster, ObservableCluster):
     def _change_count(self) -> int:
         return self._changes.count
 
-    def _wait_for_change(self, count: int, seconds: float) -> bool:
-        return self._changes.wait_beyond(count, seconds)
+    def _wait_for_change(self, count: int, seconds: float) -> None:
+        self._changes.wait_beyond(count, seconds)
 
 
 class TestBroker(TestCluster):
@@ -180,10 +178,10 @@ class _ChangeCounter:
             self.count += 1
             self._changed.notify_all()
 
-    def wait_beyond(self, count: int, seconds: float) -> bool:
-        """Wait until the count is higher than ``count``. Returns False after ``seconds``."""
+    def wait_beyond(self, count: int, seconds: float) -> None:
+        """Wait until the count is higher than ``count``, for at most ``seconds``."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.count > count, max(seconds, 0.0))
+            self._changed.wait_for(lambda: self.count > count, seconds)
 
 
 @contextmanager
