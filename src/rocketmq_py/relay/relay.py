@@ -208,10 +208,12 @@ class Relay(Member):
         while True:
             await self._follow_assignment(nursery)
             messages = await self._consumer.poll(max_messages=READ_BATCH, timeout=POLL_SECONDS)
+            revoked = {queue for _, queues in self._assignment_changes for queue in queues}
             by_queue: defaultdict[_OwnedQueue, list[ReceivedMessage]] = defaultdict(list)
             for message in messages:
-                # Messages of a queue that is not acquired yet are read again after the seek.
-                if (queue := self._queues.get(message.queue)) is not None:
+                # Other messages are read again after the seek: their queue is not acquired yet, or it was
+                # revoked and assigned again during the poll, which restarted it at the committed offset.
+                if message.queue not in revoked and (queue := self._queues.get(message.queue)) is not None:
                     by_queue[queue].append(message)
             for queue, of_queue in by_queue.items():
                 await self._write_to_store(queue, of_queue)
@@ -253,7 +255,7 @@ class Relay(Member):
             try:
                 await self._acquire(queue, nursery)
             except NotAssignedError:
-                pass  # listeners are called before the consumer has the queue; the next round tries again
+                pass  # the queue was revoked meanwhile; the next round follows that
             except RocketMQError as error:
                 self._acquire_logs.failed(queue, error)
             else:
