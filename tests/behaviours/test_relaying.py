@@ -240,7 +240,7 @@ async def test_a_full_disk_stops_a_relay_and_loses_no_message(
     with trio.fail_after(PATIENCE):
         result = await trio.run_process(program, capture_stdout=True)
     error, counts, after = result.stdout.decode().splitlines()
-    assert "the store cannot be written" in error
+    assert "the store cannot be used" in error
     assert str(tmp_path) in error
     committed, next_offset, kept = map(int, counts.split())
     assert 0 < committed <= next_offset == kept < 200

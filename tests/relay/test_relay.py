@@ -12,7 +12,7 @@ import trio
 from rocketmq_py import Client, LitePullConsumer, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.errors import ClosedError, ConfigurationError, NotAssignedError
-from rocketmq_py.relay import Relay, wait_in
+from rocketmq_py.relay import Relay, StoreError, wait_in
 from rocketmq_py.relay.store import Store
 from tests.behaviours.conftest import create_topic
 from tests.relay.kills import BUFFER, TARGET, Kills
@@ -126,6 +126,20 @@ async def until_read(relay: Relay, offset: int) -> None:
     """Wait until a relay has read its buffer queue up to an offset."""
     while QUEUE not in relay._queues or (relay._queues[QUEUE].store.next_offset or 0) < offset:
         await trio.sleep(0.02)
+
+
+async def test_run_raises_if_the_store_cannot_be_used_to_acquire_a_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StoreError("the store cannot be used: No space left on device")
+
+    monkeypatch.setattr(Store, "queue", fail)
+    async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
+        await create_topic(client, "Buffer", queues=1)
+        async with Relay(client, topic="Buffer", store=tmp_path) as relay:
+            with trio.fail_after(20), pytest.raises(StoreError, match="No space left on device"):
+                await relay.run()
 
 
 @pytest.mark.parametrize("members", [1, 2])

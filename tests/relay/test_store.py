@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.relay.entries import BufferEntry, Cancellation, DelayedMessage, Progress
-from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, StoreRecord
+from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, StoreError, StoreRecord
 
 QUEUE = MessageQueue("Buffer", "broker-a", 0)
 OTHER = MessageQueue("Buffer", "broker-a", 1)
@@ -138,6 +138,56 @@ def test_written_messages_survive_a_kill(tmp_path: Path) -> None:
         queue = store.queue(QUEUE)
         assert queue.next_offset == 1
         assert list(queue.waiting()) == [waiting(5)]
+
+
+def break_data_files(folder: Path) -> None:
+    """Overwrite a part of each data file of RocksDB, after the first messages."""
+    for file in folder.glob("*.sst"):
+        with file.open("r+b") as opened:
+            opened.seek(file.stat().st_size * 6 // 10)
+            opened.write(b"\xff" * 2000)
+
+
+def test_reading_a_broken_store_raises_instead_of_returning_fewer_messages(tmp_path: Path) -> None:
+    count = 20_000
+    with Store(tmp_path) as store:
+        queue = store.queue(QUEUE)
+        queue.write([(i, waiting(i, str(i))) for i in range(count)], count)
+        store._database.flush()
+    break_data_files(tmp_path)
+    with Store(tmp_path) as store:
+        queue = store.queue(QUEUE)
+        for read in (
+            lambda: list(queue.waiting()),
+            lambda: queue.due(b"", count, 2 * count),
+            lambda: queue.write([(count, Progress(count, count))], count + 1),
+        ):
+            with pytest.raises(StoreError, match="cannot be used: .*checksum"):
+                read()
+        assert queue.next_offset == count
+
+
+def test_each_method_of_a_closed_store_raises_store_error(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        queue = store.queue(QUEUE)
+        queue.write([(0, waiting(1))], 1)
+        records = queue.due(b"", 1, 1)
+    for call in (
+        lambda: store.queue(QUEUE),
+        store.queues,
+        lambda: queue.write([(1, Cancellation("id"))], 2),
+        lambda: queue.write([(1, waiting(1))], 2),
+        lambda: queue.due(b"", 1, 1),
+        queue.next_due_ms,
+        queue.earliest_ms,
+        lambda: list(queue.waiting()),
+        lambda: queue.remove(records),
+        lambda: queue.defer(records),
+        queue.deferred_topics,
+        lambda: queue.deferred("T", b"", 1),
+    ):
+        with pytest.raises(StoreError, match="the store cannot be used: "):
+            call()
 
 
 class StoreStateMachine(RuleBasedStateMachine):

@@ -132,7 +132,7 @@ class Relay(Member):
     async def run(self) -> None:
         """Wait until the relay is closed.
 
-        Raises StoreError if the store could not be written. No offset is committed then whose message is not
+        Raises StoreError if the store could not be read or written. No offset is committed then whose message is not
         on the disk, and a restarted relay continues there. If this method is cancelled, the relay works on.
         """
         self._check_open()
@@ -254,6 +254,8 @@ class Relay(Member):
         for queue in sorted(self._assigned - self._queues.keys()):
             try:
                 await self._acquire(queue, nursery)
+            except StoreError:
+                raise
             except NotAssignedError:
                 pass  # the queue was revoked meanwhile; the next round follows that
             except RocketMQError as error:
@@ -265,7 +267,7 @@ class Relay(Member):
         assert self._store is not None
         brokers = self.client.brokers
         first, end = await brokers.min_offset(queue), await brokers.max_offset(queue)
-        store = self._store.queue(queue)
+        store = await trio.to_thread.run_sync(self._store.queue, queue)
         start = first if store.next_offset is None else store.next_offset
         if start < first:
             logger.error(

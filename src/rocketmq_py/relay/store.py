@@ -35,7 +35,10 @@ _ID = b"i"  # message id -> the key of the message
 
 
 class StoreError(RocketMQError):
-    """The store could not be written, for example because the disk is full. Its contents are unchanged."""
+    """The store could not be read or written, for example because the disk is full.
+
+    The offset to read next is unchanged, so messages that were not written are read again.
+    """
 
 
 @attrs.frozen
@@ -68,11 +71,12 @@ class Store:
     def queue(self, queue: MessageQueue) -> QueueStore:
         """Return the store of a buffer queue."""
         name = _QUEUE + f"{queue.topic}\0{queue.broker_name}\0{queue.queue_id}".encode()
-        record = self._database.get(name)
+        record = _get(self._database, name)
         if record is None:
             numbers = [_decode_number(value[:4]) for _, value in self._records(_QUEUE)]
             record = (1 + max(numbers, default=0)).to_bytes(4, "big")
-            self._database.put(name, record)
+            with _translate_errors():
+                self._database.put(name, record)
         next_offset = _decode_number(record[4:]) if len(record) > 4 else None
         return QueueStore(self._database, self._write_lock, name, record[:4], next_offset)
 
@@ -217,7 +221,7 @@ class QueueStore:
         with self._write_lock:
             for record in records:
                 message = record.message
-                if record.key not in self._database:
+                if _get(self._database, record.key) is None:
                     continue
                 key = self._deferred + message.topic.encode() + b"\0" + record.key[-16:]
                 batch.delete(record.key)
@@ -250,7 +254,7 @@ class QueueStore:
 
     def _cancel(self, cancellation: Cancellation, batch: WriteBatch) -> None:
         id_key = self._id_key(cancellation.message_id)
-        key = self._database.get(id_key)
+        key = _get(self._database, id_key)
         if key is not None:
             batch.delete(key)
             batch.delete(id_key)
@@ -286,11 +290,22 @@ class QueueStore:
 
 def _records(database: Rdict, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Return the records from ``start`` whose keys begin with ``prefix``."""
-    for key, value in database.items(from_key=start):
-        assert isinstance(key, bytes)  # other types belong to modes that are not used here
-        if not key.startswith(prefix):
-            return
-        yield key, value
+    with _translate_errors():
+        records = database.iter()  # items() would end at a read error, without raising it
+        records.seek(start)
+        while records.valid():
+            key: bytes = records.key()
+            if not key.startswith(prefix):
+                return
+            yield key, records.value()
+            records.next()
+        records.status()  # raises the error if one has ended the iteration
+
+
+def _get(database: Rdict, key: bytes) -> bytes | None:
+    with _translate_errors():
+        value: bytes | None = database.get(key)
+        return value
 
 
 def _target_topic(key: bytes) -> str:
@@ -348,4 +363,4 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001  # RocksDB's errors have no class of their own
-        raise StoreError(f"the store cannot be written: {error}") from None
+        raise StoreError(f"the store cannot be used: {error}") from None
