@@ -70,6 +70,35 @@ def test_cancelling_removes_waiting_and_deferred_messages(store: Store) -> None:
     assert list(queue.waiting()) == [waiting(2, "b")]
 
 
+def test_a_producers_retry_that_is_stored_twice_is_one_message(store: Store) -> None:
+    queue = store.queue(QUEUE)
+    queue.write([(0, waiting(1, "a")), (1, waiting(1, "a")), (2, waiting(2, "b"))], 3)
+    queue.write([(3, waiting(1, "a")), (4, waiting(2, "b"))], 5)
+    assert messages(queue.due(b"", 2, 10)) == [waiting(1, "a"), waiting(2, "b")]
+    queue.defer(queue.due(b"", 1, 1))
+    queue.write([(5, waiting(1, "a"))], 6)
+    assert list(queue.waiting()) == [waiting(1, "a"), waiting(2, "b")]
+    queue.write([(6, Cancellation("a")), (7, Cancellation("b"))], 8)
+    assert list(queue.waiting()) == []
+
+
+def test_different_messages_with_the_same_id_are_all_kept(store: Store) -> None:
+    """A Java producer that changes a Message object and sends it again keeps its id."""
+    queue = store.queue(QUEUE)
+    queue.write([(0, waiting(1)), (1, waiting(2))], 2)
+    queue.write([(2, waiting(3))], 3)
+    assert list(queue.waiting()) == [waiting(1), waiting(2), waiting(3)]
+
+
+def test_entries_that_are_read_again_are_ignored_while_the_store_has_them(store: Store) -> None:
+    queue = store.queue(QUEUE)
+    entries = [(0, waiting(1, "a")), (1, waiting(2, "b"))]
+    queue.write(entries, 2)
+    queue.defer(queue.due(b"", 1, 1))
+    queue.write(entries, 2)
+    assert list(queue.waiting()) == [waiting(1, "a"), waiting(2, "b")]
+
+
 def test_progress_removes_the_messages_that_another_owner_has_delivered(store: Store) -> None:
     queue = store.queue(QUEUE)
     queue.write([(0, waiting(10, "a")), (1, waiting(20, "b")), (5, waiting(10, "later"))], 6)
@@ -162,7 +191,7 @@ def test_reading_a_broken_store_raises_instead_of_returning_fewer_messages(tmp_p
             lambda: queue.due(b"", count, 2 * count),
             lambda: queue.write([(count, Progress(count, count))], count + 1),
         ):
-            with pytest.raises(StoreError, match="cannot be used: .*checksum"):
+            with pytest.raises(StoreError, match=r"cannot be used: .*checksum"):
                 read()
         assert queue.next_offset == count
 
@@ -214,6 +243,11 @@ class StoreStateMachine(RuleBasedStateMachine):
         message = waiting(due_ms, str(self.offset), topic)
         self.model[self.offset] = message
         self.write(message)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def repeat(self, data: st.DataObject) -> None:
+        self.write(self.model[data.draw(st.sampled_from(sorted(self.model)))])
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:

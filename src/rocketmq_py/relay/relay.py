@@ -132,8 +132,9 @@ class Relay(Member):
     async def run(self) -> None:
         """Wait until the relay is closed.
 
-        Raises StoreError if the store could not be read or written. No offset is committed then whose message is not
-        on the disk, and a restarted relay continues there. If this method is cancelled, the relay works on.
+        Raises StoreError if the store could not be read or written. No offset is committed then whose message
+        is not on the disk, and a restarted relay continues there. If this method is cancelled, the relay works
+        on.
         """
         self._check_open()
         self._is_run = True

@@ -131,7 +131,8 @@ class QueueStore:
         """Write entries of the buffer queue, and sync them to the disk.
 
         Args:
-            entries: offsets and entries, in the order of the offsets. Repeated entries are ignored.
+            entries: offsets and entries, in the order of the offsets. Messages that the store has already are
+                ignored: a producer's retry after a timeout may be in the queue twice.
             next_offset: the offset to read next.
 
         Returns:
@@ -143,11 +144,16 @@ class QueueStore:
     def _write_entries(self, entries: Iterable[tuple[int, BufferEntry]], next_offset: int) -> int:
         earliest = NEVER_MS
         batch = _new_batch()
+        batch_values: set[bytes] = set()
         for offset, entry in entries:
             if isinstance(entry, DelayedMessage):
+                value, id_key = entry.encode(), self._id_key(entry.message_id)
+                if value in batch_values or self._has(id_key, value):
+                    continue
+                batch_values.add(value)
                 key = self._waiting + _encode_number(entry.due_ms) + _encode_number(offset)
-                batch.put(key, entry.encode())
-                batch.put(self._id_key(entry.message_id), key)
+                batch.put(key, value)
+                batch.put(id_key, key)
                 self._floor = min(self._floor, key)
                 earliest = min(earliest, entry.due_ms)
                 continue
@@ -162,6 +168,12 @@ class QueueStore:
         self._write(batch, synced=True)
         self.next_offset = next_offset
         return earliest
+
+    def _has(self, id_key: bytes, value: bytes) -> bool:
+        """Return whether the database has a message with this id and these contents."""
+        # Another message may have the same id, if a Java producer changes a Message object and sends it again.
+        key = _get(self._database, id_key)
+        return key is not None and _get(self._database, key) == value
 
     # Waiting messages
 
