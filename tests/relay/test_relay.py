@@ -124,7 +124,7 @@ async def test_a_queue_that_is_revoked_and_assigned_during_a_poll_is_read_withou
 
 async def until_read(relay: Relay, offset: int) -> None:
     """Wait until a relay has read its buffer queue up to an offset."""
-    while QUEUE not in relay._queues or (relay._queues[QUEUE].store.next_offset or 0) < offset:
+    while QUEUE not in relay._owned or (relay._owned[QUEUE].store.next_offset or 0) < offset:
         await trio.sleep(0.02)
 
 

@@ -171,7 +171,7 @@ class QueueStore:
 
     def _has(self, id_key: bytes, value: bytes) -> bool:
         """Return whether the database has a message with this id and these contents."""
-        # Another message may have the same id, if a Java producer changes a Message object and sends it again.
+        # Another message has the same id if a Java producer changes a Message object and sends it again.
         key = _get(self._database, id_key)
         return key is not None and _get(self._database, key) == value
 
