@@ -81,7 +81,7 @@ async def test_messages_are_delivered_complete_in_order_when_they_are_due(
         assert (message.tags, message.keys) == ("a", ("k1", "k2"))
         assert {*message.user_properties} == {"user", MESSAGE_ID}
     with Store(tmp_path) as store:
-        assert [*store.queue(MessageQueue(buffer, store.queues()[0].broker_name, 0)).waiting()] == []
+        assert [*store.open_queue(MessageQueue(buffer, store.queues()[0].broker_name, 0)).messages()] == []
 
 
 async def test_overdue_messages_are_delivered_oldest_first_to_each_queue(

@@ -54,7 +54,7 @@ async def test_messages_that_expired_before_they_were_read_are_logged(
         return 4
 
     with Store(tmp_path) as store:
-        store.queue(QUEUE).write([], 3)
+        store.open_queue(QUEUE).write([], 3)
     async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
         await create_topic(client, "Buffer", queues=1)
         async with client.producer("senders") as producer:
@@ -119,7 +119,7 @@ async def test_a_queue_that_is_revoked_and_assigned_during_a_poll_is_read_withou
                 await was_reassigned.wait()
                 await until_read(relay, 4)
     with Store(tmp_path) as store:
-        assert len([*store.queue(QUEUE).waiting()]) == 4
+        assert len([*store.open_queue(QUEUE).messages()]) == 4
 
 
 async def until_read(relay: Relay, offset: int) -> None:
@@ -134,7 +134,7 @@ async def test_run_raises_if_the_store_cannot_be_used_to_acquire_a_queue(
     def fail(*_: object) -> None:
         raise StoreError("the store cannot be used: No space left on device")
 
-    monkeypatch.setattr(Store, "queue", fail)
+    monkeypatch.setattr(Store, "open_queue", fail)
     async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
         await create_topic(client, "Buffer", queues=1)
         async with Relay(client, topic="Buffer", store=tmp_path) as relay:

@@ -278,7 +278,7 @@ class Relay(Member):
         assert self._store is not None
         brokers = self.client.brokers
         first, end = await brokers.min_offset(queue), await brokers.max_offset(queue)
-        store = await trio.to_thread.run_sync(self._store.queue, queue)
+        store = await trio.to_thread.run_sync(self._store.open_queue, queue)
         start = first if store.next_offset is None else store.next_offset
         if start < first:
             logger.error(
