@@ -81,7 +81,7 @@ async def test_messages_are_delivered_complete_in_order_when_they_are_due(
         assert (message.tags, message.keys) == ("a", ("k1", "k2"))
         assert {*message.user_properties} == {"user", MESSAGE_ID}
     with Store(tmp_path) as store:
-        assert [*store.queue(MessageQueue(buffer, store.queues()[0].broker_name, 0)).waiting()] == []
+        assert [*store.open_queue(MessageQueue(buffer, store.queues()[0].broker_name, 0)).messages()] == []
 
 
 async def test_overdue_messages_are_delivered_oldest_first_to_each_queue(
@@ -240,7 +240,7 @@ async def test_a_full_disk_stops_a_relay_and_loses_no_message(
     with trio.fail_after(PATIENCE):
         result = await trio.run_process(program, capture_stdout=True)
     error, counts, after = result.stdout.decode().splitlines()
-    assert "the store cannot be written" in error
+    assert "the store cannot be used" in error
     assert str(tmp_path) in error
     committed, next_offset, kept = map(int, counts.split())
     assert 0 < committed <= next_offset == kept < 200

@@ -74,6 +74,16 @@ async def test_members_are_notified_of_changes(client: OfflineClient, broker: Of
     assert (take_notices(client), take_notices(other)) == ([NOTICE], [NOTICE])
 
 
+async def test_members_that_do_not_read_are_not_notified(
+    client: OfflineClient, broker: OfflineBroker
+) -> None:
+    send_heartbeat(client, "one@x")
+    take_notices(client)
+    client.has_space = False
+    send_heartbeat(broker.connect(), "two@x")
+    assert take_notices(client) == []
+
+
 async def test_members_are_notified_when_another_leaves(client: OfflineClient, broker: OfflineBroker) -> None:
     others = [broker.connect(), broker.connect()]
     send_heartbeat(client, "one@x")

@@ -23,7 +23,7 @@ def run(*arguments: str) -> Result:
 def folder(tmp_path: Path) -> str:
     with Store(tmp_path) as store:
         for number in range(2):
-            queue = store.queue(MessageQueue("Buffer", "broker-a", number))
+            queue = store.open_queue(MessageQueue("Buffer", "broker-a", number))
             entries = [
                 (
                     offset,

@@ -35,14 +35,14 @@ async def main() -> None:
         (queue,) = (await client.routes.get(buffer)).read_queues
         committed = await client.brokers.committed_offset(f"RELAY_{buffer}", queue, zero_if_new=True)
         with Store(folder) as store:
-            queue_store = store.queue(queue)
-            print(committed, queue_store.next_offset or 0, len(list(queue_store.waiting())))
+            queue_store = store.open_queue(queue)
+            print(committed, queue_store.next_offset or 0, len(list(queue_store.messages())))
         # The relay continues when there is space again.
         async with Relay(client, topic=buffer, store=folder) as relay:
             while await client.brokers.committed_offset(f"RELAY_{buffer}", queue, zero_if_new=True) != 200:
                 await trio.sleep(0.05)
         with Store(folder) as store:
-            print(len(list(store.queue(queue).waiting())))
+            print(len(list(store.open_queue(queue).messages())))
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ class Setup:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[QueueStore]:
     with Store(tmp_path) as store:
-        yield store.queue(QUEUE)
+        yield store.open_queue(QUEUE)
 
 
 @asynccontextmanager
@@ -123,7 +123,7 @@ async def test_messages_are_delivered_when_they_are_due(store: QueueStore) -> No
     for message_id, sent_ms in setup.target.delivered:
         assert sent_ms >= due[message_id]
     assert [sent_ms - due[name] for name, sent_ms in setup.target.delivered if name != "e"] == [0, 0, 0, 0]
-    assert list(store.waiting()) == []
+    assert list(store.messages()) == []
 
 
 async def test_the_clock_may_be_set_in_both_directions(store: QueueStore) -> None:
@@ -152,15 +152,15 @@ async def test_an_unavailable_topic_delays_only_its_own_messages_and_keeps_their
             setup.add(f"here-{number}", number)
         await trio.sleep(1)
         assert setup.target.ids == [f"here-{number}" for number in range(5)]
-        assert len(list(store.waiting())) == 5
+        assert len(list(store.messages())) == 5
         setup.target.attempted.clear()
         await trio.sleep(60)
         assert setup.target.attempted == ["away-0"] * 12, "each retry sends one message"
-        assert store.earliest_ms() < setup.now_ms() - 50_000
+        assert store.earliest_due_ms() < setup.now_ms() - 50_000
         del setup.target.errors["Away"]
         await trio.sleep(5)
     assert setup.target.ids[5:] == [f"away-{number}" for number in range(5)]
-    assert list(store.waiting()) == []
+    assert list(store.messages()) == []
     assert {record.levelname for record in caplog.records} == {"WARNING"}
     assert len(caplog.records) == 2, "after 0 and 35 seconds"
     assert "delivery failed, retrying: group=RELAY_Buffer topic=Away retry_in=5.0" in caplog.text
@@ -206,7 +206,7 @@ async def test_the_unstored_rest_of_a_batch_is_sent_again(store: QueueStore) -> 
         for number in range(4):
             setup.add(str(number), 0)
         await trio.sleep(1)
-        assert [message.message_id for message in store.waiting()] == ["2", "3"]
+        assert [message.message_id for message in store.messages()] == ["2", "3"]
         del setup.target.errors["2"]
         await trio.sleep(5)
     assert setup.target.batches == [["0", "1", "2", "3"], ["2"], ["3"]]
@@ -261,7 +261,7 @@ async def test_a_refused_message_is_kept_and_does_not_delay_others(
             setup.add(name, 0)
         await trio.sleep(60)
     assert setup.target.ids == ["good", "better"]
-    assert [message.message_id for message in store.waiting()] == ["bad"]
+    assert [message.message_id for message in store.messages()] == ["bad"]
     assert "message refused, keeping it in the store id=bad topic=T" in caplog.text
 
 

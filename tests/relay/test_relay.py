@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
-from rocketmq_py import Client, LitePullConsumer, Message, MessageQueue
+from rocketmq_py import Client, LitePullConsumer, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.errors import ClosedError, ConfigurationError, NotAssignedError
-from rocketmq_py.relay import Relay
+from rocketmq_py.relay import Relay, StoreError, wait_in
 from rocketmq_py.relay.store import Store
 from tests.behaviours.conftest import create_topic
 from tests.relay.kills import BUFFER, TARGET, Kills
@@ -53,7 +54,7 @@ async def test_messages_that_expired_before_they_were_read_are_logged(
         return 4
 
     with Store(tmp_path) as store:
-        store.queue(QUEUE).write([], 3)
+        store.open_queue(QUEUE).write([], 3)
     async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
         await create_topic(client, "Buffer", queues=1)
         async with client.producer("senders") as producer:
@@ -68,24 +69,77 @@ async def test_messages_that_expired_before_they_were_read_are_logged(
     assert "offsets=3-3" in caplog.text
 
 
-async def test_a_queue_is_acquired_again_if_the_consumer_does_not_own_it_yet(
+async def test_a_queue_is_acquired_again_after_it_was_revoked_during_the_seek(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Listeners are called before the consumer owns the queue, so an immediate seek may fail."""
-    seek, early = LitePullConsumer.seek, [QUEUE, QUEUE]
+    seek, revoked = LitePullConsumer.seek, [QUEUE, QUEUE]
 
-    async def seek_later(self: LitePullConsumer, queue: MessageQueue, offset: int) -> None:
-        if early:
-            raise NotAssignedError(f"{early.pop()} is not assigned")
+    async def seek_with_errors(self: LitePullConsumer, queue: MessageQueue, offset: int) -> None:
+        if revoked:
+            raise NotAssignedError(f"{revoked.pop()} is not assigned")
         await seek(self, queue, offset)
 
-    monkeypatch.setattr(LitePullConsumer, "seek", seek_later)
+    monkeypatch.setattr(LitePullConsumer, "seek", seek_with_errors)
     async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
         await create_topic(client, "Buffer", queues=1)
         async with Relay(client, topic="Buffer", store=tmp_path) as relay:
             with trio.fail_after(20):
                 while relay.queues != [QUEUE]:
                     await trio.sleep(0.02)
+
+
+async def test_a_queue_that_is_revoked_and_assigned_during_a_poll_is_read_without_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile another relay has read messages that this relay has not."""
+    poll, may_revoke, was_reassigned = LitePullConsumer.poll, trio.Event(), trio.Event()
+
+    async def poll_with_rebalance(self: LitePullConsumer, **options: Any) -> list[ReceivedMessage]:
+        if may_revoke.is_set() and not was_reassigned.is_set():
+            await self._queues.assign("Buffer", [])
+            for _ in range(3):
+                await producer.send(wait_in("Buffer", Message("T", b"x"), due_ms))
+            await client.brokers.commit_offset("RELAY_Buffer", QUEUE, 3)
+            await self._queues.assign("Buffer", [QUEUE])
+            was_reassigned.set()
+        return await poll(self, **options)
+
+    monkeypatch.setattr(LitePullConsumer, "poll", poll_with_rebalance)
+    async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
+        await create_topic(client, "Buffer", queues=1)
+        due_ms = client.now_ms() + 3_600_000
+        async with (
+            client.producer("senders") as producer,
+            Relay(client, topic="Buffer", store=tmp_path) as relay,
+        ):
+            await producer.send(wait_in("Buffer", Message("T", b"x"), due_ms))
+            with trio.fail_after(20):
+                await until_read(relay, 1)
+                may_revoke.set()
+                await was_reassigned.wait()
+                await until_read(relay, 4)
+    with Store(tmp_path) as store:
+        assert len([*store.open_queue(QUEUE).messages()]) == 4
+
+
+async def until_read(relay: Relay, offset: int) -> None:
+    """Wait until a relay has read its buffer queue up to an offset."""
+    while QUEUE not in relay._owned or (relay._owned[QUEUE].store.next_offset or 0) < offset:
+        await trio.sleep(0.02)
+
+
+async def test_run_raises_if_the_store_cannot_be_used_to_acquire_a_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StoreError("the store cannot be used: No space left on device")
+
+    monkeypatch.setattr(Store, "open_queue", fail)
+    async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
+        await create_topic(client, "Buffer", queues=1)
+        async with Relay(client, topic="Buffer", store=tmp_path) as relay:
+            with trio.fail_after(20), pytest.raises(StoreError, match="No space left on device"):
+                await relay.run()
 
 
 @pytest.mark.parametrize("members", [1, 2])

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.relay.entries import BufferEntry, Cancellation, DelayedMessage, Progress
-from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, StoreRecord
+from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, StoreError, StoreRecord
 
 QUEUE = MessageQueue("Buffer", "broker-a", 0)
 OTHER = MessageQueue("Buffer", "broker-a", 1)
@@ -38,7 +38,7 @@ def messages(records: list[StoreRecord]) -> list[DelayedMessage]:
 
 
 def test_due_messages_are_sorted_by_due_time_and_offset(store: Store) -> None:
-    queue = store.queue(QUEUE)
+    queue = store.open_queue(QUEUE)
     of_offset = {0: waiting(300, "a"), 1: waiting(100, "b"), 2: waiting(100, "c"), 3: waiting(200, "d")}
     assert queue.write(of_offset.items(), 4) == 100
     assert messages(queue.due(b"", 250, 10)) == [of_offset[1], of_offset[2], of_offset[3]]
@@ -49,50 +49,79 @@ def test_due_messages_are_sorted_by_due_time_and_offset(store: Store) -> None:
     assert queue.next_due_ms() == 300
     queue.remove(queue.due(b"", 300, 10))
     assert queue.next_due_ms() == NEVER_MS
-    assert list(queue.waiting()) == []
+    assert list(queue.messages()) == []
 
 
 def test_queues_of_a_store_are_independent(store: Store) -> None:
-    one, other = store.queue(QUEUE), store.queue(OTHER)
+    one, other = store.open_queue(QUEUE), store.open_queue(OTHER)
     one.write([(0, waiting(1))], 1)
     assert (one.next_offset, other.next_offset) == (1, None)
     assert other.due(b"", 10, 10) == []
     other.write([(0, waiting(2)), (1, Cancellation("id"))], 2)
-    assert [message.due_ms for message in one.waiting()] == [1]
+    assert [message.due_ms for message in one.messages()] == [1]
     assert store.queues() == [QUEUE, OTHER]
 
 
 def test_cancelling_removes_waiting_and_deferred_messages(store: Store) -> None:
-    queue = store.queue(QUEUE)
+    queue = store.open_queue(QUEUE)
     queue.write([(0, waiting(1, "a")), (1, waiting(2, "b")), (2, waiting(3, "c"))], 3)
     queue.defer(queue.due(b"", 1, 10))
     queue.write([(3, Cancellation("a")), (4, Cancellation("c")), (5, Cancellation("unknown"))], 6)
-    assert list(queue.waiting()) == [waiting(2, "b")]
+    assert list(queue.messages()) == [waiting(2, "b")]
+
+
+def test_a_producers_retry_that_is_stored_twice_is_one_message(store: Store) -> None:
+    queue = store.open_queue(QUEUE)
+    queue.write([(0, waiting(1, "a")), (1, waiting(1, "a")), (2, waiting(2, "b"))], 3)
+    queue.write([(3, waiting(1, "a")), (4, waiting(2, "b"))], 5)
+    assert messages(queue.due(b"", 2, 10)) == [waiting(1, "a"), waiting(2, "b")]
+    queue.defer(queue.due(b"", 1, 1))
+    queue.write([(5, waiting(1, "a"))], 6)
+    assert list(queue.messages()) == [waiting(1, "a"), waiting(2, "b")]
+    queue.write([(6, Cancellation("a")), (7, Cancellation("b"))], 8)
+    assert list(queue.messages()) == []
+
+
+def test_different_messages_with_the_same_id_are_all_kept(store: Store) -> None:
+    """A Java producer that changes a Message object and sends it again keeps its id."""
+    queue = store.open_queue(QUEUE)
+    queue.write([(0, waiting(1)), (1, waiting(2))], 2)
+    queue.write([(2, waiting(3))], 3)
+    assert list(queue.messages()) == [waiting(1), waiting(2), waiting(3)]
+
+
+def test_entries_that_are_read_again_are_ignored_while_the_store_has_them(store: Store) -> None:
+    queue = store.open_queue(QUEUE)
+    entries = [(0, waiting(1, "a")), (1, waiting(2, "b"))]
+    queue.write(entries, 2)
+    queue.defer(queue.due(b"", 1, 1))
+    queue.write(entries, 2)
+    assert list(queue.messages()) == [waiting(1, "a"), waiting(2, "b")]
 
 
 def test_progress_removes_the_messages_that_another_owner_has_delivered(store: Store) -> None:
-    queue = store.queue(QUEUE)
+    queue = store.open_queue(QUEUE)
     queue.write([(0, waiting(10, "a")), (1, waiting(20, "b")), (5, waiting(10, "later"))], 6)
     queue.defer(queue.due(b"", 10, 1))
     queue.write([(6, Progress(offset=5, due_ms=20))], 7)
-    assert sorted(message.message_id for message in queue.waiting()) == ["b", "later"]
+    assert sorted(message.message_id for message in queue.messages()) == ["b", "later"]
 
 
 def test_the_earliest_time_includes_deferred_messages(store: Store) -> None:
-    queue = store.queue(QUEUE)
-    assert queue.earliest_ms() == NEVER_MS
+    queue = store.open_queue(QUEUE)
+    assert queue.earliest_due_ms() == NEVER_MS
     queue.write([(0, waiting(10, "a", "U")), (1, waiting(20, "b")), (2, waiting(30, "c"))], 3)
-    assert queue.earliest_ms() == 10
+    assert queue.earliest_due_ms() == 10
     queue.defer(queue.due(b"", 10, 1))
     queue.remove(queue.due(b"", 20, 1))
-    assert queue.earliest_ms() == 10
+    assert queue.earliest_due_ms() == 10
     assert queue.deferred_topics() == ["U"]
     queue.remove(queue.deferred("U", b"", 10))
-    assert queue.earliest_ms() == 30
+    assert queue.earliest_due_ms() == 30
 
 
 def test_deferred_topics_may_be_prefixes_of_each_other(store: Store) -> None:
-    queue = store.queue(QUEUE)
+    queue = store.open_queue(QUEUE)
     names = ["T", "T-1", "T1", "T|"]
     queue.write([(i, waiting(i, str(i), name)) for i, name in enumerate(names)], 4)
     queue.defer(queue.due(b"", 10, 10))
@@ -103,12 +132,12 @@ def test_deferred_topics_may_be_prefixes_of_each_other(store: Store) -> None:
 
 def test_a_store_in_use_can_only_be_opened_for_reading(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        store.queue(QUEUE).write([(0, waiting(5))], 1)
+        store.open_queue(QUEUE).write([(0, waiting(5))], 1)
         with pytest.raises(ConfigurationError, match="is in use by another relay"):
             Store(tmp_path)
         with Store(tmp_path, read_only=True) as copy:
             assert copy.queues() == [QUEUE]
-            assert list(copy.queue(QUEUE).waiting()) == [waiting(5)]
+            assert list(copy.open_queue(QUEUE).messages()) == [waiting(5)]
     with pytest.raises(ConfigurationError, match="cannot be opened"):
         Store(tmp_path / "missing", read_only=True)
     (tmp_path / "file").write_text("")
@@ -117,27 +146,77 @@ def test_a_store_in_use_can_only_be_opened_for_reading(tmp_path: Path) -> None:
 
 
 def test_a_message_that_is_cancelled_in_flight_is_not_deferred(store: Store) -> None:
-    queue = store.queue(QUEUE)
+    queue = store.open_queue(QUEUE)
     queue.write([(0, waiting(1)), (1, waiting(1, "other"))], 2)
     due = queue.due(b"", 1, 10)
     queue.write([(2, Cancellation("id"))], 3)
     queue.defer(due)
-    assert [message.message_id for message in queue.waiting()] == ["other"]
+    assert [message.message_id for message in queue.messages()] == ["other"]
 
 
 def test_written_messages_survive_a_kill(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
         "from tests.relay.test_store import QUEUE, Store, waiting\n"
-        "queue = Store(sys.argv[1]).queue(QUEUE)\n"
+        "queue = Store(sys.argv[1]).open_queue(QUEUE)\n"
         "queue.write([(0, waiting(5))], 1)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
     with Store(tmp_path) as store:
-        queue = store.queue(QUEUE)
+        queue = store.open_queue(QUEUE)
         assert queue.next_offset == 1
-        assert list(queue.waiting()) == [waiting(5)]
+        assert list(queue.messages()) == [waiting(5)]
+
+
+def break_data_files(folder: Path) -> None:
+    """Overwrite a part of each data file of RocksDB, after the first messages."""
+    for file in folder.glob("*.sst"):
+        with file.open("r+b") as opened:
+            opened.seek(file.stat().st_size * 6 // 10)
+            opened.write(b"\xff" * 2000)
+
+
+def test_reading_a_broken_store_raises_instead_of_returning_fewer_messages(tmp_path: Path) -> None:
+    count = 20_000
+    with Store(tmp_path) as store:
+        queue = store.open_queue(QUEUE)
+        queue.write([(i, waiting(i, str(i))) for i in range(count)], count)
+        store._database.flush()
+    break_data_files(tmp_path)
+    with Store(tmp_path) as store:
+        queue = store.open_queue(QUEUE)
+        for read in (
+            lambda: list(queue.messages()),
+            lambda: queue.due(b"", count, 2 * count),
+            lambda: queue.write([(count, Progress(count, count))], count + 1),
+        ):
+            with pytest.raises(StoreError, match=r"cannot be used: .*checksum"):
+                read()
+        assert queue.next_offset == count
+
+
+def test_each_method_of_a_closed_store_raises_store_error(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        queue = store.open_queue(QUEUE)
+        queue.write([(0, waiting(1))], 1)
+        records = queue.due(b"", 1, 1)
+    for call in (
+        lambda: store.open_queue(QUEUE),
+        store.queues,
+        lambda: queue.write([(1, Cancellation("id"))], 2),
+        lambda: queue.write([(1, waiting(1))], 2),
+        lambda: queue.due(b"", 1, 1),
+        queue.next_due_ms,
+        queue.earliest_due_ms,
+        lambda: list(queue.messages()),
+        lambda: queue.remove(records),
+        lambda: queue.defer(records),
+        queue.deferred_topics,
+        lambda: queue.deferred("T", b"", 1),
+    ):
+        with pytest.raises(StoreError, match="the store cannot be used: "):
+            call()
 
 
 class StoreStateMachine(RuleBasedStateMachine):
@@ -153,7 +232,7 @@ class StoreStateMachine(RuleBasedStateMachine):
 
     @property
     def queue(self) -> QueueStore:
-        return self.store.queue(QUEUE)
+        return self.store.open_queue(QUEUE)
 
     def write(self, entry: BufferEntry) -> None:
         self.queue.write([(self.offset, entry)], self.offset + 1)
@@ -164,6 +243,11 @@ class StoreStateMachine(RuleBasedStateMachine):
         message = waiting(due_ms, str(self.offset), topic)
         self.model[self.offset] = message
         self.write(message)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def repeat(self, data: st.DataObject) -> None:
+        self.write(self.model[data.draw(st.sampled_from(sorted(self.model)))])
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
@@ -220,10 +304,10 @@ class StoreStateMachine(RuleBasedStateMachine):
     def check_contents(self) -> None:
         self.deferred_offsets &= set(self.model)
         queue = self.queue
-        stored = sorted(queue.waiting(), key=lambda message: int(message.message_id))
+        stored = sorted(queue.messages(), key=lambda message: int(message.message_id))
         assert stored == [self.model[offset] for offset in sorted(self.model)]
         earliest = min((message.due_ms for message in self.model.values()), default=NEVER_MS)
-        assert (queue.next_offset or 0, queue.earliest_ms()) == (self.offset, earliest)
+        assert (queue.next_offset or 0, queue.earliest_due_ms()) == (self.offset, earliest)
 
     def teardown(self) -> None:
         self.store.close()

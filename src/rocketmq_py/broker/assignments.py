@@ -66,7 +66,7 @@ class AssignmentProcessor:
             raise Refusal(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         if self._state.topics.get(setting.topic) is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{setting.topic}] not exist")
-        if self._state.subscription_groups.find(setting.consumer_group) is None:
+        if self._state.subscription_groups.get_or_create(setting.consumer_group) is None:
             raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
         self._settings[setting.topic, setting.consumer_group] = setting
         connection.respond(request, ResponseCode.SUCCESS)

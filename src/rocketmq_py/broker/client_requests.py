@@ -70,7 +70,7 @@ class ClientProcessor:
             self._remove_consumer(group, connection)
 
     def _remove_consumer(self, group: str, connection: Connection) -> None:
-        settings = self._state.subscription_groups.find(group)
+        settings = self._state.subscription_groups.get_or_create(group)
         notify = settings is None or settings.notify_consumer_ids_changed_enable
         self._state.consumers.remove_member(group, connection, notify=notify)
 
@@ -83,7 +83,7 @@ class ClientProcessor:
         changed = False
         for data in heartbeat.consumer_data_set:
             changed |= self._record_fingerprint(data.group_name, heartbeat.heartbeat_fingerprint)
-            settings = state.subscription_groups.find(data.group_name)
+            settings = state.subscription_groups.get_or_create(data.group_name)
             if settings is None:
                 continue
             state.topics.get_or_create(retry_topic(data.group_name), settings.retry_queue_nums)

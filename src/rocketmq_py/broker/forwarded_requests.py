@@ -68,7 +68,7 @@ class ForwardingProcessor:
         if stored is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"there is no message {header.msg_id} on this broker")
         topic = state.topics.get(header.topic or "")
-        group = state.subscription_groups.find(header.consumer_group)
+        group = state.subscription_groups.get_or_create(header.consumer_group)
         forwarded = ConsumeMessageDirectlyRequest(
             consumer_group=header.consumer_group,
             client_id=header.client_id,

@@ -22,8 +22,10 @@ _SYSTEM_GROUPS = (
 )  # fmt: skip
 
 
-class SubscriptionGroupTable:
-    """The settings of consumer groups. With ``autoCreateSubscriptionGroup``, lookups create groups.
+class SubscriptionGroups:
+    """The settings of consumer groups.
+
+    :meth:`get_or_create` creates groups if ``auto_create_subscription_group`` is set.
 
     Attributes:
         changes: how many times a group was added, changed or deleted.
@@ -38,14 +40,14 @@ class SubscriptionGroupTable:
         return iter(self._groups.values())
 
     def exists(self, group: str) -> bool:
-        """Return whether a group exists. Does not create it."""
+        """Return whether a group exists."""
         return group in self._groups
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return a group's settings if it exists. Does not create it."""
+        """Return a group's settings if it exists."""
         return self._groups.get(group)
 
-    def find(self, group: str) -> SubscriptionGroupConfig | None:
+    def get_or_create(self, group: str) -> SubscriptionGroupConfig | None:
         """Return a group's settings, creating the group if that is enabled and its name is valid."""
         found = self._groups.get(group)
         if found is None and self._config.auto_create_subscription_group and group_name_error(group) is None:
@@ -87,20 +89,26 @@ class ConsumerGroup:
     Attributes:
         members: the members by connection, in the order in which they joined.
         subscriptions: the subscriptions by topic: those of the last heartbeat, in their newest version.
-        data: the group's part of the last heartbeat.
+        consumer_data: the group's part of the last heartbeat.
     """
 
-    def __init__(self, data: ConsumerData) -> None:
+    def __init__(self, consumer_data: ConsumerData) -> None:
         self.members: dict[Connection, GroupMember] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
-        self.data = data
+        self.consumer_data = consumer_data
 
     @property
     def is_broadcasting(self) -> bool:
         """Whether each member receives every message."""
-        return self.data.message_model == MessageModel.BROADCASTING
+        return self.consumer_data.message_model == MessageModel.BROADCASTING
 
-    def subscribe(self, subscriptions: tuple[SubscriptionData, ...]) -> bool:
+    def send_oneway(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        """Send a request to all members, except those that do not read: their requests would accumulate."""
+        for connection in self.members:
+            if not connection.is_closed and connection.has_space:
+                connection.oneway_nowait(code, fields, body)
+
+    def update_subscriptions(self, subscriptions: tuple[SubscriptionData, ...]) -> bool:
         """Replace the subscriptions by those of a heartbeat. Returns whether the set of topics changed."""
         topics_before = self.subscriptions.keys()
         merged = {}
@@ -133,15 +141,19 @@ class ConsumerGroups:
         with_subscriptions: bool,
         notify: bool,
     ) -> None:
-        """Add or update a member. With ``notify``, notify all members if the group or its topics changed."""
+        """Add or update a member.
+
+        Without ``with_subscriptions`` (heartbeat V2), the subscriptions stay. With ``notify``, notify all
+        members of a clustering group if the group or its topics changed.
+        """
         group = self._groups.get(data.group_name)
         if group is None:
             group = self._groups[data.group_name] = ConsumerGroup(data)
-        group.data = data
+        group.consumer_data = data
         changed = connection not in group.members
         group.members[connection] = member
         if with_subscriptions:
-            changed |= group.subscribe(data.subscription_data_set)
+            changed |= group.update_subscriptions(data.subscription_data_set)
         if changed and notify:
             self._notify_members(data.group_name, group)
 
@@ -179,25 +191,23 @@ class ConsumerGroups:
         if group.is_broadcasting:
             return
         notice = NotifyConsumerIdsChangedRequest(consumer_group=name)
-        fields = notice.to_fields()
-        for connection in group.members:
-            if not connection.is_closed:
-                connection.oneway_nowait(notice.code, fields)
+        group.send_oneway(notice.code, notice.to_fields())
 
 
 class ProducerGroups:
     """All producer groups with members, and the connection of each of their clients.
 
     Attributes:
-        find: returns a client's connection by client id, or None if the client is not in a group. As on a
-            real broker, a client that left one of its groups is not found either, until it joins another.
+        connection_of: returns a client's connection by client id, or None if the client is not in a group. As
+            on a real broker, a client that left one of its groups is not found either, until it joins
+            another.
     """
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Connection, GroupMember]] = {}
         self._clients: dict[str, Connection] = {}
-        self._chosen = 0
-        self.find: Final = self._clients.get
+        self._choices = 0
+        self.connection_of: Final = self._clients.get
 
     def record_heartbeat(self, name: str, connection: Connection, member: GroupMember) -> None:
         """Add or update a member."""
@@ -232,8 +242,8 @@ class ProducerGroups:
         ]
         if not ready:
             return None
-        self._chosen += 1
-        return ready[self._chosen % len(ready)]
+        self._choices += 1
+        return ready[self._choices % len(ready)]
 
     def drop_connection(self, connection: Connection) -> None:
         """Remove the members of a closed connection."""

@@ -23,7 +23,7 @@ from rocketmq_py.protocol.headers import (
 from rocketmq_py.remoting import Connection
 
 _LANGUAGE_CPP = 1
-"""C++ tools expect another encoding of the offsets. Java: ``LanguageCode.CPP``."""
+"""If the tool is written in C++, brokers send the offsets to members as a list. Java: ``LanguageCode``."""
 
 
 class OffsetProcessor:
@@ -48,12 +48,11 @@ class OffsetProcessor:
         connection.respond(request, ResponseCode.SUCCESS, OffsetAnswer(offset=offset).to_fields())
 
     def _offset_of_new_group(self, header: QueryConsumerOffsetRequest) -> int:
-        if header.set_zero_if_not_found is False:
+        if header.set_zero_if_not_found is False:  # None means yes
             raise Refusal(
                 ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
             )
-        # All messages are in memory. As on real brokers, a new group then starts at the first message, if the
-        # queue has it still.
+        # As on real brokers: 0 if the queue still has its first message and it is in memory, as all are here.
         queue = self._state.store.find_queue(header.topic, header.queue_id)
         if queue is None or queue.start > 0 or queue.end == 0:
             raise Refusal(
@@ -77,11 +76,13 @@ class OffsetProcessor:
         connection.respond(request, ResponseCode.SUCCESS)
 
     def _clone(self, connection: Connection, request: Command) -> None:
-        # Without a topic, Java's brokers iterate over the topics of the group, but copy nothing.
         header = CloneGroupOffsetRequest.from_fields(request.fields)
-        topic, group = header.topic or "", self._state.consumers.get(header.src_group)
-        subscribed = group.subscriptions if group else {}
-        if self._state.topics.get(topic) and (header.offline or not subscribed or topic in subscribed):
+        topic = header.topic or ""
+        members = self._state.consumers.get(header.src_group)
+        subscribed = members.subscriptions if members else {}
+        is_included = header.offline or not subscribed or topic in subscribed
+        # Without a topic nothing is copied, as on real brokers.
+        if is_included and self._state.topics.get(topic):
             self._state.offsets.clone(header.src_group, topic, header.dest_group)
         connection.respond(request, ResponseCode.SUCCESS)
 
@@ -89,8 +90,8 @@ class OffsetProcessor:
 class OffsetResetProcessor:
     """Answers INVOKE_BROKER_TO_RESET_OFFSET.
 
-    Since 5.0 the broker keeps the new offsets until the group's next pull, and answers that pull with them.
-    Before 5.0, and here without ``use_server_side_reset_offset``, it sends them to the group's members.
+    Since 5.0 the broker keeps the new offsets until the group's next pull or pop, and answers a pull with
+    them. Before 5.0, and here without ``use_server_side_reset_offset``, it sends them to the group's members.
     """
 
     def __init__(self, state: BrokerState) -> None:
@@ -103,13 +104,13 @@ class OffsetResetProcessor:
     def _reset(self, connection: Connection, request: Command) -> None:
         header = ResetOffsetRequest.from_fields(request.fields)
         if self._state.config.use_server_side_reset_offset:
-            offsets, remark = self._reset_in_broker(header), None
+            offsets, remark = self._reset_by_broker(header), None
         else:
-            as_list = request.language == _LANGUAGE_CPP
-            offsets, remark = self._notify_members(header, as_list=as_list), UNSET_REMARK
+            members_get_list = request.language == _LANGUAGE_CPP
+            offsets, remark = self._reset_by_members(header, members_get_list=members_get_list), UNSET_REMARK
         connection.respond(request, ResponseCode.SUCCESS, body=ResetOffsets(offsets).encode(), remark=remark)
 
-    def _offset_at(self, header: ResetOffsetRequest, queue_id: int) -> int:
+    def _offset_at_time(self, header: ResetOffsetRequest, queue_id: int) -> int:
         """Return the offset at the requested time; the end of the queue if the time is negative."""
         queue = self._state.store.find_queue(header.topic, queue_id)
         if queue is None:
@@ -118,7 +119,7 @@ class OffsetResetProcessor:
 
     # By the broker
 
-    def _reset_in_broker(self, header: ResetOffsetRequest) -> Mapping[MessageQueue, int]:
+    def _reset_by_broker(self, header: ResetOffsetRequest) -> Mapping[MessageQueue, int]:
         state = self._state
         topic = state.topics.get(header.topic)
         if topic is None:
@@ -126,10 +127,10 @@ class OffsetResetProcessor:
         if not state.subscription_groups.exists(header.group):
             raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
         if header.queue_id >= 0:
-            offsets = {state.message_queue(header.topic, header.queue_id): self._offset_of_queue(header)}
+            offsets = {state.message_queue(header.topic, header.queue_id): self._requested_offset(header)}
         else:
             offsets = {
-                state.message_queue(header.topic, queue_id): self._offset_at(header, queue_id)
+                state.message_queue(header.topic, queue_id): self._offset_at_time(header, queue_id)
                 for queue_id in range(topic.read_queue_nums)
             }
         if not offsets:
@@ -138,14 +139,14 @@ class OffsetResetProcessor:
             state.offsets.reset(header.group, header.topic, queue.queue_id, offset)
         return offsets
 
-    def _offset_of_queue(self, header: ResetOffsetRequest) -> int:
+    def _requested_offset(self, header: ResetOffsetRequest) -> int:
         """Return the new offset of a single queue: the requested offset, or the one at the requested time."""
         offset = header.offset
         if offset is None or offset == -1:
-            return self._offset_at(header, header.queue_id)
+            return self._offset_at_time(header, header.queue_id)
         queue = self._state.store.find_queue(header.topic, header.queue_id)
         first, end = (queue.start, queue.end) if queue else (0, 0)
-        if not first <= offset <= end + 1:
+        if not first <= offset <= end + 1:  # as on real brokers
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"Target offset {offset} not in consume queue range [{first}-{end}]",
@@ -154,7 +155,9 @@ class OffsetResetProcessor:
 
     # By the members
 
-    def _notify_members(self, header: ResetOffsetRequest, *, as_list: bool) -> Mapping[MessageQueue, int]:
+    def _reset_by_members(
+        self, header: ResetOffsetRequest, *, members_get_list: bool
+    ) -> Mapping[MessageQueue, int]:
         offsets = self._offsets_for_members(header)
         group = self._state.consumers.get(header.group)
         if group is None:
@@ -167,11 +170,8 @@ class OffsetResetProcessor:
             topic=header.topic, group=header.group, timestamp=header.timestamp, is_force=False
         )
         body = ResetOffsets(offsets)
-        for member in group.members:
-            if not member.is_closed and member.has_space:
-                member.oneway_nowait(
-                    notice.code, notice.to_fields(), body.encode_as_list() if as_list else body.encode()
-                )
+        encoded = body.encode_as_list() if members_get_list else body.encode()
+        group.send_oneway(notice.code, notice.to_fields(), encoded)
         return offsets
 
     def _offsets_for_members(self, header: ResetOffsetRequest) -> Mapping[MessageQueue, int]:
@@ -182,11 +182,12 @@ class OffsetResetProcessor:
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
             )
         offsets = {}
-        for queue_id in range(topic.write_queue_nums):
+        for queue_id in range(topic.write_queue_nums):  # as on real brokers
             committed = self._state.offsets.committed(header.group, header.topic, queue_id)
             if committed is None:
-                raise Refusal(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
-            at_time = self._offset_at(header, queue_id)
+                remark = f"THe consumer group <{header.group}> not exist"  # sic
+                raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
+            at_time = self._offset_at_time(header, queue_id)
             is_applied = header.is_force or at_time < committed
             offsets[self._state.message_queue(header.topic, queue_id)] = at_time if is_applied else committed
         return offsets

@@ -115,7 +115,7 @@ class PullProcessor:
             raise _forbidden(
                 _ForbiddenType.BROKER, f"the broker[{self._state.ip}] pulling message is forbidden"
             )
-        group = self._state.subscription_groups.find(header.consumer_group)
+        group = self._state.subscription_groups.get_or_create(header.consumer_group)
         if group is None:
             raise Refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

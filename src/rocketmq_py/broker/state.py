@@ -9,7 +9,7 @@ import attrs
 
 from rocketmq_py.address import pack_address, split_address
 from rocketmq_py.broker.config import BrokerConfig
-from rocketmq_py.broker.groups import ConsumerGroups, ProducerGroups, SubscriptionGroupTable
+from rocketmq_py.broker.groups import ConsumerGroups, ProducerGroups, SubscriptionGroups
 from rocketmq_py.broker.message_filters import SqlFilterTable
 from rocketmq_py.broker.offsets import OffsetTable
 from rocketmq_py.broker.queue_locks import QueueLocks
@@ -48,7 +48,7 @@ class BrokerState:
     rng: random.Random
     store: MessageStore
     topics: TopicTable
-    subscription_groups: SubscriptionGroupTable
+    subscription_groups: SubscriptionGroups
     offsets: OffsetTable = attrs.field(factory=OffsetTable)
     locks: QueueLocks = attrs.field(factory=QueueLocks)
     consumers: ConsumerGroups = attrs.field(factory=ConsumerGroups)
@@ -104,7 +104,7 @@ class BrokerState:
             rng=rng,
             store=store,
             topics=TopicTable(config, on_topic_change),
-            subscription_groups=SubscriptionGroupTable(config),
+            subscription_groups=SubscriptionGroups(config),
         )
 
     def message_queue(self, topic: str, queue_id: int) -> MessageQueue:

@@ -99,9 +99,9 @@ def _print_status(folder: str) -> None:
     with Store(folder, read_only=True) as store:
         total, earliest = 0, NEVER_MS
         for queue in store.queues():
-            stored = store.queue(queue)
-            count = sum(1 for _ in stored.waiting())
-            due_ms = stored.earliest_ms()
+            stored = store.open_queue(queue)
+            count = sum(1 for _ in stored.messages())
+            due_ms = stored.earliest_due_ms()
             print_out(f"{_queue_name(queue)}  {count} waiting{_next_due(due_ms)}")
             total, earliest = total + count, min(earliest, due_ms)
         print_out(f"{total} waiting{_next_due(earliest)}")
@@ -150,7 +150,7 @@ def _print_waiting(folder: str, count: int | None) -> None:
 
 def _waiting(store: Store) -> Iterator[tuple[MessageQueue, DelayedMessage]]:
     for queue in store.queues():
-        for message in store.queue(queue).waiting():
+        for message in store.open_queue(queue).messages():
             yield queue, message
 
 

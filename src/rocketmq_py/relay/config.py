@@ -18,6 +18,11 @@ def _folder(value: str | os.PathLike[str]) -> Path:
     return Path(value)
 
 
+def default_group(topic: str) -> str:
+    """Return the default consumer group of the relays of a buffer topic."""
+    return f"RELAY_{topic}"
+
+
 @attrs.frozen(kw_only=True)
 class RelayConfig:
     """The settings of a relay.
@@ -35,14 +40,14 @@ class RelayConfig:
         retry_interval: seconds between two attempts to send to an unavailable topic.
         progress_interval: seconds between two records of progress in the buffer topic. Messages delivered
             after the last record are delivered again when a store is lost, or when another relay takes over
-            the queue.
+            the queue. So are all messages that were due after one that could not be delivered.
         close_timeout: maximum seconds that closing takes.
     """
 
     topic: str = attrs.field(converter=check_topic)
     store: Path = attrs.field(converter=_folder)
     group: str = attrs.field(
-        default=attrs.Factory(lambda self: f"RELAY_{self.topic}", takes_self=True), converter=check_group
+        default=attrs.Factory(lambda self: default_group(self.topic), takes_self=True), converter=check_group
     )
     max_rate: float = attrs.field(default=10_000.0, validator=positive)
     batch_size: int = attrs.field(default=256, validator=positive)

@@ -134,7 +134,9 @@ class QueueDelivery:
         if self._has_progressed:
             self._has_progressed = False
             try:
-                await self._send_progress(Progress(self._read_to, self._store.earliest_ms(self._lower_bound)))
+                await self._send_progress(
+                    Progress(self._read_to, self._store.earliest_due_ms(self._lower_bound))
+                )
             except RocketMQError as error:
                 self._has_progressed = True
                 logger.debug("could not record progress cause=%s", error)

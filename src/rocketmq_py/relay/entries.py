@@ -10,17 +10,10 @@ import msgspec
 from rocketmq_py.errors import ConfigurationError, ProtocolError
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.names import check_topic
-from rocketmq_py.producer.delay_relay import (
-    CANCEL,
-    DUE,
-    MESSAGE_ID,
-    PROGRESS,
-    RELAY_PROPERTIES,
-    TARGET,
-)
+from rocketmq_py.producer import delay_relay
 from rocketmq_py.properties import SHARDING_KEY
 
-_RESERVED_PROPERTIES = RELAY_PROPERTIES | {SHARDING_KEY}
+_NOT_FORWARDED = delay_relay.RELAY_PROPERTIES | {SHARDING_KEY}
 _NO_BODY = b"\0"
 """The body of messages that are properties only. Brokers refuse an empty body."""
 
@@ -53,7 +46,7 @@ class DelayedMessage:
 
     def message(self) -> Message:
         """Return the message for the target topic."""
-        properties = {**self.properties, MESSAGE_ID: self.message_id}
+        properties = {**self.properties, delay_relay.MESSAGE_ID: self.message_id}
         return Message(
             self.topic,
             self.body,
@@ -74,6 +67,7 @@ class DelayedMessage:
         return cls(*_decoder.decode(data))
 
 
+# In the order of the fields. This is the format on disk: stores of earlier versions must stay readable.
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[str, int, str, bytes, str, str, int, dict[str, str], str])
 
@@ -83,7 +77,7 @@ class Cancellation:
     """The cancellation of a delayed message.
 
     Attributes:
-        message_id: its id in the buffer topic.
+        message_id: the id of the delayed message.
     """
 
     message_id: str
@@ -106,43 +100,42 @@ BufferEntry: TypeAlias = DelayedMessage | Cancellation | Progress
 
 def cancellation_message(buffer_topic: str, message_id: str) -> Message:
     """Return the message that cancels a delayed message. Send it to each queue of the buffer topic."""
-    return Message(buffer_topic, _NO_BODY, properties={CANCEL: message_id})
+    return Message(buffer_topic, _NO_BODY, properties={delay_relay.CANCEL: message_id})
 
 
 def progress_message(buffer_topic: str, progress: Progress) -> Message:
     """Return the message that records the progress in a buffer queue, for its later owners."""
-    return Message(buffer_topic, _NO_BODY, properties={PROGRESS: f"{progress.offset} {progress.due_ms}"})
+    return Message(
+        buffer_topic, _NO_BODY, properties={delay_relay.PROGRESS: f"{progress.offset} {progress.due_ms}"}
+    )
 
 
 def parse_entry(message: ReceivedMessage) -> BufferEntry:
     """Parse a message of the buffer topic.
 
-    Raises ProtocolError if neither a relay nor a producer with ``delay_relay`` has created it.
+    Raises ProtocolError if it is corrupt, or if neither a relay nor a producer with ``delay_relay`` has
+    created it.
     """
+    if message.corruption is not None:
+        raise ProtocolError(
+            f"message {message.message_id} of buffer topic {message.topic!r}: {message.corruption}"
+        )
     properties = message.properties
     try:
-        if message.corruption is not None:
-            raise ProtocolError(
-                f"message {message.message_id} of buffer topic {message.topic!r}: {message.corruption}"
-            )
-        if CANCEL in properties:
-            return Cancellation(properties[CANCEL])
-        if PROGRESS in properties:
-            offset, due = properties[PROGRESS].split()
+        if delay_relay.CANCEL in properties:
+            return Cancellation(properties[delay_relay.CANCEL])
+        if delay_relay.PROGRESS in properties:
+            offset, due = properties[delay_relay.PROGRESS].split()
             return Progress(_parse_number(offset), _parse_number(due))
         return DelayedMessage(
             message.message_id,
-            _parse_number(properties[DUE]),
-            check_topic(properties[TARGET]),
+            _parse_number(properties[delay_relay.DUE]),
+            check_topic(properties[delay_relay.TARGET]),
             message.body,
             message.tags,
             " ".join(message.keys),
             message.flag,
-            {
-                name: value
-                for name, value in message.user_properties.items()
-                if name not in _RESERVED_PROPERTIES
-            },
+            {name: value for name, value in message.user_properties.items() if name not in _NOT_FORWARDED},
             properties.get(SHARDING_KEY, ""),
         )
     except (KeyError, ValueError, ConfigurationError) as error:

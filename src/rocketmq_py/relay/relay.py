@@ -18,7 +18,7 @@ from rocketmq_py.consumer import AssignmentListener, ConsumeFrom, LitePullConsum
 from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer
-from rocketmq_py.relay.config import RelayConfig, RelayOptions, StorePath
+from rocketmq_py.relay.config import RelayConfig, RelayOptions, StorePath, default_group
 from rocketmq_py.relay.delivery import QueueDelivery, RateLimiter
 from rocketmq_py.relay.entries import (
     BufferEntry,
@@ -36,6 +36,7 @@ logger: Final = logging.getLogger("rocketmq_py.relay")
 READ_BATCH = 1024
 """Maximum number of messages of the buffer topic that are written to the store together."""
 POLL_SECONDS = 1.0
+"""Maximum seconds until a change of the assignment is followed."""
 PROGRESS_SHARE = 0.4
 """The share of ``close_timeout`` for the last record of progress. The group and the client get the rest."""
 
@@ -86,10 +87,11 @@ class Relay(Member):
 
     Guarantees: an offset of the buffer topic is committed after the store has synced its message to the
     disk. A message is removed from the store after the broker of its topic has acknowledged it. So each
-    message is delivered at least once, and never before its time on this machine's clock. The new owner of a
-    queue reads it again from its beginning, including the recorded progress. Therefore messages must not
-    expire in the buffer topic before they are due, and messages that the previous owner delivered within its
-    last ``progress_interval`` may be delivered twice.
+    message is delivered at least once, and never before its time on this machine's clock. A new owner reads
+    the queue from where its own store ends, at first from its beginning, including the recorded progress.
+    Therefore messages must not expire in the buffer topic before they are due. Messages that the previous
+    owner delivered within its last ``progress_interval``, and all that were due after one that it could not
+    deliver, may be delivered twice.
 
     Args:
         client: the name servers as ``host:port;host:port``, or an open client to share. None for the
@@ -119,24 +121,25 @@ class Relay(Member):
         super().__init__(client, rng, shared)
         self.close_timeout: float = self.config.close_timeout
         self._store: Store | None = None
-        self._queues: dict[MessageQueue, _OwnedQueue] = {}
-        self._assignment_changes: list[tuple[list[MessageQueue], list[MessageQueue]]] = []
-        self._assigned: set[MessageQueue] = set()  # those that are not in _queues are still to be acquired
+        self._owned: dict[MessageQueue, _OwnedQueue] = {}
+        self._assignment_changes: list[tuple[bool, list[MessageQueue]]] = []
+        self._assigned: set[MessageQueue] = set()  # those that are not in _owned are still to be acquired
         group = self.config.group
-        self._commit_log = RetryLog(logger, "offset commit", group=group, topic=self.config.topic)
-        self._acquire_logs = RetryLogs(logger, "buffer queue start", "queue", group=group)
+        self._commit_retry_log = RetryLog(logger, "offset commit", group=group, topic=self.config.topic)
+        self._acquire_retry_logs = RetryLogs(logger, "buffer queue start", "queue", group=group)
         self._failure: RocketMQError | None = None
         self._stopped = trio.Event()
-        self._is_run = False  # whether run() was called
+        self._run_called = False
 
     async def run(self) -> None:
         """Wait until the relay is closed.
 
-        Raises StoreError if the store could not be written. No offset is committed then whose message is not
-        on the disk, and a restarted relay continues there. If this method is cancelled, the relay works on.
+        Raises StoreError if the store could not be read or written. No offset is committed then whose message
+        is not on the disk, and a restarted relay continues there. Cancelling this method does not stop the
+        relay.
         """
         self._check_open()
-        self._is_run = True
+        self._run_called = True
         await self._stopped.wait()
         if self._failure is not None:
             raise self._failure
@@ -144,7 +147,7 @@ class Relay(Member):
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues of the buffer topic that this relay owns now, sorted."""
-        return sorted(self._queues)
+        return sorted(self._owned)
 
     async def _open(self) -> None:
         await super()._open()
@@ -161,19 +164,19 @@ class Relay(Member):
         self._consumer.subscribe(self.config.topic)
         await self._producer.start(self.nursery)
         await self._consumer.start(self.nursery)
-        self._work_scope = trio.CancelScope()
-        self._work_ended = trio.Event()
-        self.nursery.start_soon(self._work)
+        self._reading_scope = trio.CancelScope()
+        self._reading_ended = trio.Event()
+        self.nursery.start_soon(self._read_and_deliver)
         # The group looks up a missing topic at growing intervals. The first messages must not wait so long.
         self.nursery.start_soon(self.client.routes.wait_for, self.config.topic)
 
     async def _close(self) -> None:
         self._stopped.set()
-        self._work_scope.cancel()
-        await self._work_ended.wait()
+        self._reading_scope.cancel()
+        await self._reading_ended.wait()
         with trio.move_on_after(self.close_timeout * PROGRESS_SHARE):
-            for queue in self._queues.values():
-                await queue.delivery.record_progress()
+            for owned in self._owned.values():
+                await owned.delivery.record_progress()
         await self._consumer.aclose()
         await self._producer.aclose()
         await super()._close()
@@ -181,6 +184,7 @@ class Relay(Member):
     def _abandon(self) -> None:
         self._stopped.set()
         try:
+            # Here and not in _close: only now no task uses the store, and this runs if _open fails, too.
             if self._store is not None:
                 self._store.close()
         except StoreError as error:
@@ -190,80 +194,91 @@ class Relay(Member):
 
     # Reading the buffer topic
 
-    async def _work(self) -> None:
+    async def _read_and_deliver(self) -> None:
         try:
-            with self._work_scope:
+            with self._reading_scope:
                 async with open_nursery() as nursery:
                     await self._read_buffer(nursery)
         except StoreError as error:
             # Reading and delivery stop. The store's contents are safe, and other messages are read again.
             self._failure = StoreError(f"{self.config.store}: {error}")
-            if not self._is_run:  # otherwise run() raises it
+            if not self._run_called:  # otherwise run() raises it
                 logger.error("relay stopped cause=%s", self._failure)
         finally:
             self._stopped.set()
-            self._work_ended.set()
+            self._reading_ended.set()
 
     async def _read_buffer(self, nursery: trio.Nursery) -> None:
         while True:
             await self._follow_assignment(nursery)
             messages = await self._consumer.poll(max_messages=READ_BATCH, timeout=POLL_SECONDS)
+            revoked = {
+                queue
+                for is_assigned, queues in self._assignment_changes
+                for queue in queues
+                if not is_assigned
+            }
             by_queue: defaultdict[_OwnedQueue, list[ReceivedMessage]] = defaultdict(list)
             for message in messages:
-                # Messages of a queue that is not acquired yet are read again after the seek.
-                if (queue := self._queues.get(message.queue)) is not None:
-                    by_queue[queue].append(message)
-            for queue, of_queue in by_queue.items():
-                await self._write_to_store(queue, of_queue)
-            await self._commit([queue.queue for queue in by_queue])
+                # Other messages are read again after the seek: their queue is not acquired yet, or it was
+                # revoked and assigned again during the poll, which restarted it at the committed offset.
+                if message.queue not in revoked and (owned := self._owned.get(message.queue)) is not None:
+                    by_queue[owned].append(message)
+            for owned, queue_messages in by_queue.items():
+                await self._write_to_store(owned, queue_messages)
+            await self._commit([owned.queue for owned in by_queue])
 
-    async def _write_to_store(self, queue: _OwnedQueue, messages: list[ReceivedMessage]) -> None:
+    async def _write_to_store(self, owned: _OwnedQueue, messages: list[ReceivedMessage]) -> None:
         next_offset = messages[-1].queue_offset + 1
         parsed = [(message, entry) for message in messages if (entry := _parse_or_skip(message))]
         entries = [(message.queue_offset, entry) for message, entry in parsed]
-        due_ms = await trio.to_thread.run_sync(queue.store.write, entries, next_offset)
-        queue.delivery.on_written(due_ms, next_offset)
-        queue.retention.check(parsed)
-        if next_offset >= queue.catch_up_to:
-            queue.caught_up.set()
+        due_ms = await trio.to_thread.run_sync(owned.store.write, entries, next_offset)
+        owned.delivery.on_written(due_ms, next_offset)
+        owned.retention.check(parsed)
+        if next_offset >= owned.catch_up_to:
+            owned.caught_up.set()
 
     async def _commit(self, queues: list[MessageQueue]) -> None:
         """Commit the offsets that were read, for tools that show the lag. The store has its own offsets."""
-        offsets = {queue: self._queues[queue].store.next_offset or 0 for queue in queues}
+        offsets = {queue: self._owned[queue].store.next_offset or 0 for queue in queues}
         try:
             if offsets:
                 await self._consumer.commit(offsets)
         except NotAssignedError:
             pass  # a queue was just revoked; its new owner commits
         except RocketMQError as error:
-            self._commit_log.failed(error, queues=len(offsets))
+            self._commit_retry_log.failed(error, queues=len(offsets))
         else:
-            self._commit_log.succeeded()
+            self._commit_retry_log.succeeded()
 
     # Assignment of buffer queues
 
     async def _follow_assignment(self, nursery: trio.Nursery) -> None:
         while self._assignment_changes:
-            assigned, revoked = self._assignment_changes.pop(0)
-            self._assigned.update(assigned)
-            for queue in revoked:
+            is_assigned, queues = self._assignment_changes.pop(0)
+            if is_assigned:
+                self._assigned.update(queues)
+                continue
+            for queue in queues:
                 self._assigned.discard(queue)
                 await self._revoke(queue)
-        for queue in sorted(self._assigned - self._queues.keys()):
+        for queue in sorted(self._assigned - self._owned.keys()):
             try:
                 await self._acquire(queue, nursery)
+            except StoreError:
+                raise
             except NotAssignedError:
-                pass  # listeners are called before the consumer has the queue; the next round tries again
+                pass  # the queue was revoked meanwhile; the next round follows that
             except RocketMQError as error:
-                self._acquire_logs.failed(queue, error)
+                self._acquire_retry_logs.failed(queue, error)
             else:
-                self._acquire_logs.succeeded(queue)
+                self._acquire_retry_logs.succeeded(queue)
 
     async def _acquire(self, queue: MessageQueue, nursery: trio.Nursery) -> None:
         assert self._store is not None
         brokers = self.client.brokers
         first, end = await brokers.min_offset(queue), await brokers.max_offset(queue)
-        store = self._store.queue(queue)
+        store = await trio.to_thread.run_sync(self._store.open_queue, queue)
         start = first if store.next_offset is None else store.next_offset
         if start < first:
             logger.error(
@@ -286,21 +301,21 @@ class Relay(Member):
             now_ms=self.client.now_ms,
             send_progress=partial(self._send_progress, queue),
         )
-        owned = self._queues[queue] = _OwnedQueue(queue, store, delivery, retention, catch_up_to=end)
+        owned = self._owned[queue] = _OwnedQueue(queue, store, delivery, retention, catch_up_to=end)
         if start >= end:
             owned.caught_up.set()
         nursery.start_soon(self._deliver, owned)
 
     async def _revoke(self, queue: MessageQueue) -> None:
-        if (owned := self._queues.pop(queue, None)) is not None:
+        if (owned := self._owned.pop(queue, None)) is not None:
             owned.scope.cancel()
             with trio.move_on_after(self.close_timeout * PROGRESS_SHARE):
                 await owned.delivery.record_progress()
 
-    async def _deliver(self, queue: _OwnedQueue) -> None:
-        with queue.scope:
-            await queue.caught_up.wait()
-            await queue.delivery.run()
+    async def _deliver(self, owned: _OwnedQueue) -> None:
+        with owned.scope:
+            await owned.caught_up.wait()
+            await owned.delivery.run()
 
     async def _send_progress(self, queue: MessageQueue, progress: Progress) -> None:
         await self._producer.send(progress_message(queue.topic, progress), queue=queue)
@@ -318,10 +333,10 @@ async def cancel(client: Client, topic: str, message_id: str) -> None:
 
     Raises:
         TopicNotFoundError: the topic does not exist.
-        others: those of ``Producer.send``. Some queues of the topic may have the cancellation then. Repeating
-            it, or being cancelled, does no harm.
+        others: those of ``Producer.send``. Some queues of the topic may have the cancellation
+            then, as after a trio cancellation. Call it again.
     """
-    async with Producer(client, group=f"RELAY_{topic}") as producer:
+    async with Producer(client, group=default_group(topic)) as producer:
         route = await client.routes.get(topic)
         # The queue of the message is unknown.
         for queue in route.write_queues:
@@ -329,16 +344,16 @@ async def cancel(client: Client, topic: str, message_id: str) -> None:
 
 
 class _AssignmentRecorder(AssignmentListener):
-    """Records the assigned and revoked queues, in that order, for the task that follows the assignment."""
+    """Queues the changes for ``_follow_assignment``: whether queues are assigned or revoked, and which."""
 
-    def __init__(self, changes: list[tuple[list[MessageQueue], list[MessageQueue]]]) -> None:
+    def __init__(self, changes: list[tuple[bool, list[MessageQueue]]]) -> None:
         self._changes = changes
 
     def on_assigned(self, queues: list[MessageQueue]) -> None:
-        self._changes.append((queues, []))
+        self._changes.append((True, queues))
 
     def on_revoked(self, queues: list[MessageQueue]) -> None:
-        self._changes.append(([], queues))
+        self._changes.append((False, queues))
 
 
 def _parse_or_skip(message: ReceivedMessage) -> BufferEntry | None:

@@ -29,13 +29,16 @@ WRITE_BUFFER = 8 * 1024 * 1024
 
 # The kinds of records. A key consists of the kind, the number of the buffer queue, and the part given here.
 _QUEUE = b"q"  # the queue's name, without a number -> its number, and the offset to read next if it was read
-_WAITING = b"w"  # due time, offset -> a message that is not due
-_DEFERRED = b"h"  # target topic, a zero byte, due time, offset -> a message that is due and could not be sent
+_WAITING = b"w"  # due time, offset -> a message that has not been deferred
+_DEFERRED = b"h"  # (held) target topic, a zero byte, due time, offset -> a message that could not be sent
 _ID = b"i"  # message id -> the key of the message
 
 
 class StoreError(RocketMQError):
-    """The store could not be written, for example because the disk is full. Its contents are unchanged."""
+    """The store could not be read or written, for example because the disk is full.
+
+    The offset to read next is unchanged, so messages that were not written are read again.
+    """
 
 
 @attrs.frozen
@@ -65,16 +68,17 @@ class Store:
         self._database = _open(self.folder, read_only=read_only)
         self._write_lock = Lock()
 
-    def queue(self, queue: MessageQueue) -> QueueStore:
-        """Return the store of a buffer queue."""
-        name = _QUEUE + f"{queue.topic}\0{queue.broker_name}\0{queue.queue_id}".encode()
-        record = self._database.get(name)
+    def open_queue(self, queue: MessageQueue) -> QueueStore:
+        """Return the store of a buffer queue. Creates its record if it is missing."""
+        record_key = _QUEUE + f"{queue.topic}\0{queue.broker_name}\0{queue.queue_id}".encode()
+        record = _get(self._database, record_key)
         if record is None:
-            numbers = [_decode_number(value[:4]) for _, value in self._records(_QUEUE)]
+            numbers = [_decode_int(value[:4]) for _, value in self._records(_QUEUE)]
             record = (1 + max(numbers, default=0)).to_bytes(4, "big")
-            self._database.put(name, record)
-        next_offset = _decode_number(record[4:]) if len(record) > 4 else None
-        return QueueStore(self._database, self._write_lock, name, record[:4], next_offset)
+            with _translate_errors():
+                self._database.put(record_key, record)
+        next_offset = _decode_int(record[4:]) if len(record) > 4 else None
+        return QueueStore(self._database, self._write_lock, record_key, record[:4], next_offset)
 
     def queues(self) -> list[MessageQueue]:
         """Return the buffer queues that the folder has a store of."""
@@ -109,25 +113,31 @@ class QueueStore:
     """
 
     def __init__(
-        self, database: Rdict, write_lock: Lock, name: bytes, number: bytes, next_offset: int | None
+        self,
+        database: Rdict,
+        write_lock: Lock,
+        record_key: bytes,
+        queue_number: bytes,
+        next_offset: int | None,
     ) -> None:
         self._database = database
         # Deferring a message must not restore one that another thread cancels at the same time.
         self._write_lock = write_lock
-        self._name = name
-        self._number = number
-        self._waiting = _WAITING + self._number
-        self._deferred = _DEFERRED + self._number
+        self._record_key = record_key
+        self._queue_number = queue_number
+        self._waiting_prefix = _WAITING + self._queue_number
+        self._deferred_prefix = _DEFERRED + self._queue_number
         # There are no waiting records before this key. It saves the iteration over many deleted records that
         # RocksDB has not compacted yet, for each record of progress. Only writes change it.
-        self._floor = self._waiting
+        self._floor = self._waiting_prefix
         self.next_offset = next_offset
 
     def write(self, entries: Iterable[tuple[int, BufferEntry]], next_offset: int) -> int:
         """Write entries of the buffer queue, and sync them to the disk.
 
         Args:
-            entries: offsets and entries, in the order of the offsets. Repeated entries are ignored.
+            entries: offsets and entries, in the order of the offsets. Messages that the store has already are
+                ignored: a producer's retry after a timeout may be in the queue twice.
             next_offset: the offset to read next.
 
         Returns:
@@ -139,11 +149,16 @@ class QueueStore:
     def _write_entries(self, entries: Iterable[tuple[int, BufferEntry]], next_offset: int) -> int:
         earliest = NEVER_MS
         batch = _new_batch()
+        batch_values: set[bytes] = set()
         for offset, entry in entries:
             if isinstance(entry, DelayedMessage):
-                key = self._waiting + _encode_number(entry.due_ms) + _encode_number(offset)
-                batch.put(key, entry.encode())
-                batch.put(self._id_key(entry.message_id), key)
+                value, id_key = entry.encode(), self._id_key(entry.message_id)
+                if value in batch_values or self._has(id_key, value):
+                    continue
+                batch_values.add(value)
+                key = self._waiting_prefix + _encode_int64(entry.due_ms) + _encode_int64(offset)
+                batch.put(key, value)
+                batch.put(id_key, key)
                 self._floor = min(self._floor, key)
                 earliest = min(earliest, entry.due_ms)
                 continue
@@ -154,12 +169,18 @@ class QueueStore:
                 self._cancel(entry, batch)
             else:
                 self._apply_progress(entry, batch)
-        batch.put(self._name, self._number + _encode_number(next_offset))
+        batch.put(self._record_key, self._queue_number + _encode_int64(next_offset))
         self._write(batch, synced=True)
         self.next_offset = next_offset
         return earliest
 
-    # Waiting messages
+    def _has(self, id_key: bytes, value: bytes) -> bool:
+        """Return whether the database has a message with this id and these contents."""
+        # Another message has the same id if a Java producer changes a Message object and sends it again.
+        key = _get(self._database, id_key)
+        return key is not None and _get(self._database, key) == value
+
+    # Messages
 
     def due(self, after: bytes, now_ms: int, limit: int) -> list[StoreRecord]:
         """Return the messages that are due, in the order of their due times.
@@ -170,8 +191,8 @@ class QueueStore:
             limit: the maximum number of messages.
         """
         found: list[StoreRecord] = []
-        end = self._waiting + _encode_number(now_ms + 1)
-        for key, value in _records(self._database, self._waiting, after + b"\0" if after else self._waiting):
+        end = self._waiting_prefix + _encode_int64(now_ms + 1)
+        for key, value in self._records_after(self._waiting_prefix, after):
             if key >= end or len(found) == limit:
                 break
             found.append(StoreRecord(key, DelayedMessage.decode(value)))
@@ -179,13 +200,13 @@ class QueueStore:
 
     def next_due_ms(self, after: bytes = b"") -> int:
         """Return when the next message after a key is due; NEVER_MS if there is none."""
-        for key, _ in _records(self._database, self._waiting, after + b"\0" if after else self._waiting):
-            return _decode_number(key[5:13])
+        for key, _ in self._records_after(self._waiting_prefix, after):
+            return _due_ms(key)
         return NEVER_MS
 
     def key_before(self, due_ms: int) -> bytes:
         """Return a key that precedes the keys of all messages that are due at ``due_ms`` or later."""
-        return self._waiting + _encode_number(due_ms)
+        return self._waiting_prefix + _encode_int64(due_ms)
 
     def remove(self, records: Iterable[StoreRecord]) -> None:
         """Remove messages that a broker has acknowledged."""
@@ -196,14 +217,17 @@ class QueueStore:
         # Not synced: messages that a crash restores are delivered again, with the same id.
         self._write(batch, synced=False)
 
-    def waiting(self) -> Iterator[DelayedMessage]:
+    def messages(self) -> Iterator[DelayedMessage]:
         """Return all messages of the queue, deferred ones first."""
-        for prefix in (self._deferred, self._waiting):
+        for prefix in (self._deferred_prefix, self._waiting_prefix):
             for _, value in _records(self._database, prefix, prefix):
                 yield DelayedMessage.decode(value)
 
-    def earliest_ms(self, after: bytes = b"") -> int:
-        """Return the earliest due time of the deferred messages and of the messages after a key."""
+    def earliest_due_ms(self, after: bytes = b"") -> int:
+        """Return the earliest due time of the deferred messages and of the messages after a key.
+
+        NEVER_MS if there are none.
+        """
         due_ms = self.next_due_ms(after)
         for topic in self.deferred_topics():
             due_ms = min(due_ms, *(record.message.due_ms for record in self.deferred(topic, b"", 1)))
@@ -217,9 +241,9 @@ class QueueStore:
         with self._write_lock:
             for record in records:
                 message = record.message
-                if record.key not in self._database:
+                if _get(self._database, record.key) is None:
                     continue
-                key = self._deferred + message.topic.encode() + b"\0" + record.key[-16:]
+                key = self._deferred_prefix + message.topic.encode() + b"\0" + record.key[-16:]
                 batch.delete(record.key)
                 batch.put(key, message.encode())
                 batch.put(self._id_key(message.message_id), key)
@@ -228,19 +252,20 @@ class QueueStore:
     def deferred_topics(self) -> list[str]:
         """Return the target topics of the deferred messages."""
         topics: list[str] = []
-        start = self._deferred
+        start = self._deferred_prefix
         while True:
-            key = next((key for key, _ in _records(self._database, self._deferred, start)), None)
+            key = next((key for key, _ in _records(self._database, self._deferred_prefix, start)), None)
             if key is None:
                 return topics
             topics.append(_target_topic(key))
-            start = self._deferred + topics[-1].encode() + b"\x01"
+            # Skip from topic to topic: one lookup for each.
+            start = self._deferred_prefix + topics[-1].encode() + b"\x01"
 
     def deferred(self, topic: str, after: bytes, limit: int) -> list[StoreRecord]:
         """Return the deferred messages for a topic. :meth:`due` documents the other arguments."""
-        prefix = self._deferred + topic.encode() + b"\0"
+        prefix = self._deferred_prefix + topic.encode() + b"\0"
         found: list[StoreRecord] = []
-        for key, value in _records(self._database, prefix, after + b"\0" if after else prefix):
+        for key, value in self._records_after(prefix, after):
             if len(found) == limit:
                 break
             found.append(StoreRecord(key, DelayedMessage.decode(value)))
@@ -250,58 +275,81 @@ class QueueStore:
 
     def _cancel(self, cancellation: Cancellation, batch: WriteBatch) -> None:
         id_key = self._id_key(cancellation.message_id)
-        key = self._database.get(id_key)
+        key = _get(self._database, id_key)
         if key is not None:
             batch.delete(key)
             batch.delete(id_key)
 
     def _apply_progress(self, progress: Progress, batch: WriteBatch) -> None:
-        """Remove the messages that another owner of the queue has delivered."""
-        for key, value in self._delivered_records(progress):
-            batch.delete(key)
-            batch.delete(self._id_key(DelayedMessage.decode(value).message_id))
+        """Remove the messages that another owner of the queue has delivered.
 
-    def _delivered_records(self, progress: Progress) -> Iterator[tuple[bytes, bytes]]:
-        floor = end = self._waiting + _encode_number(progress.due_ms)
-        for key, value in _records(self._database, self._waiting, self._floor):
+        The records of this store's own progress remove nothing.
+        """
+        floor = end = self._waiting_prefix + _encode_int64(progress.due_ms)
+        for key, value in _records(self._database, self._waiting_prefix, self._floor):
             if key >= end:
                 break
-            if _decode_number(key[-8:]) < progress.offset:
-                yield key, value
+            if _offset(key) < progress.offset:
+                self._delete(key, value, batch)
             else:
                 floor = min(floor, key)
         self._floor = max(self._floor, floor)
-        for key, value in _records(self._database, self._deferred, self._deferred):
-            due_ms, offset = _decode_number(key[-16:-8]), _decode_number(key[-8:])
-            if due_ms < progress.due_ms and offset < progress.offset:
-                yield key, value
+        for key, value in _records(self._database, self._deferred_prefix, self._deferred_prefix):
+            if _due_ms(key) < progress.due_ms and _offset(key) < progress.offset:
+                self._delete(key, value, batch)
+
+    def _delete(self, key: bytes, value: bytes, batch: WriteBatch) -> None:
+        batch.delete(key)
+        batch.delete(self._id_key(DelayedMessage.decode(value).message_id))
+
+    def _records_after(self, prefix: bytes, after: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return _records(self._database, prefix, after + b"\0" if after else prefix)
 
     def _write(self, batch: WriteBatch, *, synced: bool) -> None:
         with _translate_errors():
             self._database.write(batch, _write_options(synced))
 
     def _id_key(self, message_id: str) -> bytes:
-        return _ID + self._number + message_id.encode()
+        return _ID + self._queue_number + message_id.encode()
 
 
 def _records(database: Rdict, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Return the records from ``start`` whose keys begin with ``prefix``."""
-    for key, value in database.items(from_key=start):
-        assert isinstance(key, bytes)  # other types belong to modes that are not used here
-        if not key.startswith(prefix):
-            return
-        yield key, value
+    with _translate_errors():
+        records = database.iter()  # items() would end at a read error, without raising it
+        records.seek(start)
+        while records.valid():
+            key: bytes = records.key()
+            if not key.startswith(prefix):
+                return
+            yield key, records.value()
+            records.next()
+        records.status()  # raises the error if one has ended the iteration
+
+
+def _get(database: Rdict, key: bytes) -> bytes | None:
+    with _translate_errors():
+        value: bytes | None = database.get(key)
+        return value
 
 
 def _target_topic(key: bytes) -> str:
     return key[5 : key.index(b"\0", 5)].decode()
 
 
-def _encode_number(number: int) -> bytes:
+def _due_ms(key: bytes) -> int:
+    return _decode_int(key[-16:-8])
+
+
+def _offset(key: bytes) -> int:
+    return _decode_int(key[-8:])
+
+
+def _encode_int64(number: int) -> bytes:
     return number.to_bytes(8, "big")
 
 
-def _decode_number(data: bytes) -> int:
+def _decode_int(data: bytes) -> int:
     return int.from_bytes(data, "big")
 
 
@@ -348,4 +396,4 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001  # RocksDB's errors have no class of their own
-        raise StoreError(f"the store cannot be written: {error}") from None
+        raise StoreError(f"the store cannot be used: {error}") from None

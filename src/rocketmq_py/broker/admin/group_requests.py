@@ -89,7 +89,7 @@ class GroupProcessor:
 
     def _config(self, connection: Connection, request: Command) -> None:
         header = GetSubscriptionGroupConfigRequest.from_fields(request.fields)
-        group = self._groups.find(header.group)
+        group = self._groups.get_or_create(header.group)
         if group is None:
             raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         connection.respond(request, ResponseCode.SUCCESS, body=group.encode())
@@ -114,9 +114,9 @@ class GroupProcessor:
         body = ConsumerConnection(
             connection_set=_connections_of(group.members),
             subscription_table=group.subscriptions,
-            consume_type=group.data.consume_type,
-            message_model=group.data.message_model,
-            consume_from_where=group.data.consume_from_where,
+            consume_type=group.consumer_data.consume_type,
+            message_model=group.consumer_data.message_model,
+            consume_from_where=group.consumer_data.consume_from_where,
         )
         connection.respond(request, ResponseCode.SUCCESS, body=body.encode())
 

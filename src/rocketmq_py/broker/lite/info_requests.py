@@ -224,7 +224,7 @@ class LiteInfoProcessor:
         return parent
 
     def _bind_topic(self, group: str) -> str | None:
-        config = self._state.subscription_groups.find(group)
+        config = self._state.subscription_groups.get_or_create(group)
         if config is None:
             raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group [{group}] not exist.")
         return config.attributes.get(BIND_TOPIC)

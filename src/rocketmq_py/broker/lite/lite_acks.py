@@ -42,7 +42,7 @@ class LiteAcks:
         """Acknowledge a message. Does nothing if it has been popped again. Raises Refusal."""
         assert header.lite_topic is not None
         group = header.consumer_group
-        config = self._state.subscription_groups.find(group)
+        config = self._state.subscription_groups.get_or_create(group)
         if config is None or config.attributes.get(BIND_TOPIC) != header.topic:
             raise Refusal(ResponseCode.INVALID_PARAMETER, "group type or bind topic not match.")
         queue = lite_queue(header.topic, header.lite_topic)

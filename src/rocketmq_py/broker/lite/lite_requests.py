@@ -185,7 +185,7 @@ class LitePopProcessor:
             raise Refusal(ResponseCode.NO_PERMISSION, f"the topic [{name}] peeking message is forbidden")
         if topic.attributes.get("message.type") != LITE_TYPE:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"the topic [{name}] message type not match")
-        group = state.subscription_groups.find(group_name)
+        group = state.subscription_groups.get_or_create(group_name)
         if group is None:
             raise Refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -237,7 +237,7 @@ class LitePopProcessor:
                     ) from None
 
     def _check_consume_enable(self, group: str) -> None:
-        config = self._state.subscription_groups.find(group)
+        config = self._state.subscription_groups.get_or_create(group)
         if config is None or not config.consume_enable:
             raise Refusal(
                 ResponseCode.ILLEGAL_OPERATION,

@@ -186,7 +186,7 @@ class LiteSubscriptionTable:
 
     def _has(self, group: str, attribute: tuple[str, str]) -> bool:
         name, value = attribute
-        config = self._state.subscription_groups.find(group)
+        config = self._state.subscription_groups.get_or_create(group)
         return config is not None and config.attributes.get(name) == value
 
     def _touch(self, subscription: LiteSubscription) -> None:

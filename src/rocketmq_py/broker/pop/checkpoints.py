@@ -137,7 +137,7 @@ class MessageReviver:
         state, key = self._state, checkpoint.key
         if (
             state.topics.get(_original_topic(key)) is None
-            or state.subscription_groups.find(key.group) is None
+            or state.subscription_groups.get_or_create(key.group) is None
         ):
             return
         queue = state.store.queue(key.topic, key.queue_id)

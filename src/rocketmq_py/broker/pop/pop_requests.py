@@ -174,7 +174,7 @@ class PopProcessor:
                 f"queueId[{header.queue_id}] is illegal, topic:[{name}] topicConfig.readQueueNums:"
                 f"[{topic.read_queue_nums}] consumer:[/{connection.address}]",
             )
-        group = state.subscription_groups.find(group_name)
+        group = state.subscription_groups.get_or_create(group_name)
         if group is None:
             raise _refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -66,7 +66,7 @@ class ReplyProcessor:
             answer_with(lambda *_: self._finish(connection, request, reply, error), connection, request)
 
         client_id = properties.get(names.REPLY_TO_CLIENT)
-        requester = None if client_id is None else self._state.producers.find(client_id)
+        requester = None if client_id is None else self._state.producers.connection_of(client_id)
         if client_id is None:
             finish(f"reply message properties[{names.REPLY_TO_CLIENT}] is null")
         elif requester is None:

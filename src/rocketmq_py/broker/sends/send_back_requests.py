@@ -15,6 +15,7 @@ from rocketmq_py.broker.sends.send_requests import SendValidator
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.storage.broker_message import BrokerMessage, PutError
 from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
+from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.names import dead_letter_topic, retry_topic
 from rocketmq_py.protocol.bodies import SubscriptionGroupConfig
@@ -46,7 +47,7 @@ class SendBackProcessor:
 
     def _send_back(self, connection: Connection, request: Command) -> None:
         header = ConsumerSendMsgBackRequest.from_fields(request.fields)
-        group = self._state.subscription_groups.find(header.group)
+        group = self._state.subscription_groups.get_or_create(header.group)
         if group is None:
             raise Refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -54,6 +55,7 @@ class SendBackProcessor:
             )
         if not self._validator.is_writable:
             raise Refusal(ResponseCode.NO_PERMISSION, self._validator.forbidden("sending message"))
+        # Without retry queues the message is dropped, as on real brokers.
         if group.retry_queue_nums > 0:
             self._store_retry(header, group)
         connection.respond(request, ResponseCode.SUCCESS)
@@ -69,15 +71,7 @@ class SendBackProcessor:
         if stored is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         failed = BrokerMessage.decode(stored)
-        delay_level = header.delay_level
-        max_retries = (
-            group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
-        )
-        if failed.reconsume_times >= max_retries or delay_level < 0:
-            delay_level = 0
-            topic = state.topics.get_or_create(dead_letter_topic(header.group), 1)
-        elif delay_level == 0:
-            delay_level = FIRST_DELAY_LEVEL + failed.reconsume_times
+        topic, delay_level = self._destination(failed, header, group, topic)
         properties = dict(failed.properties)
         properties.setdefault(names.RETRY_TOPIC, failed.topic)
         properties.setdefault(names.ORIGIN_MESSAGE_ID, state.store.message_id(stored.commit_log_offset))
@@ -94,3 +88,19 @@ class SendBackProcessor:
             self._scheduler.put(retry)
         except PutError as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, error.status.name) from None
+
+    def _destination(
+        self,
+        failed: BrokerMessage,
+        header: ConsumerSendMsgBackRequest,
+        group: SubscriptionGroupConfig,
+        retry: TopicConfig,
+    ) -> tuple[TopicConfig, int]:
+        """Return the topic to store a message in, and the delay level."""
+        max_retries = header.max_reconsume_times
+        if max_retries is None:
+            max_retries = group.retry_max_times
+        wants_dead_letter = header.delay_level < 0
+        if wants_dead_letter or failed.reconsume_times >= max_retries:
+            return self._state.topics.get_or_create(dead_letter_topic(header.group), 1), 0
+        return retry, header.delay_level or FIRST_DELAY_LEVEL + failed.reconsume_times

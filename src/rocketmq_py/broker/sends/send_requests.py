@@ -274,7 +274,7 @@ class SendProcessor:
     def _exceeds_retries(self, header: SendHeader) -> bool:
         """Return whether a message sent to a retry topic has become a dead letter."""
         name = header.topic.removeprefix(RETRY_PREFIX)
-        group = self._state.subscription_groups.find(name)
+        group = self._state.subscription_groups.get_or_create(name)
         if group is None:
             raise self._validator.refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name} {FAQ}"
