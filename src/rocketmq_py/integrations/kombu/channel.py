@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 GET_SECONDS: Final = 0.2
 """How long ``basic_get`` waits for a message."""
+BASIC_PUBLISH: Final = (60, 40)
+"""The id of AMQP's method."""
 NOT_FOUND: Final = "404"
+"""AMQP's reply code."""
 
 logger: Final = logging.getLogger("rocketmq_py.integrations.kombu")
 
@@ -190,19 +193,25 @@ class Channel(virtual.Channel):
             return
         declared = self.state.exchanges.get(exchange)
         if declared is None:
-            raise ChannelError(f"no exchange {exchange!r}: declare it", (50, 10), "basic_publish", NOT_FOUND)
+            raise ChannelError(
+                f"no exchange {exchange!r}: declare it", BASIC_PUBLISH, "basic_publish", NOT_FOUND
+            )
         kind = self.typeof(exchange)
         bound = kind.lookup(declared["table"], exchange, routing_key, None)
         if not bound and kind.type == "direct" and declared["durable"]:
             raise ChannelError(
                 f"this connection knows no queue that is bound to exchange {exchange!r} with routing key "
                 f"{routing_key!r}: declare the queue before publishing, with declare=[queue]",
-                (50, 10), "basic_publish", NOT_FOUND,
+                BASIC_PUBLISH, "basic_publish", NOT_FOUND,
             )  # fmt: skip
-        shared = [] if kind.type == "fanout" else [queue for queue in bound if queue not in private]
-        for queue in shared:
-            self._put(queue, message)
-        if len(shared) < len(bound) or not shared:
+        if kind.type == "fanout":
+            cluster.publish(exchange, message, routing_key)
+            return
+        for queue in bound:
+            if queue not in private:
+                self._put(queue, message)
+        has_private = any(queue in private for queue in bound)
+        if has_private or not bound:
             cluster.publish(exchange, message, routing_key)
 
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
