@@ -68,28 +68,28 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
 
         A reply has no tags, keys, sharding key, delay or priority.
         """
-        body, properties = await self._encode(cmd, cmd.body)
+        body, properties = await self._encode_body(cmd, cmd.body)
         if cmd.request is not None:
             return await self._connected_producer.reply(
                 cmd.request, body, properties=properties, timeout=cmd.timeout
             )
-        message = self._message(cmd, cmd.options, body, properties)
+        message = self._build_message(cmd, cmd.options, body, properties)
         return await self._connected_producer.send(message, timeout=cmd.timeout)
 
     async def publish_batch(self, cmd: RocketMQPublishCommand) -> Sequence[SendResult]:
         """Send a batch. An empty one sends nothing. Raises as the producer's ``send_batch``."""
-        messages = await self.batch(cmd)
+        messages = await self.encode_batch(cmd)
         return await self._connected_producer.send_batch(messages, timeout=cmd.timeout) if messages else ()
 
     async def request(self, cmd: RocketMQPublishCommand) -> ReceivedMessage:
         """Send a request and return its reply. Raises as the producer's ``request``."""
-        return await self._connected_producer.request(await self.message(cmd), timeout=cmd.timeout)
+        return await self._connected_producer.request(await self.encode_message(cmd), timeout=cmd.timeout)
 
-    async def message(self, cmd: RocketMQPublishCommand) -> Message:
+    async def encode_message(self, cmd: RocketMQPublishCommand) -> Message:
         """Return the encoded message of a command."""
-        return self._message(cmd, cmd.options, *await self._encode(cmd, cmd.body))
+        return self._build_message(cmd, cmd.options, *await self._encode_body(cmd, cmd.body))
 
-    async def batch(self, cmd: RocketMQPublishCommand) -> list[Message]:
+    async def encode_batch(self, cmd: RocketMQPublishCommand) -> list[Message]:
         """Return the encoded messages of a command. A RocketMQResponse has options of its own."""
         messages = []
         for item in cmd.batch_bodies:
@@ -97,8 +97,8 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
             options = cmd.options
             if isinstance(response, RocketMQResponse):
                 options = response.options.or_else(options)
-            body, properties = await self._encode(cmd, response.body, response)
-            messages.append(self._message(cmd, options, body, properties))
+            body, properties = await self._encode_body(cmd, response.body, response)
+            messages.append(self._build_message(cmd, options, body, properties))
         return messages
 
     @property
@@ -107,7 +107,7 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
             raise ClosedError("this FastStream broker is not connected; await broker.start() first")
         return self._producer
 
-    async def _encode(
+    async def _encode_body(
         self, cmd: RocketMQPublishCommand, body: Any, response: Response | None = None
     ) -> tuple[bytes, dict[str, str]]:
         """Return the encoded body, and the properties with the headers and the content type."""
@@ -127,7 +127,7 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
         return payload, properties | {name: _header_value(value) for name, value in headers.items()}
 
     @staticmethod
-    def _message(
+    def _build_message(
         cmd: RocketMQPublishCommand, options: SendOptions, body: bytes, properties: dict[str, str]
     ) -> Message:
         return Message(
