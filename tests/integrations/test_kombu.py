@@ -364,6 +364,40 @@ def test_size_purge_and_delete(connection: Connection, other: Connection, unique
         queue.queue_declare(passive=True)
 
 
+def test_deleting_an_exchange_keeps_its_queues(connection: Connection, unique: str) -> None:
+    exchange = Exchange(unique, type="direct")
+    queues = [Queue(f"{unique}-{number}", exchange, routing_key="key") for number in range(2)]
+    channel = connection.default_channel
+    Producer(channel).publish("delayed", exchange=exchange, routing_key="key", declare=queues,
+                              headers=in_seconds(3))  # fmt: skip
+    exchange(channel).delete()
+    with pytest.raises(ChannelError, match="declare it"):
+        channel.basic_publish(channel.prepare_message("lost"), unique, "key")
+    for queue in queues:
+        queue(channel).queue_declare(passive=True)
+        assert Receiver(connection, Queue(queue.name)).wait_for(1) == ["delayed"]
+    exchange(channel).declare()
+    with pytest.raises(ChannelError, match="knows no queue"):
+        channel.basic_publish(channel.prepare_message("lost"), unique, "key")
+
+
+def test_deleting_a_fanout_exchange_ends_its_listeners(
+    connection: Connection, other: Connection, unique: str
+) -> None:
+    exchange = Exchange(unique, type="fanout", durable=False)
+    queue = Queue(f"{unique}-inbox", exchange, auto_delete=True)
+    receiver = Receiver(connection, queue)
+    publisher = Producer(other.default_channel)
+    publisher.publish("first", exchange=exchange, declare=[exchange])
+    assert receiver.wait_for(1) == ["first"]
+    exchange(connection.default_channel).delete()
+    publisher.publish("missed", exchange=exchange, declare=[exchange])
+    assert receiver.drain() == ["first"]
+    again = Receiver(connection, queue)
+    publisher.publish("second", exchange=exchange, declare=[exchange])
+    assert again.wait_for(1) == ["second"]
+
+
 def test_a_queue_with_any_name_has_a_topic(connection: Connection, unique: str) -> None:
     names = [f"{unique}.a@b", f"{unique}-a-b", f"{unique}/a b"]
     queues = [Queue(name) for name in names]

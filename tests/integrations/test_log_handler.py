@@ -133,6 +133,21 @@ def test_its_own_library_does_not_log_to_it(broker: TestBroker) -> None:
     assert [json.loads(text)["message"] for text in texts(broker)] == ["another library"]
 
 
+def test_records_of_its_own_library_do_not_wait_for_the_handler(broker: TestBroker) -> None:
+    """``logging.shutdown`` holds the handler's lock while it waits for the library's threads."""
+    handler = RocketMQHandler(TOPIC, broker.name_server_address)
+    record = logging.makeLogRecord({"name": "rocketmq_py.client", "msg": "reconnected"})
+    thread = threading.Thread(target=handler.handle, args=[record], daemon=True)
+    handler.acquire()
+    try:
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+    finally:
+        handler.release()
+        handler.close()
+
+
 def test_an_argument_that_logs_does_not_recurse(broker: TestBroker, log: logging.Logger) -> None:
     class Argument:
         def __str__(self) -> str:
@@ -240,6 +255,17 @@ def test_a_formatter_writes_values_that_json_does_not_have_as_text(value: object
     record = logging.makeLogRecord({"msg": "hello", "value": value})
     fields = json.loads(JsonFormatter().format(record))
     assert (fields["message"], fields["value"]) == ("hello", str(value))
+
+
+def test_a_value_that_json_does_not_have_leaves_the_other_fields_as_they_are() -> None:
+    cycle: list[object] = []
+    cycle.append(cycle)
+    record = logging.makeLogRecord(
+        {"msg": "hello", "lineno": 7, "ratio": float("nan"), "cycle": cycle, "order": 5, "at": os}
+    )
+    fields = json.loads(JsonFormatter().format(record))
+    assert (fields["line"], fields["order"], fields["at"]) == (7, 5, str(os))
+    assert (fields["ratio"], fields["cycle"]) == ("nan", "[[...]]")
 
 
 def test_a_hook_of_a_producer_may_log_and_flush(broker: TestBroker, log: logging.Logger) -> None:

@@ -28,6 +28,7 @@ from taskiq.schedule_sources import LabelScheduleSource
 
 from rocketmq_py import Message
 from rocketmq_py.blocking import Producer
+from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.log_records import log_records
 from rocketmq_py.integrations.taskiq import RocketMQBroker
@@ -181,6 +182,37 @@ async def test_a_running_task_is_kept_from_other_workers(server: TestBroker) -> 
     assert runs == [1]
     assert renewals >= 5
     assert not server.dead_letters(GROUP)
+
+
+@asyncio_test
+async def test_a_busy_broker_does_not_end_the_renewals_of_a_task(server: TestBroker) -> None:
+    broker = broker_of(server, invisible=0.3)
+    await broker.startup()
+    await broker.register_task(lambda: None, task_name="long").kiq()
+    deliveries = broker.listen()
+    server.fail("CHANGE_MESSAGE_INVISIBLETIME", times=1)
+    delivery: Any = await anext(deliveries)
+    await server.wait_until_async(lambda: len(server.requests("CHANGE_MESSAGE_INVISIBLETIME")) >= 3)
+    await delivery.ack()
+    await deliveries.aclose()
+    await broker.shutdown()
+
+
+@asyncio_test
+async def test_a_delivery_that_the_broker_refuses_is_not_renewed_again(server: TestBroker) -> None:
+    broker = broker_of(server, invisible=0.3)
+    await broker.startup()
+    await broker.register_task(lambda: None, task_name="long").kiq()
+    deliveries = broker.listen()
+    server.fail("CHANGE_MESSAGE_INVISIBLETIME", code=ResponseCode.NO_MESSAGE)
+    first: Any = await anext(deliveries)
+    second: Any = await anext(deliveries)
+    third: Any = await anext(deliveries)
+    assert len(server.requests("CHANGE_MESSAGE_INVISIBLETIME")) <= 3
+    await third.ack()
+    del first, second
+    await deliveries.aclose()
+    await broker.shutdown()
 
 
 @asyncio_test

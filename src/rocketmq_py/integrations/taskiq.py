@@ -19,9 +19,9 @@ import weakref
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final, TypeVar, Unpack
 
-from rocketmq_py import client as core
 from rocketmq_py.aio import Client, PopConsumer, Producer
 from rocketmq_py.arguments import check_above_zero, check_integer
+from rocketmq_py.client import Client as TrioClient
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.consumer import PoppedMessage
 from rocketmq_py.errors import (
@@ -45,8 +45,9 @@ except ImportError:
 __all__ = ["RocketMQBroker"]
 
 FIRST_RETRY_DELAY = 0.5
+"""Seconds before the second attempt to receive tasks while brokers are away. Each further delay doubles."""
 MAX_RETRY_DELAY = 5.0
-"""Seconds between attempts to receive tasks while brokers are away. The first delay doubles up to this."""
+"""The longest delay between two attempts, in seconds."""
 _TEMPORARY_ERRORS = (NameServerError, NoQueueError, TopicNotFoundError)
 """Errors of a receive that is tried again, in addition to retriable ones."""
 
@@ -96,7 +97,7 @@ class RocketMQBroker(AsyncBroker):
         max_reconsume_times: int = 16,
         **options: Unpack[ClientOptions],
     ) -> None:
-        core.Client(name_servers, **options)  # never opened: it checks the options
+        TrioClient(name_servers, **options)  # never opened: it checks the options
         super().__init__()
         self.topic: str = check_topic(topic)
         self.group: str = check_group(group)
@@ -157,7 +158,7 @@ class RocketMQBroker(AsyncBroker):
         Raises:
             ClosedError: ``startup`` was not called.
             UnsupportedByBrokerError: a broker is older than 5.0.
-            RocketMQError: another error that a retry does not mend.
+            RocketMQError: another error that a retry does not fix.
         """
         consumer = await self._open_consumer()
         delay = FIRST_RETRY_DELAY
@@ -235,14 +236,12 @@ class _Delivery:
                 return
             try:
                 self._message = await self._consumer.change_invisible(self._message, seconds)
-            except BrokerError as error:  # its time is up: another worker has it, or will have it
-                self._deadline = 0.0
-                self._log(error)
             except RocketMQError as error:
-                self._log(error)
-
-    def _log(self, error: RocketMQError) -> None:
-        logger.warning("cannot keep the task that runs key=%s: %s", " ".join(self._message.keys), error)
+                if isinstance(error, BrokerError) and not error.retriable:
+                    self._deadline = 0.0  # the broker no longer has this delivery
+                logger.warning(
+                    "cannot keep the task that runs key=%s: %s", " ".join(self._message.keys), error
+                )
 
 
 def _number(message: BrokerMessage, label: str, kind: Callable[[Any], Number]) -> Number | None:

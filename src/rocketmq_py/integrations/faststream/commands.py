@@ -47,6 +47,8 @@ class SendOptions:
 class RocketMQResponse(Response):
     """A handler's result with options of the message, or a message of ``publish_batch`` with its own options.
 
+    A reply to a request has no tags, keys, sharding key, delay or priority. Those given here are ignored.
+
     Args:
         body: the body.
         headers: the message's own properties. Values are converted to text.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from faststream._internal.endpoint.publisher.fake import FakePublisher
 from faststream._internal.endpoint.utils import ParserComposition
@@ -14,7 +14,7 @@ from faststream.response import Response
 
 from rocketmq_py.aio import Producer
 from rocketmq_py.errors import ClosedError, RocketMQError
-from rocketmq_py.integrations.faststream.commands import RocketMQPublishCommand, RocketMQResponse
+from rocketmq_py.integrations.faststream.commands import RocketMQPublishCommand, RocketMQResponse, SendOptions
 from rocketmq_py.integrations.faststream.messages import (
     CONTENT_TYPE,
     CORRELATION_ID,
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from faststream._internal.types import CustomCallable, PublisherMiddleware
     from faststream.response import PublishCommand
 
-JSON = "application/json"
-JSON_NULL = (b"null", JSON)
-"""The encoded None. RocketMQ has no messages without a body."""
+NULL_BODY: Final = (b"null", "application/json")
+"""The body of None, and its content type. RocketMQ has no messages without a body."""
 
 
 class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
     """FastStream's producer on a ``rocketmq_py.aio.Producer``.
 
     Args:
-        parser: the broker's own parser of responses, or None.
-        decoder: the broker's own decoder, or None.
+        parser: the parser that was passed to the broker, or None.
+        decoder: the decoder that was passed to the broker, or None.
     """
 
     def __init__(self, parser: CustomCallable | None, decoder: CustomCallable | None) -> None:
         default = RocketMQParser()
+        # FastStream reads both to parse replies.
         self._parser: Any = ParserComposition(parser, default.parse_message)
         self._decoder: Any = ParserComposition(decoder, default.decode_message)
         self.codec: CodecProto = DefaultCodec()
@@ -64,53 +64,58 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
         self._producer = None
 
     async def publish(self, cmd: RocketMQPublishCommand) -> SendResult:
-        """Send a message, or the reply to a request. Raises as the producer's ``send`` and ``reply``."""
-        body, properties = await self._encode(cmd, cmd.body)
+        """Send a message, or the reply to a request. Raises as the producer's ``send`` and ``reply``.
+
+        A reply has no tags, keys, sharding key, delay or priority.
+        """
+        body, properties = await self._encode_body(cmd, cmd.body)
         if cmd.request is not None:
-            return await self._open.reply(cmd.request, body, properties=properties, timeout=cmd.timeout)
-        message = self._message(cmd, cmd.options, body, properties)
-        return await self._open.send(message, timeout=cmd.timeout)
+            return await self._connected_producer.reply(
+                cmd.request, body, properties=properties, timeout=cmd.timeout
+            )
+        message = self._build_message(cmd, cmd.options, body, properties)
+        return await self._connected_producer.send(message, timeout=cmd.timeout)
 
     async def publish_batch(self, cmd: RocketMQPublishCommand) -> Sequence[SendResult]:
         """Send a batch. An empty one sends nothing. Raises as the producer's ``send_batch``."""
-        messages = await self.batch(cmd)
-        return await self._open.send_batch(messages, timeout=cmd.timeout) if messages else ()
+        messages = await self.encode_batch(cmd)
+        return await self._connected_producer.send_batch(messages, timeout=cmd.timeout) if messages else ()
 
     async def request(self, cmd: RocketMQPublishCommand) -> ReceivedMessage:
         """Send a request and return its reply. Raises as the producer's ``request``."""
-        return await self._open.request(await self.message(cmd), timeout=cmd.timeout)
+        return await self._connected_producer.request(await self.encode_message(cmd), timeout=cmd.timeout)
 
-    async def message(self, cmd: RocketMQPublishCommand) -> Message:
+    async def encode_message(self, cmd: RocketMQPublishCommand) -> Message:
         """Return the encoded message of a command."""
-        return self._message(cmd, cmd.options, *await self._encode(cmd, cmd.body))
+        return self._build_message(cmd, cmd.options, *await self._encode_body(cmd, cmd.body))
 
-    async def batch(self, cmd: RocketMQPublishCommand) -> list[Message]:
+    async def encode_batch(self, cmd: RocketMQPublishCommand) -> list[Message]:
         """Return the encoded messages of a command. A RocketMQResponse has options of its own."""
         messages = []
         for item in cmd.batch_bodies:
-            own = item if isinstance(item, Response) else Response(item)
+            response = item if isinstance(item, Response) else Response(item)
             options = cmd.options
-            if isinstance(own, RocketMQResponse):
-                options = own.options.or_else(options)
-            body, properties = await self._encode(cmd, own.body, own)
-            messages.append(self._message(cmd, options, body, properties))
+            if isinstance(response, RocketMQResponse):
+                options = response.options.or_else(options)
+            body, properties = await self._encode_body(cmd, response.body, response)
+            messages.append(self._build_message(cmd, options, body, properties))
         return messages
 
     @property
-    def _open(self) -> Producer:
+    def _connected_producer(self) -> Producer:
         if self._producer is None:
             raise ClosedError("this FastStream broker is not connected; await broker.start() first")
         return self._producer
 
-    async def _encode(
-        self, cmd: RocketMQPublishCommand, body: Any, own: Response | None = None
+    async def _encode_body(
+        self, cmd: RocketMQPublishCommand, body: Any, response: Response | None = None
     ) -> tuple[bytes, dict[str, str]]:
         """Return the encoded body, and the properties with the headers and the content type."""
         payload, content_type = (
-            await self.codec.encode(body, self._serializer) if body is not None else JSON_NULL
+            await self.codec.encode(body, self._serializer) if body is not None else NULL_BODY
         )
-        headers = cmd.headers | own.headers if own is not None else cmd.headers
-        correlation_id = (own.correlation_id if own is not None else None) or cmd.correlation_id
+        headers = cmd.headers | response.headers if response is not None else cmd.headers
+        correlation_id = (response.correlation_id if response is not None else None) or cmd.correlation_id
         properties: dict[str, str] = {}
         if content_type:
             properties[CONTENT_TYPE] = content_type
@@ -118,11 +123,12 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
             properties[CORRELATION_ID] = correlation_id
         if cmd.reply_to and cmd.request is None:
             properties[REPLY_TO] = cmd.reply_to
-        return payload, properties | {name: _text(value) for name, value in headers.items()}
+        # Headers of the user replace these properties.
+        return payload, properties | {name: _header_value(value) for name, value in headers.items()}
 
     @staticmethod
-    def _message(
-        cmd: RocketMQPublishCommand, options: Any, body: bytes, properties: dict[str, str]
+    def _build_message(
+        cmd: RocketMQPublishCommand, options: SendOptions, body: bytes, properties: dict[str, str]
     ) -> Message:
         return Message(
             cmd.destination,
@@ -139,13 +145,14 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
 class ReplyPublisher(FakePublisher):
     """Publishes a handler's result as the reply to a request, or to the topic that the message names.
 
-    A failed reply is logged, and the request is acknowledged: to process it again would not help its sender.
+    A reply to a request that cannot be sent is logged, and the request is acknowledged: to process it again
+    would not help its sender. A publish to the topic raises.
 
     Args:
         producer: the broker's producer.
         topic: the topic of the reply.
         request: the request, or None if the message only names a topic.
-        log: called with the level and the text of a failed reply.
+        log: called with the level and the text of a reply that cannot be sent.
     """
 
     def __init__(
@@ -179,6 +186,6 @@ class ReplyPublisher(FakePublisher):
             self._log(logging.WARNING, f"cannot reply to a request: {error}")
 
 
-def _text(header: Any) -> Any:
-    """Return the value of a header as text. None and bytes stay: a message does not accept them."""
+def _header_value(header: Any) -> Any:
+    """Return a header's value as str. None and bytes stay as they are, so that Message refuses them."""
     return header if header is None or isinstance(header, bytes) else str(header)

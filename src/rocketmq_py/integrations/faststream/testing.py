@@ -110,12 +110,12 @@ class InMemoryProducer(RocketMQProducer):
 
     async def publish(self, cmd: RocketMQPublishCommand) -> SendResult:
         """Have the message processed. Raises the exception of a handler."""
-        [result] = await self._deliver(cmd.destination, [await self.message(cmd)])
+        [result] = await self._deliver(cmd.destination, [await self.encode_message(cmd)])
         return result
 
     async def publish_batch(self, cmd: RocketMQPublishCommand) -> Sequence[SendResult]:
         """Have the messages processed. Raises the exception of a handler."""
-        messages = await self.batch(cmd)
+        messages = await self.encode_batch(cmd)
         return await self._deliver(cmd.destination, messages) if messages else ()
 
     async def request(self, cmd: RocketMQPublishCommand) -> ReceivedMessage:
@@ -125,14 +125,14 @@ class InMemoryProducer(RocketMQProducer):
             SubscriberNotFound: no subscriber matches.
             TimeoutError: the handler takes too long.
         """
-        message = self._received(await self.message(cmd))
+        message = self._received(await self.encode_message(cmd))
         for subscriber in self._matching(cmd.destination, [message]):
             with anyio.fail_after(cmd.timeout or DEFAULT_TIMEOUT):
                 response = await subscriber.process_message(_item(subscriber, [message]))
             reply = RocketMQPublishCommand.from_cmd(response.as_publish_command())
             reply.destination = cmd.destination
             reply.correlation_id = reply.correlation_id or cmd.correlation_id
-            return self._received(await self.message(reply))
+            return self._received(await self.encode_message(reply))
         raise SubscriberNotFound(f"no subscriber receives this request to {cmd.destination}")
 
     async def _deliver(self, topic: str, messages: Sequence[Message]) -> list[SendResult]:

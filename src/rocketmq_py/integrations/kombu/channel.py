@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
     from rocketmq_py.integrations.kombu.transport import Transport
 
 GET_SECONDS: Final = 0.2
-"""How long ``basic_get`` waits for a message, as brokers answer a first request late."""
+"""How long ``basic_get`` waits for a message."""
+BASIC_PUBLISH: Final = (60, 40)
+"""The id of AMQP's method."""
 NOT_FOUND: Final = "404"
+"""AMQP's reply code."""
 
 logger: Final = logging.getLogger("rocketmq_py.integrations.kombu")
 
@@ -53,7 +57,11 @@ class QoS(virtual.QoS):
 
 
 class Channel(virtual.Channel):
-    """A channel of a connection to RocketMQ. Made by the connection."""
+    """A channel of a connection to RocketMQ. Made by the connection.
+
+    A queue is *private* if it was declared ``auto_delete`` or ``exclusive``. It is an inbox of this process,
+    which ExchangeListeners fill. Any other queue is *shared*: a topic with a consumer group.
+    """
 
     QoS = QoS
     supports_fanout = True
@@ -64,9 +72,9 @@ class Channel(virtual.Channel):
         super().__init__(connection, **kwargs)
         self._unsettled: dict[str, Delivery] = {}
         self._no_ack: set[str] = set()
-        self._is_delivering = False  # a message that is neither in an inbox nor counted by the QoS yet
+        self._is_delivering = False  # True while a message is neither in an inbox nor counted by the QoS
         self._poller: Poller | None = None
-        self._qos = self.QoS(self)  # here, as the poller's thread asks it
+        self._qos = self.QoS(self)  # now and not on first use: the poller's thread uses it, too
 
     # Declaring
 
@@ -94,25 +102,37 @@ class Channel(virtual.Channel):
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
         transport = self.connection
+        # A message of a fanout exchange goes to every process, unacknowledged, also for a shared queue.
         if queue in transport.private_queues or self.typeof(exchange).type == "fanout":
-            transport.listen(queue, exchange, self._routing_test(queue, exchange))
+            transport.listen(queue, exchange, self._binding_test(queue, exchange))
 
-    def _routing_test(self, queue: str, exchange: str) -> Any:
+    def _binding_test(self, queue: str, exchange: str) -> Callable[[str], bool]:
         """Return a function that tells whether a queue is bound to an exchange with a routing key."""
         kind, state = self.typeof(exchange), self.state
 
-        def wants(routing_key: str) -> bool:
+        def is_bound(routing_key: str) -> bool:
             table = state.exchanges.get(exchange, {}).get("table", ())
             return queue in kind.lookup(table, exchange, routing_key, None)
 
-        return wants
+        return is_bound
+
+    def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
+        """Delete an exchange and its bindings. ``if_unused`` is ignored.
+
+        As in AMQP, the queues stay. kombu's own method deletes them.
+        """
+        for queue, bound_to, routing_key in list(self.state.bindings):
+            if bound_to == exchange:
+                self.state.binding_delete(queue, exchange, routing_key)
+        self.state.exchanges.pop(exchange, None)
+        self.connection.stop_listening(exchange)
 
     def queue_delete(
         self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any
     ) -> None:
         """Delete a queue with its topic and group, and its bindings.
 
-        ``if_unused`` is ignored: another process may consume it.
+        ``if_unused`` is ignored, as consumers in other processes are not known here.
         """
         if if_empty and self._size(queue):
             return
@@ -173,19 +193,25 @@ class Channel(virtual.Channel):
             return
         declared = self.state.exchanges.get(exchange)
         if declared is None:
-            raise ChannelError(f"no exchange {exchange!r}: declare it", (50, 10), "basic_publish", NOT_FOUND)
+            raise ChannelError(
+                f"no exchange {exchange!r}: declare it", BASIC_PUBLISH, "basic_publish", NOT_FOUND
+            )
         kind = self.typeof(exchange)
         bound = kind.lookup(declared["table"], exchange, routing_key, None)
         if not bound and kind.type == "direct" and declared["durable"]:
             raise ChannelError(
                 f"this connection knows no queue that is bound to exchange {exchange!r} with routing key "
                 f"{routing_key!r}: declare the queue before publishing, with declare=[queue]",
-                (50, 10), "basic_publish", NOT_FOUND,
+                BASIC_PUBLISH, "basic_publish", NOT_FOUND,
             )  # fmt: skip
-        shared = [] if kind.type == "fanout" else [queue for queue in bound if queue not in private]
-        for queue in shared:
-            self._put(queue, message)
-        if len(shared) < len(bound) or not shared:
+        if kind.type == "fanout":
+            cluster.publish(exchange, message, routing_key)
+            return
+        for queue in bound:
+            if queue not in private:
+                self._put(queue, message)
+        has_private = any(queue in private for queue in bound)
+        if has_private or not bound:
             cluster.publish(exchange, message, routing_key)
 
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
@@ -242,16 +268,18 @@ class Channel(virtual.Channel):
     def _next_delivery(self, queue: str) -> Delivery:
         transport = self.connection
         transport.start_listening(queue)
-        is_fed = queue in transport.private_queues or any(
+        is_received_in_background = queue in transport.private_queues or any(
             channel.is_polling(queue) for channel in transport.channels
         )
         with transport.activity:
             inbox = transport.inbox(queue)
-            if is_fed:
+            if is_received_in_background:
                 transport.activity.wait_for(lambda: bool(inbox), GET_SECONDS)
             if inbox:
                 return inbox.popleft()
-        deliveries = [] if is_fed else transport.shared_queue(queue).receive(1, GET_SECONDS)
+        deliveries = (
+            [] if is_received_in_background else transport.shared_queue(queue).receive(1, GET_SECONDS)
+        )
         if not deliveries:
             raise Empty
         return deliveries[0]
@@ -302,12 +330,12 @@ class Channel(virtual.Channel):
             (delivery.requeue if requeue else delivery.acknowledge)()
 
     def wake(self) -> None:
-        """Make the poller look for work, unless the channel is closed."""
+        """Make the transport look for work, unless the channel is closed."""
         if self.connection is not None:
             self.connection.wake()
 
     def _restore(self, message: virtual.Message) -> None:
-        """Requeue a message when the channel is closed. If that fails, it comes again later."""
+        """Requeue a message, for ``close`` and ``basic_recover``. If that fails, it comes again later."""
         try:
             self.settle(message.delivery_tag, requeue=True)
         except RocketMQError as error:
@@ -315,7 +343,7 @@ class Channel(virtual.Channel):
                 "could not requeue an unacknowledged message: %s; it and others come again after the "
                 "visibility timeout", error,
             )  # fmt: skip
-            self._unsettled.clear()  # without waiting for a timeout for each of them
+            self._unsettled.clear()  # each of the others would wait for a timeout, too
 
     def close(self) -> None:
         """Cancel consumers, and requeue messages that are not acknowledged.

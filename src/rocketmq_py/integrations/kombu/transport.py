@@ -186,10 +186,16 @@ class Transport(virtual.Transport):
 
         A private queue that is bound to no exchange receives messages that name it in the default exchange.
         """
-        if queue in self.private_queues and queue not in self._listeners:
+        if queue in self.private_queues and not self._listeners.get(queue):
             self.listen(queue, "", lambda routing_key: routing_key == queue)
         for listener in self._listeners.get(queue, {}).values():
             listener.start()
+
+    def stop_listening(self, exchange: str) -> None:
+        """Stop receiving messages of an exchange, for all queues."""
+        for listeners in self._listeners.values():
+            if (listener := listeners.pop(exchange, None)) is not None:
+                listener.close()
 
     def forget(self, queue: str) -> None:
         """Stop receiving messages of a queue."""

@@ -1,4 +1,7 @@
-"""The handler and its formatter: records are formatted and queued, and sent at the end of a process."""
+"""The logging handler and its JSON formatter.
+
+``shipper`` sends the queued records. This module flushes them at the end of a process.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Unpack
 
-from rocketmq_py import producer
 from rocketmq_py.blocking import BatchingProducer
 from rocketmq_py.integrations.log_handler.shipper import Shipper
 from rocketmq_py.message import Message
 from rocketmq_py.names import check_topic
+from rocketmq_py.producer import BatchingProducer as TrioBatchingProducer
 from rocketmq_py.producer.config import BatchingOptions
 
 DEFAULT_GROUP = "LOGGING"
@@ -36,7 +39,8 @@ class JsonFormatter(logging.Formatter):
 
     It has the keys ``time`` (ISO 8601, UTC), ``level``, ``logger``, ``message``, ``file``, ``line``,
     ``function``, ``process`` and ``thread``, the record's attributes from ``extra``, and, if there are any,
-    ``exception`` and ``stack``. Values that JSON does not have are written as their ``str()``.
+    ``exception`` and ``stack``. Values that JSON does not have are written as their ``str()``. An attribute
+    from ``extra`` with one of these names is left out.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -64,7 +68,17 @@ class JsonFormatter(logging.Formatter):
         try:
             return json.dumps(fields, ensure_ascii=False, allow_nan=False, default=str)
         except (TypeError, ValueError):  # a NaN, a cycle, or a key that is not a str, in ``extra``
-            return json.dumps({name: str(value) for name, value in fields.items()}, ensure_ascii=False)
+            fields = {name: _as_json_value(value) for name, value in fields.items()}
+            return json.dumps(fields, ensure_ascii=False, default=str)
+
+
+def _as_json_value(value: object) -> object:
+    """Return a value of ``extra``, or its ``str()`` if JSON cannot have it."""
+    try:
+        json.dumps(value, allow_nan=False, default=str)
+    except (TypeError, ValueError):
+        return str(value)
+    return value
 
 
 class RocketMQHandler(logging.Handler):
@@ -105,20 +119,19 @@ class RocketMQHandler(logging.Handler):
         **options: Unpack[BatchingOptions],
     ) -> None:
         # Never opened. It checks the options here, where the mistake is, and not in the thread.
-        checked = producer.BatchingProducer(name_servers, group=group, **options)
+        checked = TrioBatchingProducer(name_servers, group=group, **options)
         super().__init__(level)
         self.topic: str = check_topic(topic)
         self.setFormatter(JsonFormatter())
         self._max_bytes = checked.config.max_buffered_bytes
         self._close_timeout = checked.producer.config.close_timeout
         self._open_producer = partial(BatchingProducer, name_servers, group=group, **options)
-        self._busy = threading.local()
         self._is_closed = False
-        self._forget()
+        self._reset()
         _handlers.add(self)
 
-    def _forget(self) -> None:
-        """Start anew in a forked child, which has neither the thread nor the parent's queued records."""
+    def _reset(self) -> None:
+        """Start without a shipper: at first, and in a forked child."""
         self._shipper: Shipper | None = None
         self._dropped = 0
         self._busy = threading.local()
@@ -132,14 +145,19 @@ class RocketMQHandler(logging.Handler):
         """
         return self._dropped + (0 if self._shipper is None else self._shipper.dropped)
 
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Emit a record, unless it is one of ``rocketmq_py`` or a filter refuses it."""
+        # Before the handler's lock: ``logging.shutdown`` holds it while it waits for the threads that send.
+        if record.name.partition(".")[0] == "rocketmq_py":
+            return False
+        return super().handle(record)
+
     def emit(self, record: logging.LogRecord) -> None:
         """Queue a record. It never waits for a broker and never raises.
 
         A record that is logged while this thread formats another one, for example by the ``__str__`` of an
         argument, is dropped.
         """
-        if record.name.partition(".")[0] == "rocketmq_py":
-            return
         if getattr(self._busy, "is_emitting", False):
             self._dropped += 1
             return
@@ -178,10 +196,10 @@ class RocketMQHandler(logging.Handler):
 
     def close(self) -> None:
         """Send the queued records, for at most ``close_timeout``. The rest is dropped. Repeatable."""
-        if self._shipper is not None and not self._is_closed:
+        if not self._is_closed:
             self._is_closed = True
-            self._shipper.close(self._close_timeout)
-        self._is_closed = True
+            if self._shipper is not None:
+                self._shipper.close(self._close_timeout)
         _handlers.discard(self)
         super().close()
 
@@ -193,37 +211,42 @@ _handlers: weakref.WeakSet[RocketMQHandler] = weakref.WeakSet()
 
 def _finish_all() -> None:
     """Send the records that all handlers have queued. Drop those that are logged later."""
-    marks = [
+    waiting = [
         (handler, shipper, shipper.mark())
         for handler in list(_handlers)
         if (shipper := handler._shipper) is not None
     ]
     began = time.monotonic()
-    for handler, shipper, event in marks:
-        shipper.wait(event, max(began + handler._close_timeout - time.monotonic(), 0.0))
+    for handler, shipper, mark in waiting:
+        shipper.wait(mark, max(began + handler._close_timeout - time.monotonic(), 0.0))
         shipper.stop()
 
 
-def _forget_all() -> None:
+def _reset_all() -> None:
     """Forget the parent's threads and records in a child that was just forked."""
     for handler in list(_handlers):
-        handler._forget()
+        handler._reset()
 
 
-_workers: set[int] = set()
-"""This process, once it finishes its handlers at the end of a multiprocessing worker."""
+_pids_with_finalizer: set[int] = set()
+"""Processes that have registered the finalizer. A forked child inherits the set, but not the registration."""
 
 
 def _finish_at_end_of_worker() -> None:
     """Finish at the end of a multiprocessing worker, which does not run atexit functions."""
     process: Any = sys.modules.get("multiprocessing.process")
     util: Any = sys.modules.get("multiprocessing.util")
-    if process is None or util is None or process.parent_process() is None or os.getpid() in _workers:
+    if (
+        process is None
+        or util is None
+        or process.parent_process() is None
+        or os.getpid() in _pids_with_finalizer
+    ):
         return
-    _workers.add(os.getpid())
+    _pids_with_finalizer.add(os.getpid())
     util.Finalize(None, _finish_all, exitpriority=20)  # before the producers are closed, with 10
 
 
 if hasattr(os, "register_at_fork"):  # Windows cannot fork
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(after_in_child=_reset_all)
 atexit.register(_finish_all)  # atexit calls it before the producers are closed: that was registered earlier
