@@ -40,6 +40,17 @@ class RocketMQError(Exception):
     invalidates_route: ClassVar[bool] = False
     delivery: Delivery = Delivery.NOT_SENT
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception's passes the text to constructors, which need other arguments.
+        return _without_constructor, (type(self), self.args), self.__dict__
+
+
+def _without_constructor(kind: type[RocketMQError], args: tuple[Any, ...]) -> RocketMQError:
+    """Return an error with ``args`` for pickle and copy, which add the attributes."""
+    error = kind.__new__(kind)
+    error.args = args
+    return error
+
 
 class ConfigurationError(RocketMQError, ValueError):
     """A setting, name or address is not allowed. The text says which values are."""
