@@ -44,7 +44,7 @@ ALLOWED = {
     "callables": {"arguments", "errors"},
     "names": {"arguments", "errors"},
     "properties": set[str](),
-    "codecs": {"arguments", "callables", "errors"},
+    "codecs": {"arguments", "callables", "errors", "formatting"},
     "message": {"address", "arguments", "codecs", "errors", "names", "properties", "queues"},
     "credentials": {"arguments", "errors"},
     "protocol": BOTTOM,
