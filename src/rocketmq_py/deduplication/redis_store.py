@@ -43,16 +43,16 @@ class RedisStore:
         self._client = client
         self._prefix = check_text(prefix, "prefix")
 
-    def claim(self, key: str, token: str, seconds: float) -> ClaimState:
+    def claim(self, key: str, token: str, expires_in: float) -> ClaimState:
         """Claim a key. See DeduplicationStore."""
         name = self._prefix + key
-        while not self._client.set(name, token, nx=True, px=_milliseconds(seconds)):
+        while not self._client.set(name, token, nx=True, px=_milliseconds(expires_in)):
             value = _text(self._client.get(name))
             if value:  # else it has just expired
                 return ClaimState.DONE if value.startswith(_DONE) else ClaimState.HELD
         return ClaimState.CLAIMED
 
-    def settle(self, key: str, token: str, seconds: float) -> bool:
+    def settle(self, key: str, token: str, expires_in: float) -> bool:
         """Mark a claimed key, or remove its claim. See DeduplicationStore."""
         name = self._prefix + key
         mark = _DONE + token
@@ -60,10 +60,10 @@ class RedisStore:
         def change(pipeline: Any) -> bool:
             value = _text(pipeline.get(name))
             pipeline.multi()
-            if seconds and value in (token, mark):
-                pipeline.set(name, mark, px=_milliseconds(seconds))
+            if expires_in and value in (token, mark):
+                pipeline.set(name, mark, px=_milliseconds(expires_in))
                 return True
-            if not seconds and value == token:
+            if not expires_in and value == token:
                 pipeline.delete(name)
                 return True
             return False
