@@ -342,3 +342,13 @@ def test_redis_client_is_checked() -> None:
     with pytest.raises(ConfigurationError, match=r"must be a URL or a redis.Redis, not redis.asyncio"):
         RedisStore(asyncio_client)
     RedisStore("redis://127.0.0.1:6379/1").close()
+
+
+def test_redis_cluster_without_transactions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    redis: Any = pytest.importorskip("redis")
+    monkeypatch.delattr(redis.RedisCluster, "transaction", raising=False)  # as in redis-py before 6.1
+    cluster = redis.RedisCluster.__new__(redis.RedisCluster)
+    with pytest.raises(
+        ConfigurationError, match=r"a RedisCluster needs redis-py 6\.1: pip install 'redis>=6\.1'"
+    ):
+        RedisStore(cluster)
