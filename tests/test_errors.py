@@ -132,7 +132,6 @@ ARGUMENTS: dict[str, Any] = {
     "acknowledged": 7,
     "action": "deleting topic 'T'",
     "address": "a:1",
-    "advice": "; read on",
     "answers": {"a": 1},
     "asked": "a:1, b:1",
     "brokers": ["a", "b"],
@@ -159,11 +158,11 @@ ARGUMENTS: dict[str, Any] = {
     "rows": (1, 2),
     "sent": SENT,
     "sql": "a > 1",
+    "suffix": "; read on",
     "text": "text",
     "timeout": 3.0,
     "topic": "T",
     "total": 2,
-    "what": "deleting topic 'T'",
 }
 """An argument for each parameter of the constructors of errors."""
 
