@@ -393,7 +393,9 @@ def test_message_without_keys_is_identified_by_its_id(store: Memory) -> None:
 
 def test_key_function_must_return_a_text(store: Memory) -> None:
     function: Any = lambda message: None  # noqa: E731
-    with pytest.raises(ConfigurationError, match="returned None for message a; it must return a text"):
+    with pytest.raises(
+        ConfigurationError, match="returned None for message a; it must return a str that is not empty"
+    ):
         Deduplicate(store, key=function).key_of(message("a"), "G")
 
 

@@ -312,6 +312,34 @@ def test_child_forked_in_a_transaction_cannot_use_the_store(sqlite: SQLiteStore)
 
 
 @needs_fork
+@pytest.mark.parametrize("fails", [False, True])
+def test_child_does_not_end_the_transaction_of_its_parent(sqlite: SQLiteStore, fails: bool) -> None:
+    statements: list[str] = []
+    child = -1
+
+    def handle() -> None:
+        nonlocal child
+        with claims_of(sqlite, "a"), sqlite.transaction() as connection:
+            connection.execute("INSERT INTO effects VALUES ('x')")
+            child = os.fork()
+            if child == 0:
+                connection.set_trace_callback(statements.append)
+                if fails:
+                    raise KeyError
+
+    sqlite.claim("a", "first", 60)
+    try:
+        handle()
+    except (KeyError, sqlite3.OperationalError):
+        pass
+    finally:
+        if child == 0:
+            os._exit(len(statements))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert effects(sqlite) == ["x"]
+
+
+@needs_fork
 def test_closed_store_stays_closed_after_a_fork(sqlite: SQLiteStore) -> None:
     sqlite.close()
     with forked(lambda: sqlite.claim("a", "child", 60)) as result:

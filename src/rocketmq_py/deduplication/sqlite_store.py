@@ -6,7 +6,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -132,9 +132,10 @@ class SQLiteStore:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
+                self._open_connection()  # raises in a child that was forked in the transaction
                 connection.execute("COMMIT")
             except BaseException:
-                if connection.in_transaction:
+                if connection is not self._inherited and connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
 
@@ -165,7 +166,7 @@ class SQLiteStore:
 
     # Forks. SQLite allows no connection that is open at the fork in the child, not even to close it.
 
-    def before_fork(self) -> None:
+    def _before_fork(self) -> None:
         """Close the connection, unless a transaction is running. Others wait until the fork is done."""
         if not self._lock.acquire(timeout=min(self._timeout, threading.TIMEOUT_MAX)):
             return
@@ -177,13 +178,13 @@ class SQLiteStore:
             self._connection = None
         self._forking_thread = threading.get_ident()
 
-    def after_fork_in_parent(self) -> None:
+    def _after_fork_in_parent(self) -> None:
         """Let others use the store."""
         if self._forking_thread == threading.get_ident():
             self._forking_thread = None
             self._lock.release()
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork_in_child(self) -> None:
         """Take a new lock, because no other thread is left to release the old one."""
         self._lock = threading.RLock()
         self._forking_thread = None
@@ -193,24 +194,14 @@ class SQLiteStore:
 _stores: Final[WeakSet[SQLiteStore]] = WeakSet()
 
 
-def _before_fork() -> None:
+def _for_each_store(call: Callable[[SQLiteStore], None]) -> None:
     for store in list(_stores):
-        store.before_fork()
-
-
-def _after_fork_in_parent() -> None:
-    for store in list(_stores):
-        store.after_fork_in_parent()
-
-
-def _after_fork_in_child() -> None:
-    for store in list(_stores):
-        store.after_fork_in_child()
+        call(store)
 
 
 if hasattr(os, "register_at_fork"):  # Windows cannot fork
     os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=_after_fork_in_parent,
-        after_in_child=_after_fork_in_child,
+        before=lambda: _for_each_store(SQLiteStore._before_fork),
+        after_in_parent=lambda: _for_each_store(SQLiteStore._after_fork_in_parent),
+        after_in_child=lambda: _for_each_store(SQLiteStore._after_fork_in_child),
     )
