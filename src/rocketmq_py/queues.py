@@ -61,7 +61,7 @@ class SendStatus(enum.Enum):
     FLUSH_SLAVE_TIMEOUT = 12
 
 
-@attrs.frozen(slots=False)
+@attrs.frozen(slots=False)  # attrs makes frozen instances faster without slots
 class SendResult:
     """The broker's acknowledgement of a stored message. Java: ``SendResult``.
 
