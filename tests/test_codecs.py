@@ -56,6 +56,14 @@ class AsPydanticDataclass:
     number: int
 
 
+class AsStrictModel(pydantic.BaseModel, strict=True):
+    at: datetime.datetime
+    kind: Kind
+    tags: set[str]
+    names: dict[int, str]
+    data: bytes = b""
+
+
 class AsDict(TypedDict):
     number: int
 
@@ -67,6 +75,7 @@ VALUES: list[tuple[Any, Any]] = [
     (AsStruct(1), AsStruct),
     (AsTuple(1), AsTuple),
     (AsModel(number=1, theSecret="s"), AsModel),
+    (AsStrictModel(at=NOW, kind=Kind.CASH, tags={"a"}, names={1: "b"}, data=b"c"), AsStrictModel),
     (AsPydanticDataclass(1), AsPydanticDataclass),
     ({"number": 1}, AsDict),
     ([AsModel(number=1), AsModel(number=2)], list[AsModel]),
@@ -172,8 +181,8 @@ def test_codec_need_not_be_hashable() -> None:
         ("application/msgpack", AsModel, b"\xc1", "MessagePack data is malformed"),
         ("application/pdf", AsStruct, b"%PDF", "no codec for the content type 'application/pdf'"),
         ("", Annotated[dict, REVERSED], b"secret", "Expecting value"),
-        ("text/plain;charset=nonsense", str, b"x", "it is not a text in nonsense"),
-        ("", str, b"\xff", "it is not a text in utf-8"),
+        ("text/plain;charset=nonsense", str, b"x", "the charset 'nonsense' is unknown"),
+        ("", str, b"\xff", "it is not valid utf-8"),
     ],
 )
 def test_undecodable_body_raises_the_reason(content_type: str, kind: Any, body: bytes, reason: str) -> None:
@@ -198,6 +207,58 @@ def test_error_of_the_class_is_a_decode_error() -> None:
         received(0, b'{"number":1}').decode(Failing)
 
 
+class Silent:
+    content_type = "application/silent"
+
+    def encode(self, value: Any) -> bytes:
+        return b""
+
+    def decode(self, body: bytes, kind: Any) -> Any:
+        raise ValueError
+
+
+SILENT: Codec = Silent()
+
+
+def test_reason_of_an_undecodable_body_is_one_line_of_bounded_length() -> None:
+    class Quoting(Silent):
+        def decode(self, body: bytes, kind: Any) -> Any:
+            raise ValueError("in\n" + body.decode())
+
+    flood = b"x" * 1_000_000
+    for message, kind, reason in (
+        (received(0, b""), Annotated[int, SILENT], "no reason given"),
+        (received(0, b"line\n2"), Annotated[int, Quoting()], "in line 2"),
+        (received(0, b'"' + flood + b'"'), Kind, "Invalid enum value 'xxx"),
+        (with_content_type(b"x", "a/" + "x" * 20_000), Kind, "there is no codec for the content type 'a/xxx"),
+    ):
+        with pytest.raises(BodyDecodeError) as info:
+            message.decode(kind)
+        assert info.value.reason.startswith(reason)
+        assert len(info.value.reason) < 600
+        assert "\n" not in info.value.reason
+
+
+@dataclass
+class Other:
+    name: str
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/msgpack"])
+def test_type_that_only_the_given_codec_supports_is_a_decode_error(content_type: str) -> None:
+    kind: Any = Annotated[AsDataclass | Other, REVERSED]
+    with pytest.raises(BodyDecodeError, match="Type unions may not contain more than one dataclass"):
+        with_content_type(b"{}", content_type).decode(kind)
+
+
+def test_models_decode_binary_fields_of_messagepack() -> None:
+    class WithData(pydantic.BaseModel):
+        data: bytes
+
+    body = msgspec.msgpack.encode({"data": b"\xff"})
+    assert with_content_type(body, "application/msgpack").decode(WithData).data == b"\xff"
+
+
 def test_corrupt_body_cannot_be_decoded() -> None:
     with pytest.raises(BodyDecodeError, match="bad zlib"):
         received(0, b"{}", corruption="bad zlib").decode(dict)
@@ -216,6 +277,30 @@ class WithOpaque:
 def test_unsupported_type_is_refused_with_advice(kind: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"bodies cannot be decoded as .* Use a dataclass, .* codec"):
         received(0, b"{}").decode(kind)
+
+
+def test_unsupported_type_beside_a_model_is_refused_with_pydantics_reason() -> None:
+    with pytest.raises(ConfigurationError, match=r"Unable to generate pydantic-core schema for .*Opaque"):
+        received(0, b"{}").decode(dict[str, Opaque | AsModel])
+
+
+def test_model_with_an_undefined_annotation_is_refused() -> None:
+    class Incomplete(pydantic.BaseModel):
+        part: Missing  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(ConfigurationError, match="is not fully defined; you should define"):
+        received(0, b"{}").decode(Incomplete)
+
+
+class SilentSchema:
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        raise NotImplementedError
+
+
+def test_type_whose_error_has_no_text_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot be decoded as .*: NotImplementedError\. Use"):
+        received(0, b"{}").decode(dict[str, SilentSchema | AsModel])
 
 
 def test_value_that_cannot_be_encoded_is_refused() -> None:

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import copy
+import importlib
 import inspect
 import pickle
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import rocketmq_py
 from rocketmq_py import errors
 from rocketmq_py.codes import ResponseCode, response_name
 from rocketmq_py.errors import (
@@ -20,6 +27,7 @@ from rocketmq_py.errors import (
     SubscriptionError,
 )
 from rocketmq_py.formatting import one_line
+from rocketmq_py.queues import MessageQueue, SendResult, SendStatus
 from rocketmq_py.remoting.answer_errors import broker_error
 
 
@@ -116,7 +124,101 @@ def test_errors_that_retries_cannot_fix_are_not_retriable() -> None:
     assert not errors.InvalidMessageError.retriable
     assert not errors.ConfigurationError.retriable
     assert not errors.ClosedError.retriable
-    assert pickle.loads(pickle.dumps(errors.ClosedError("x"))).args == ("x",)
+
+
+QUEUE = MessageQueue("T", "b", 3)
+SENT = SendResult(SendStatus.SEND_OK, "id", "broker-id", QUEUE, 4)
+ARGUMENTS: dict[str, Any] = {
+    "acknowledged": 7,
+    "action": "deleting topic 'T'",
+    "address": "a:1",
+    "answers": {"a": 1},
+    "asked": "a:1, b:1",
+    "brokers": ["a", "b"],
+    "cause": errors.ClosedError("closed"),
+    "code": ResponseCode.SYSTEM_ERROR,
+    "delivery": Delivery.NOT_SENT,
+    "end": None,
+    "error": errors.RequestTimeoutError("a:1", 3),
+    "failures": {"b": errors.ClosedError("closed")},
+    "first": 5,
+    "group": "G",
+    "kind": "Order",
+    "message": "row 1: the topic is empty",
+    "message_id": "id",
+    "name_servers": "a:1, b:1",
+    "namespace": "N",
+    "offset": 6,
+    "queue": QUEUE,
+    "reason": "why",
+    "reasons": {"a": "down", "b": "slow"},
+    "remark": "why",
+    "results": [SENT],
+    "row": 1,
+    "rows": (1, 2),
+    "sent": SENT,
+    "sql": "a > 1",
+    "suffix": "; read on",
+    "text": "text",
+    "timeout": 3.0,
+    "topic": "T",
+    "total": 2,
+}
+"""An argument for each parameter of the constructors of errors."""
+
+
+def subclasses(kind: type[RocketMQError]) -> Iterator[type[RocketMQError]]:
+    yield kind
+    for subclass in kind.__subclasses__():
+        yield from subclasses(subclass)
+
+
+def error_classes() -> list[type[RocketMQError]]:
+    """Import each module that defines an error class, and return RocketMQError and its subclasses."""
+    package = Path(rocketmq_py.__file__).parent
+    for path in package.rglob("*.py"):
+        if re.search(r"^class \w+\(\w+Error\b", path.read_text(), re.MULTILINE):
+            module = path.relative_to(package.parent).with_suffix("")
+            importlib.import_module(".".join(module.parts))
+    found = {kind for kind in subclasses(RocketMQError) if kind.__module__.startswith("rocketmq_py.")}
+    return sorted(found, key=lambda kind: kind.__name__)
+
+
+def instance(kind: type[RocketMQError]) -> RocketMQError:
+    constructor = kind.__init__
+    if not inspect.isfunction(constructor):
+        return kind("text")
+    parameters = list(inspect.signature(constructor).parameters.values())[1:]
+    return kind(*[ARGUMENTS[one.name] for one in parameters if one.kind is not one.KEYWORD_ONLY])
+
+
+def pickled(error: RocketMQError) -> RocketMQError:
+    loaded: RocketMQError = pickle.loads(pickle.dumps(error))
+    return loaded
+
+
+@pytest.mark.parametrize("copied", [pickled, copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("kind", error_classes())
+def test_errors_can_be_pickled_and_copied(
+    kind: type[RocketMQError], copied: Callable[[RocketMQError], RocketMQError]
+) -> None:
+    error = instance(kind)
+    other = copied(error)
+    assert type(other) is kind
+    assert (str(other), other.args) == (str(error), error.args)
+    assert repr(vars(other)) == repr(vars(error))
+
+
+@pytest.mark.parametrize("copied", [pickled, copy.copy, copy.deepcopy])
+def test_pickled_and_copied_errors_keep_delivery_and_notes(
+    copied: Callable[[RocketMQError], RocketMQError],
+) -> None:
+    error = errors.MessageTooLargeError("too large")
+    error.delivery = Delivery.REFUSED
+    error.add_note("a note")
+    other = copied(error)
+    assert other.delivery is Delivery.REFUSED
+    assert other.__notes__ == ["a note"]
 
 
 @pytest.mark.parametrize(

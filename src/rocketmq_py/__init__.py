@@ -1,6 +1,6 @@
 """rocketmq-py: an Apache RocketMQ client on trio, with an embedded broker.
 
-Public are the names in ``__all__`` of this package, of ``rocketmq_py.admin``, ``rocketmq_py.aio``,
+Public names are those in ``__all__`` of this package, of ``rocketmq_py.admin``, ``rocketmq_py.aio``,
 ``rocketmq_py.blocking``, ``rocketmq_py.broker``, ``rocketmq_py.codecs``, ``rocketmq_py.deduplication``,
 ``rocketmq_py.relay``, ``rocketmq_py.spark``, ``rocketmq_py.telemetry``, ``rocketmq_py.testing`` and of the
 modules of ``rocketmq_py.integrations``, and the classes of ``rocketmq_py.errors`` and ``rocketmq_py.codes``.
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rocketmq_py import blocking as blocking
     from rocketmq_py import broker as broker
     from rocketmq_py import codecs as codecs
+    from rocketmq_py import codes as codes
     from rocketmq_py import deduplication as deduplication
     from rocketmq_py import errors as errors
     from rocketmq_py import testing as testing
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
+# Loads a name on first use. It also adds a __dir__, which is replaced below.
 _load = lazy_attributes(
     globals(),
     {
@@ -125,7 +127,6 @@ _load = lazy_attributes(
             "ConsumerHealth",
             "ConsumerHook",
             "ConsumerStatistics",
-            "PullState",
             "LiteConsumer",
             "LiteConsumerConfig",
             "LitePullConsumer",
@@ -133,16 +134,17 @@ _load = lazy_attributes(
             "LitePushConsumer",
             "LitePushConsumerConfig",
             "LiteStart",
+            "OffsetRange",
             "PopConsumer",
             "PopConsumerConfig",
             "PoppedMessage",
             "PullResult",
+            "PullState",
             "PushConsumer",
             "PushConsumerConfig",
             "QueueStatistics",
             "Reader",
             "RollbackOffset",
-            "OffsetRange",
             "StartPosition",
             "Suspend",
             "TopicStatistics",
@@ -158,8 +160,8 @@ _load = lazy_attributes(
             "BrokerHealth",
             "Compression",
             "EndTransactionContext",
-            "LatencyHistogram",
             "LatencyFaultPolicy",
+            "LatencyHistogram",
             "PendingReply",
             "PendingSend",
             "Producer",
@@ -188,12 +190,12 @@ _load = lazy_attributes(
     },
 )
 
-
-_PACKAGES = ("admin", "aio", "blocking", "broker", "codecs", "deduplication", "errors", "testing")
+# Loaded on first use, too. Public modules that need an extra have to be imported.
+_SUBMODULES = ("admin", "aio", "blocking", "broker", "codecs", "codes", "deduplication", "errors", "testing")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
+    if name in _SUBMODULES:
         return importlib.import_module(f"rocketmq_py.{name}")
     if name != "__version__":
         return _load(name)
@@ -202,8 +204,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    marks = (name for name in globals() if name.startswith("__"))
-    return sorted({*marks, *__all__, *_PACKAGES, "__version__"})
+    dunders = (name for name in globals() if name.startswith("__"))
+    return sorted({*dunders, *__all__, *_SUBMODULES, "__version__"})
 
 
 __all__ = [

@@ -7,11 +7,13 @@ bodies. The sender's content type travels in the property ``contentType``, as in
 - Other formats, for example Avro or Protobuf, are objects with the methods of :class:`Codec`.
 
 Both built-in codecs support dataclasses, attrs classes, ``msgspec.Struct``, TypedDict, NamedTuple, enums,
-dates, UUID, Decimal, containers of these, and pydantic models.
+dates, UUID, Decimal, pydantic models, and containers of these. Classes of other kinds with fields that are
+pydantic models can be encoded, but not decoded.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final, Protocol, cast, get_args, get_origin
@@ -21,11 +23,11 @@ import msgspec
 from rocketmq_py.arguments import check_text, wrong_type
 from rocketmq_py.callables import check_methods
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.formatting import one_line, shortened
 
 __all__ = ["JSON", "MESSAGEPACK", "Codec"]
 
-_TEXT = "text/plain"
-_UNKNOWN = ("", "application/octet-stream")
+_UNSPECIFIC_TYPES = ("", "application/octet-stream")
 """Content types that say nothing about the body."""
 _JSON_TYPES = ("application/json", "text/json")
 _MESSAGEPACK_TYPES = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
@@ -56,12 +58,12 @@ class Codec(Protocol):
 
 
 class _BuiltinCodec:
-    """The codec of a format that msgspec implements."""
+    """A codec of a format that msgspec implements."""
 
-    def __init__(self, content_type: str, encode: Callable[..., bytes], decoder: Callable[..., Any]) -> None:
+    def __init__(self, content_type: str, encode: Callable[..., bytes], decoder_class: Any) -> None:
         self._content_type = content_type
         self._encode = encode
-        self._decoder = decoder
+        self._decoder_class = decoder_class
 
     def __repr__(self) -> str:
         return f"<codec {self._content_type}>"
@@ -73,11 +75,7 @@ class _BuiltinCodec:
 
     def encode(self, value: Any) -> bytes:
         """Return the body for a value. Raises TypeError or ValueError if the format cannot represent it."""
-        kind: Any = type(value)
-        if self is JSON and _is_pydantic(kind):
-            body: bytes = _adapter(kind).dump_json(value, by_alias=True)
-            return body
-        return self._encode(value, enc_hook=_encode_pydantic)
+        return self._encode(value, enc_hook=_enc_hook)
 
     def decode(self, body: bytes, kind: Any) -> Any:
         """Return the value in a body. Raises ValueError if it is not a ``kind``."""
@@ -85,26 +83,52 @@ class _BuiltinCodec:
 
     def decoder(self, kind: Any) -> Callable[[bytes], Any]:
         """Return a function that decodes bodies as instances of ``kind``."""
-        if any(_is_pydantic(part) for part in _parts(kind)):
+        if _has_pydantic(kind):
             return functools.partial(self._decode_pydantic, kind)
-        decode: Callable[[bytes], Any] = self._decoder(Any if kind is object else kind).decode
+        decode: Callable[[bytes], Any] = self._decoder_class(Any if kind is object else kind).decode
         return decode
 
     def _decode_pydantic(self, kind: Any, body: bytes) -> Any:
         import pydantic
 
-        adapter = _adapter(kind)
         try:
-            if self is JSON:
-                return adapter.validate_json(body)
-            return adapter.validate_python(msgspec.msgpack.decode(body))
+            return self._validate(_adapter(kind), body)
         except pydantic.ValidationError as error:
             raise ValueError(_without_input(error)) from None
 
+    def _validate(self, adapter: Any, body: bytes) -> Any:
+        """Return the value in a body, as the TypeAdapter of pydantic decodes it."""
+        raise NotImplementedError
 
-JSON: Final = _BuiltinCodec("application/json", msgspec.json.encode, msgspec.json.Decoder)
+
+class _JSONCodec(_BuiltinCodec):
+    def encode(self, value: Any) -> bytes:
+        kind: Any = type(value)
+        if _is_pydantic(kind):
+            body: bytes = _adapter(kind).dump_json(value, by_alias=True)
+            return body
+        return super().encode(value)
+
+    def _validate(self, adapter: Any, body: bytes) -> Any:
+        return adapter.validate_json(body)
+
+
+class _MessagePackCodec(_BuiltinCodec):
+    def _validate(self, adapter: Any, body: bytes) -> Any:
+        import pydantic_core
+
+        value = msgspec.msgpack.decode(body)
+        try:
+            text = pydantic_core.to_json(value)
+        except pydantic_core.PydanticSerializationError:  # binary data that is not text
+            return adapter.validate_python(value)
+        # encode() writes dates, enums and sets as in JSON. Strict models accept these from JSON only.
+        return adapter.validate_json(text)
+
+
+JSON: Final = _JSONCodec("application/json", msgspec.json.encode, msgspec.json.Decoder)
 """JSON in UTF-8, the default. Missing content types, and those of texts, count as JSON, too."""
-MESSAGEPACK: Final = _BuiltinCodec("application/msgpack", msgspec.msgpack.encode, msgspec.msgpack.Decoder)
+MESSAGEPACK: Final = _MessagePackCodec("application/msgpack", msgspec.msgpack.encode, msgspec.msgpack.Decoder)
 """MessagePack: binary, smaller and faster than JSON."""
 
 
@@ -125,7 +149,7 @@ class BodyDecoder:
     MessagePack.
 
     Args:
-        kind: the type. ``Annotated[type, codec]`` has a codec.
+        kind: the type. ``Annotated[type, codec]`` gives the codec, unless ``codec`` does.
         codec: decodes bodies with its content type, and those without a content type. None if there is none.
 
     Attributes:
@@ -140,6 +164,7 @@ class BodyDecoder:
             codecs = [check_codec(part) for part in kind.__metadata__ if _is_like_codec(part)]
             codec = codecs[0] if codecs and codec is None else codec
             kind = kind.__origin__ if codecs else kind
+        # list[Order] has the __qualname__ of list.
         self.name: str = getattr(kind, "__qualname__", "") if get_origin(kind) is None else ""
         self.name = self.name or str(kind)
         self._kind = kind
@@ -152,49 +177,52 @@ class BodyDecoder:
 
         Args:
             body: the body.
-            content_type: the value of the property ``contentType``, or an empty text.
+            content_type: the value of the property ``contentType``, or an empty string.
 
         Raises:
-            ValueError: the body is not an instance of the type. The text does not contain the body.
+            ValueError: the body is not an instance of the type. The text is one short line.
         """
         kind, codec = self._kind, self._codec
         if kind is bytes:
             return body
         media_type, charset = _parse(content_type)
-        if codec is not None and (media_type in _UNKNOWN or media_type == _parse(codec.content_type)[0]):
-            return _call(functools.partial(codec.decode, kind=kind), body)
+        is_unspecific = media_type in _UNSPECIFIC_TYPES
+        if codec is not None and (is_unspecific or media_type == _parse(codec.content_type)[0]):
+            return _call(lambda: codec.decode(body, kind=kind))
         if media_type in _MESSAGEPACK_TYPES:
-            return _call(self._decode_messagepack, body)
-        is_text = media_type in _UNKNOWN or media_type.startswith("text/")
-        if kind is str and is_text and media_type not in _JSON_TYPES:
+            return _call(lambda: self._messagepack_decoder(body))
+        is_json = media_type in _JSON_TYPES or media_type.endswith("+json")
+        is_text = is_unspecific or media_type.startswith("text/")
+        if kind is str and is_text and not is_json:
             return _decode_text(body, charset)
-        if is_text or media_type in _JSON_TYPES or media_type.endswith("+json"):
-            return _call(self._decode_json, body)
+        if is_json or is_text:
+            return _call(lambda: self._json_decoder(body))
         raise ValueError(
-            f"there is no codec for the content type {content_type!r}. Annotate the parameter with "
-            f"Annotated[{self.name}, codec]"
+            f"there is no codec for the content type {shortened(content_type)!r}. Annotate the parameter "
+            f"with Annotated[{self.name}, codec]"
         )
 
+    # Making a decoder raises TypeError for some types, for example a union of two dataclasses.
+
     @functools.cached_property
-    def _decode_json(self) -> Callable[[bytes], Any]:
+    def _json_decoder(self) -> Callable[[bytes], Any]:
         return JSON.decoder(self._kind)
 
     @functools.cached_property
-    def _decode_messagepack(self) -> Callable[[bytes], Any]:
+    def _messagepack_decoder(self) -> Callable[[bytes], Any]:
         return MESSAGEPACK.decoder(self._kind)
 
     def _check_kind(self) -> None:
         if self._kind is object or self._kind is bytes:
             return
         try:
-            if any(_is_pydantic(part) for part in _parts(self._kind)):
-                _adapter(self._kind)
+            if _has_pydantic(self._kind):
+                _check_pydantic(self._kind)
             else:
                 msgspec.json.schema(self._kind)  # fails for types that a Decoder refuses only when it decodes
         except Exception as error:
-            reason = str(error).strip().splitlines()[-1]
             raise ConfigurationError(
-                f"bodies cannot be decoded as {self.name}: {reason}. Use a dataclass, an attrs, "
+                f"bodies cannot be decoded as {self.name}: {_unsupported(error)}. Use a dataclass, an attrs, "
                 f"msgspec.Struct or pydantic class, or give a codec: Annotated[{self.name}, codec]"
             ) from error
 
@@ -208,19 +236,17 @@ def body_decoder(kind: Any, codec: Codec | None = None) -> BodyDecoder:
     """Return a decoder, which is cached. The arguments and errors are those of BodyDecoder."""
     if codec is not None:
         check_codec(codec)
-    key: Any = codec
     try:
-        return _cached_decoder(kind, key)
-    except TypeError:  # a codec that cannot be hashed
+        return _cached_decoder(kind, codec)  # type: ignore[arg-type, unused-ignore]
+    except TypeError:  # an argument that cannot be hashed
         return BodyDecoder(kind, codec)
 
 
 def encode_body(value: object, codec: Codec) -> bytes:
     """Return the body for a value. Raises ValueError with the reason if the codec cannot encode it."""
+    check_codec(codec)
     try:
-        body = check_codec(codec).encode(value)
-    except ConfigurationError:
-        raise
+        body = codec.encode(value)
     except Exception as error:
         raise ValueError(
             f"cannot encode a value of type {type(value).__name__} as {codec.content_type}: "
@@ -231,21 +257,36 @@ def encode_body(value: object, codec: Codec) -> bytes:
     return body
 
 
-def _call(decode: Callable[[bytes], Any], body: bytes) -> Any:
-    """Decode a body. Any error of a codec, or of a class that the program defines, becomes a ValueError."""
+def _unsupported(error: Exception) -> str:
+    """Return the line of an error's text that says why a type is not supported."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    # pydantic adds advice and a link after the reason, and msgspec advice before it.
+    line = lines[0 if type(error).__module__.startswith("pydantic") else -1]
+    return line.removesuffix(".")
+
+
+def _call(decode: Callable[[], Any]) -> Any:
+    """Call a function that decodes. Any error, also of a codec or class of the program, becomes a ValueError.
+
+    Texts of errors may quote values of any length.
+    """
     try:
-        return decode(body)
-    except (MemoryError, ValueError):
+        return decode()
+    except MemoryError:
         raise
+    except ValueError as error:
+        raise ValueError(one_line(str(error))) from error
     except Exception as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+        raise ValueError(one_line(f"{type(error).__name__}: {error}")) from error
 
 
 def _decode_text(body: bytes, charset: str) -> str:
     try:
         return body.decode(charset)
-    except (LookupError, UnicodeDecodeError) as error:
-        raise ValueError(f"it is not a text in {charset}: {type(error).__name__}") from error
+    except LookupError as error:
+        raise ValueError(f"the charset {shortened(charset)!r} is unknown") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not valid {charset}") from error
 
 
 def _parse(content_type: str) -> tuple[str, str]:
@@ -269,6 +310,10 @@ def _parts(kind: Any) -> Iterator[Any]:
         yield from _parts(part)
 
 
+def _has_pydantic(kind: Any) -> bool:
+    return any(_is_pydantic(part) for part in _parts(kind))
+
+
 def _is_pydantic(kind: object) -> bool:
     return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
 
@@ -280,8 +325,16 @@ def _adapter(kind: Any) -> Any:
     return pydantic.TypeAdapter(kind)
 
 
-def _encode_pydantic(value: Any) -> Any:
-    """Return a pydantic model inside another value as plain values."""
+def _check_pydantic(kind: Any) -> None:
+    """Raise pydantic's error if it cannot decode the type."""
+    import pydantic
+
+    with contextlib.suppress(pydantic.ValidationError):
+        _adapter(kind).validate_json(b"")  # fails if an annotation has an undefined name
+
+
+def _enc_hook(value: Any) -> Any:
+    """Return a pydantic model as plain values. msgspec calls it with values of types it does not know."""
     kind: Any = type(value)
     if _is_pydantic(kind):
         return _adapter(kind).dump_python(value, mode="json", by_alias=True)
@@ -289,7 +342,10 @@ def _encode_pydantic(value: Any) -> Any:
 
 
 def _without_input(error: Any) -> str:
-    """Describe a ValidationError of pydantic without the values, which may be secrets."""
+    """Describe a ValidationError of pydantic without its input values, which may be secrets.
+
+    Texts of the model's own validators may still contain them.
+    """
     found = error.errors(include_input=False, include_url=False, include_context=False)
     return "; ".join(
         f"{one['msg']} - at `{'.'.join(str(part) for part in one['loc']) or '$'}`" for one in found

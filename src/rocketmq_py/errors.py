@@ -1,14 +1,16 @@
-"""All errors of rocketmq-py, with :class:`RocketMQError` as their base class.
+"""The base class :class:`RocketMQError`, and most of its subclasses.
 
-Class attributes tell retry loops what to do, so that they need no lists of classes:
+Attributes tell what to do:
 
-- ``retriable``: another broker, or the same one later, may accept the same request.
+- ``retriable``: the same request may succeed on another broker, or on the same one later. False also if no
+  broker was found (NameServerError, TopicNotFoundError, NoQueueError), although that may change.
 - ``invalidates_route``: the route is outdated and must be fetched again immediately.
-- ``delivery``: whether the message of a failed send may be stored. See :class:`Delivery`.
+- ``delivery``: whether the message of a failed send may be stored. Senders also set it on instances.
 """
 
 from __future__ import annotations
 
+import copyreg
 import enum
 import re
 from collections.abc import Mapping, Sequence
@@ -30,7 +32,7 @@ class Delivery(enum.Enum):
     REFUSED = "refused"
     """A broker answered that it did not store the message."""
     UNKNOWN = "unknown"
-    """A broker may have stored the message: it was written, and no answer came."""
+    """A broker may have stored the message: it was written, and no usable answer came."""
 
 
 class RocketMQError(Exception):
@@ -39,6 +41,11 @@ class RocketMQError(Exception):
     retriable: ClassVar[bool] = False
     invalidates_route: ClassVar[bool] = False
     delivery: Delivery = Delivery.NOT_SENT
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # For pickle and copy. Exception's passes the text to constructors that need other arguments.
+        new = copyreg.__newobj__  # type: ignore[attr-defined]
+        return new, (type(self),), {**self.__dict__, "args": self.args}
 
 
 class ConfigurationError(RocketMQError, ValueError):
@@ -54,7 +61,7 @@ class MessageTooLargeError(InvalidMessageError):
 
 
 class InvalidPropertyError(InvalidMessageError):
-    """A property, tag or key cannot be encoded: it is empty, not a text, or contains a separator."""
+    """A property, tag or key cannot be encoded: it is empty, not a str, or contains a separator."""
 
 
 class SendForbiddenError(RocketMQError):
@@ -62,10 +69,7 @@ class SendForbiddenError(RocketMQError):
 
 
 class UnsupportedByBrokerError(RocketMQError):
-    """The broker's version, or a proxy in front of the broker, does not support the request.
-
-    The request had no effect.
-    """
+    """The broker's version, or a proxy, does not support the request. The request had no effect."""
 
 
 class BatchError(RocketMQError):
@@ -154,10 +158,7 @@ class RequestTimeoutError(RocketMQError, TimeoutError):
 
 
 class ReplyTimeoutError(RocketMQError, TimeoutError):
-    """No reply to a request message came in time.
-
-    ``sent`` is the result of sending the request, or None if the broker did not acknowledge it.
-    """
+    """No reply to a request message came in time. ``sent`` is its SendResult, None if not acknowledged."""
 
     delivery = Delivery.UNKNOWN
 
@@ -212,7 +213,7 @@ class GroupNotFoundError(RocketMQError):
 
 
 class SomeBrokersFailedError(RocketMQError):
-    """A request to several brokers or name servers failed on some of them.
+    """A request to several brokers or name servers failed on some of them, or on all.
 
     Attributes:
         done: the names or addresses of those on which it succeeded.
@@ -220,18 +221,20 @@ class SomeBrokersFailedError(RocketMQError):
         failures: the errors of the others, by name or address.
     """
 
-    def __init__(self, what: str, answers: Mapping[str, Any], failures: Mapping[str, RocketMQError]) -> None:
-        done = tuple(answers)
-        said = "; ".join(f"{name}: {error}" for name, error in failures.items())
-        others = f"; it is done on {', '.join(done)}" if done else ""
-        super().__init__(f"{what} failed on {len(failures)} of {len(failures) + len(done)}: {said}{others}")
-        self.done = done
+    def __init__(
+        self, action: str, answers: Mapping[str, Any], failures: Mapping[str, RocketMQError]
+    ) -> None:
+        self.done: tuple[str, ...] = tuple(answers)
+        reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
+        others = f"; it is done on {', '.join(answers)}" if answers else ""
+        total = len(failures) + len(answers)
+        super().__init__(f"{action} failed on {len(failures)} of {total}: {reasons}{others}")
         self.answers: dict[str, Any] = dict(answers)
         self.failures: dict[str, RocketMQError] = dict(failures)
 
 
 class NoQueueError(RocketMQError):
-    """No queue of the topic can serve the request: permissions are missing, or no broker is up."""
+    """No queue, or no broker of the wanted role, can serve the request."""
 
     invalidates_route = True
 
@@ -258,12 +261,12 @@ class DataLossError(RocketMQError):
         queue: MessageQueue,
         first: int,
         end: int | None,
-        advice: str = "",
+        suffix: str = "",
         *,
         cause: str = "the broker does not have them any more",
     ) -> None:
         offsets = f"{first} to {end - 1}" if end is not None else f"from {first} on"
-        super().__init__(f"offsets {offsets} of {described(queue)} are not there: {cause}{advice}")
+        super().__init__(f"offsets {offsets} of {described(queue)} are not there: {cause}{suffix}")
         self.queue = queue
         self.first = first
         self.end = end
@@ -306,15 +309,15 @@ class BodyDecodeError(RocketMQError, ValueError):
 
 
 class BrokerError(RocketMQError):
-    """A broker or name server answered with an error. The response code decides the subclass.
+    """A broker or name server answered with an error. ``remoting.answer_errors`` chooses the subclass.
 
-    ``code`` is the response code, and ``remark`` the broker's reason, if it gave one.
+    ``code`` is the response code, ``remark`` the reason, if it gave one, and ``address`` that of the server.
     """
 
     delivery = Delivery.REFUSED
 
-    def __init__(self, code: int, remark: str | None, address: str) -> None:
-        super().__init__(f"{address} answered {response_name(code)} ({code}): {one_line(remark)}")
+    def __init__(self, code: int, remark: str | None, address: str, *, text: str | None = None) -> None:
+        super().__init__(text or f"{address} answered {response_name(code)} ({code}): {one_line(remark)}")
         self.code = code
         self.remark = remark
         self.address = address
@@ -364,12 +367,9 @@ class AccessDeniedError(BrokerError):
     """
 
     def __init__(self, code: int, remark: str | None, address: str) -> None:
-        super().__init__(code, remark, address)
-        reason = _JAVA_WRAPPING.sub("", one_line(remark))
-        self.args: tuple[Any, ...] = (
-            f"{address} denies access: {reason.removesuffix('.')}; "
-            "check the client's credentials and their permissions on the broker",
-        )
+        reason = _JAVA_WRAPPING.sub("", one_line(remark)).removesuffix(".")
+        advice = "check the client's credentials and their permissions on the broker"
+        super().__init__(code, remark, address, text=f"{address} denies access: {reason}; {advice}")
 
 
 class MessageRefusedError(BrokerError):
@@ -389,12 +389,10 @@ class SqlFilterRefusedError(SubscriptionError):
     """
 
     def __init__(self, topic: str, sql: str, code: int, remark: str | None, address: str) -> None:
-        super().__init__(code, remark, address)
         reason = one_line(remark)
         if code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
             reason = f"{reason.removesuffix('.')}; set enablePropertyFilter=true on the broker"
-        self.args: tuple[Any, ...] = (
-            f"{address} refuses the SQL filter {sql!r} on topic {topic!r}: {reason}",
-        )
+        text = f"{address} refuses the SQL filter {sql!r} on topic {topic!r}: {reason}"
+        super().__init__(code, remark, address, text=text)
         self.topic = topic
         self.sql = sql

@@ -1,4 +1,7 @@
-"""Message queues, and the result of storing a message in one. Plain values that import nothing else."""
+"""Message queues, logical queues of static topics, and the result of a send.
+
+Imports nothing of this package, because ``errors`` needs it.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,18 @@ LOGICAL_BROKER_PREFIX = "__syslo__"
 """The start of the broker name of a logical queue. Java: ``MixAll.LOGICAL_QUEUE_MOCK_BROKER_PREFIX``."""
 
 
-def logical_queue(topic: str, broker_name: str, number: int) -> MessageQueue:
+def logical_queue(topic: str, java_name: str, number: int) -> MessageQueue:
     """Return a logical queue of a static topic, which may move from one broker to another.
 
-    Each logical queue has a broker name of its own, because their brokers differ. The names sort as the
-    numbers, so that groups with members in Java allocate the queues alike.
+    Java's client gives all of them one broker name. Here each has its own, because each may be on another
+    broker. The names sort as the numbers, so that groups with members in Java allocate the queues alike.
 
     Args:
         topic: the topic.
-        broker_name: Java's broker name for all logical queues of a scope: ``__syslo__global__``.
+        java_name: Java's broker name for all logical queues of a scope: ``__syslo__global__``.
         number: the number of the queue in the topic.
     """
-    return MessageQueue(topic, f"{broker_name}/{topic}/{number:06d}", number)
+    return MessageQueue(topic, f"{java_name}/{topic}/{number:06d}", number)
 
 
 def is_logical(broker_name: str) -> bool:
@@ -58,7 +61,7 @@ class SendStatus(enum.Enum):
     FLUSH_SLAVE_TIMEOUT = 12
 
 
-@attrs.frozen(slots=False)
+@attrs.frozen(slots=False)  # attrs makes frozen instances faster without slots
 class SendResult:
     """The broker's acknowledgement of a stored message. Java: ``SendResult``.
 
@@ -69,7 +72,8 @@ class SendResult:
             commit log.
         queue: the queue that holds the message.
         queue_offset: the message's offset in that queue.
-        transaction_id: the broker's id of the transaction. Equals ``message_id`` for other messages.
+        transaction_id: the broker's id of the transaction, else equal to ``message_id``. None if the broker
+            did not send one.
         recall_handle: the handle that recalls a timed message (brokers 5.x), else None.
         region: the broker's region, for trace records.
         trace_on: whether the broker wants this message traced.

@@ -39,18 +39,18 @@ class Memory:
         self.values: dict[str, str] = {}
         self.fails_on: set[str] = set()
 
-    def claim(self, key: str, token: str, seconds: float) -> ClaimState:
+    def claim(self, key: str, token: str, expires_in: float) -> ClaimState:
         self._check("claim", key)
         if key in self.values:
             return ClaimState.DONE if self.values[key] == "done" else ClaimState.HELD
         self.values[key] = token
         return ClaimState.CLAIMED
 
-    def settle(self, key: str, token: str, seconds: float) -> bool:
+    def settle(self, key: str, token: str, expires_in: float) -> bool:
         self._check("settle", key)
         if self.values.get(key) != token:
             return False
-        if seconds:
+        if expires_in:
             self.values[key] = "done"
         else:
             del self.values[key]
@@ -296,13 +296,13 @@ async def test_asyncio_task_cancelled_during_the_claim_releases_it(store: Memory
         task: asyncio.Future[Any]
 
         class Cancels(Memory):
-            def claim(self, key: str, token: str, seconds: float) -> ClaimState:
+            def claim(self, key: str, token: str, expires_in: float) -> ClaimState:
                 loop.call_soon_threadsafe(task.cancel)
                 asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result()
-                return store.claim(key, token, seconds)
+                return store.claim(key, token, expires_in)
 
-            def settle(self, key: str, token: str, seconds: float) -> bool:
-                return store.settle(key, token, seconds)
+            def settle(self, key: str, token: str, expires_in: float) -> bool:
+                return store.settle(key, token, expires_in)
 
         loop = asyncio.get_running_loop()
         prepared: Any = prepare_handler(Deduplicate(Cancels())(Handler().asynchronous), ONE)
@@ -393,7 +393,9 @@ def test_message_without_keys_is_identified_by_its_id(store: Memory) -> None:
 
 def test_key_function_must_return_a_text(store: Memory) -> None:
     function: Any = lambda message: None  # noqa: E731
-    with pytest.raises(ConfigurationError, match="returned None for message a; it must return a text"):
+    with pytest.raises(
+        ConfigurationError, match="returned None for message a; it must return a str that is not empty"
+    ):
         Deduplicate(store, key=function).key_of(message("a"), "G")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -189,19 +190,162 @@ def test_expired_rows_are_removed(sqlite: SQLiteStore, monkeypatch: pytest.Monke
     connection.close()
 
 
-def claim_in_child(store: SQLiteStore, states: Any) -> None:
-    states.put(store.claim("a", "child", 60).name)
+def test_wait_for_other_writers_does_not_shorten_a_claim(
+    sqlite: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
 
+    def wait(statement: str) -> None:
+        if now == [1000.0]:
+            now[0] = 1020.0
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
-def test_forked_child_has_its_own_connection(sqlite: SQLiteStore) -> None:
+    connection = sqlite._connection
+    assert connection is not None
+    connection.set_trace_callback(wait)  # called before the first statement, which takes the write lock
     sqlite.claim("a", "first", 60)
-    context: Any = multiprocessing.get_context("fork")
-    states = context.SimpleQueue()
-    child = context.Process(target=claim_in_child, args=(sqlite, states))
+    rows = connection.execute("SELECT expires FROM rocketmq_deduplication").fetchall()
+    assert rows == [(1080.0,)]
+
+
+FORKS: Any = multiprocessing.get_context("fork") if sys.platform != "win32" else None
+before_fork: list[Callable[[], object]] = []
+"""Called before each fork."""
+if FORKS is not None:
+    os.register_at_fork(before=lambda: [call() for call in before_fork])
+needs_fork = pytest.mark.skipif(FORKS is None, reason="Windows cannot fork")
+
+
+@contextmanager
+def forked(call: Callable[[], object]) -> Iterator[Callable[[], object]]:
+    """Call a function in a forked child. Yields a function that waits for its result or error."""
+    results, sender = FORKS.Pipe(duplex=False)
+
+    def run() -> None:
+        try:
+            sender.send(call())
+        except sqlite3.Error as error:
+            sender.send(f"{type(error).__name__}: {error}")
+
+    def result() -> object:
+        assert results.poll(30), "the child does not end"
+        return results.recv()
+
+    child = FORKS.Process(target=run)
     child.start()
-    assert states.get() == "HELD"
-    child.join()
+    try:
+        yield result
+    finally:
+        child.kill()
+        child.join()
+
+
+@needs_fork
+def test_forked_child_shares_the_claims(sqlite: SQLiteStore) -> None:
+    sqlite.claim("a", "first", 60)
+    with forked(lambda: sqlite.claim("a", "child", 60)) as result:
+        assert result() is ClaimState.HELD
+    assert sqlite.settle("a", "first", 0)
+
+
+@needs_fork
+def test_mark_of_a_forked_child_outlasts_the_store_of_its_parent(sqlite: SQLiteStore) -> None:
+    def mark_both() -> bool:
+        sqlite.claim("a", "child", 60)
+        claimed.set()
+        closed.wait(30)
+        return sqlite.settle("a", "child", 60)
+
+    claimed, closed = FORKS.Event(), FORKS.Event()
+    with forked(mark_both) as result:
+        assert claimed.wait(30)
+        sqlite.close()
+        SQLiteStore(sqlite.path).close()
+        closed.set()
+        assert result() is True
+    other = SQLiteStore(sqlite.path)
+    assert other.claim("a", "other", 60) is ClaimState.DONE
+    other.close()
+
+
+@needs_fork
+@pytest.mark.filterwarnings("ignore:.* is multi-threaded, use of fork:DeprecationWarning")
+def test_fork_waits_for_the_transaction_of_another_thread(sqlite: SQLiteStore) -> None:
+    sqlite.claim("a", "first", 60)
+    is_open, is_forking = threading.Event(), threading.Event()
+
+    def handle() -> None:
+        with claims_of(sqlite, "a"), sqlite.transaction() as connection:
+            is_open.set()
+            is_forking.wait(30)
+            connection.execute("INSERT INTO effects VALUES ('x')")
+
+    thread = threading.Thread(target=handle)
+    thread.start()
+    assert is_open.wait(30)
+    before_fork.append(is_forking.set)
+    try:
+        with forked(lambda: sqlite.claim("a", "child", 60)) as result:
+            assert result() is ClaimState.DONE
+    finally:
+        before_fork.clear()
+        thread.join()
+    assert effects(sqlite) == ["x"]
+
+
+@needs_fork
+def test_child_forked_in_a_transaction_cannot_use_the_store(sqlite: SQLiteStore) -> None:
+    sqlite.claim("a", "first", 60)
+
+    def use_and_close() -> object:
+        try:
+            return sqlite.claim("a", "child", 60)
+        finally:
+            sqlite.close()
+
+    with claims_of(sqlite, "a"), sqlite.transaction() as connection:
+        with forked(use_and_close) as result:
+            assert str(result()).startswith("OperationalError: this process was forked during a transaction")
+        connection.execute("INSERT INTO effects VALUES ('x')")
+    assert effects(sqlite) == ["x"]
+    assert sqlite.claim("a", "second", 60) is ClaimState.DONE
+
+
+@needs_fork
+@pytest.mark.parametrize("fails", [False, True])
+def test_child_does_not_end_the_transaction_of_its_parent(sqlite: SQLiteStore, fails: bool) -> None:
+    statements: list[str] = []
+    child = -1
+
+    def handle() -> None:
+        nonlocal child
+        with claims_of(sqlite, "a"), sqlite.transaction() as connection:
+            connection.execute("INSERT INTO effects VALUES ('x')")
+            child = os.fork()
+            if child == 0:
+                connection.set_trace_callback(statements.append)
+                if fails:
+                    raise KeyError
+
+    sqlite.claim("a", "first", 60)
+    try:
+        handle()
+    except (KeyError, sqlite3.OperationalError):
+        pass
+    finally:
+        if child == 0:
+            os._exit(len(statements))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert effects(sqlite) == ["x"]
+
+
+@needs_fork
+def test_closed_store_stays_closed_after_a_fork(sqlite: SQLiteStore) -> None:
+    sqlite.close()
+    with forked(lambda: sqlite.claim("a", "child", 60)) as result:
+        assert str(result()).startswith(f"ProgrammingError: the store {sqlite.path} is closed")
+    with pytest.raises(sqlite3.ProgrammingError):
+        sqlite.claim("a", "first", 60)
 
 
 # Redis
@@ -226,3 +370,13 @@ def test_redis_client_is_checked() -> None:
     with pytest.raises(ConfigurationError, match=r"must be a URL or a redis.Redis, not redis.asyncio"):
         RedisStore(asyncio_client)
     RedisStore("redis://127.0.0.1:6379/1").close()
+
+
+def test_redis_cluster_without_transactions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    redis: Any = pytest.importorskip("redis")
+    monkeypatch.delattr(redis.RedisCluster, "transaction", raising=False)  # as in redis-py before 6.1
+    cluster = redis.RedisCluster.__new__(redis.RedisCluster)
+    with pytest.raises(
+        ConfigurationError, match=r"a RedisCluster needs redis-py 6\.1: pip install 'redis>=6\.1'"
+    ):
+        RedisStore(cluster)

@@ -25,30 +25,40 @@ class ClaimState(enum.Enum):
 
 
 class ClaimLostError(RocketMQError):
-    """The claim of a message expired while its handler ran, and another delivery may be handling it."""
+    """The claim of a message expired while its handler ran, or was already turned into a mark.
+
+    If it expired, another delivery may be handling the message.
+    """
 
 
 class DeduplicationStore(Protocol):
     """Holds claims and marks of handled messages. Both methods are atomic for all processes that share it.
 
-    Methods may block: they are called in threads, or in a worker thread for handlers on an event loop. An
-    error of :meth:`claim` counts as a failure of the handler.
+    Methods may block: they are called in the thread of a plain handler, and in a worker thread for an async
+    one. An error of :meth:`claim` counts as a failure of the handler. One of :meth:`settle` is logged.
     """
 
-    def claim(self, key: str, token: str, seconds: float) -> ClaimState:
+    def claim(self, key: str, token: str, expires_in: float) -> ClaimState:
         """Claim a key, unless it is done or has a claim that has not expired.
 
         Args:
             key: the group and the message's id or key.
-            token: a random text that identifies the claim.
-            seconds: the claim expires after this time.
+            token: a random string that identifies the claim.
+            expires_in: seconds until the claim expires.
         """
 
-    def settle(self, key: str, token: str, seconds: float) -> bool:
-        """Turn a claim into a mark "done" that expires after ``seconds``, or remove it if that is 0.
+    def settle(self, key: str, token: str, expires_in: float) -> bool:
+        """Turn a claim into a mark "done", or remove the claim.
 
-        A mark is never removed. Returns False, and changes nothing, if the key has no claim or mark with this
-        token.
+        Args:
+            key: the key.
+            token: the token of the claim. Claims and marks of other tokens are not changed.
+            expires_in: seconds until the mark expires. A mark of the same token is extended. 0 removes the
+                claim, but never a mark.
+
+        Returns:
+            True if there was a claim or mark to change. False if there was none, and nothing was changed. An
+            expired claim that no other token has taken may count as either.
         """
 
 
@@ -58,7 +68,7 @@ class Claims:
 
     Attributes:
         store: holds the claims.
-        ttl: seconds that marks are kept.
+        ttl: seconds that the marks will be kept.
         token: identifies the claims.
         keys: the claimed keys.
     """
@@ -70,4 +80,4 @@ class Claims:
 
 
 current_claims: ContextVar[Claims | None] = ContextVar("rocketmq_py_claims", default=None)
-"""The claims of the handler call that is running."""
+"""The claims of the handler call that is running. ``SQLiteStore.transaction`` reads them."""

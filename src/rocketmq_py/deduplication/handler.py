@@ -56,7 +56,7 @@ class Deduplicate:
             share it. Members of a broadcasting group must not.
         key: identifies messages: ``"message_id"``, the id that the sender gave, which repeated deliveries and
             retries of a send share; ``"keys"``, the topic and the message's keys, or its id if it has none;
-            or a function that returns a text for a message, which is used with the topic.
+            or a function that returns a string for a message, which is used with the topic.
         ttl: seconds that a handled message is remembered.
         claim_timeout: seconds until a claim expires. Choose more than a handler takes: after an expiry,
             another delivery may be handled at the same time.
@@ -103,7 +103,8 @@ class Deduplicate:
         text = " ".join(message.keys) if isinstance(key, str) else key(message)
         if not isinstance(text, str) or not text:
             raise ConfigurationError(
-                f"the function key returned {text!r} for message {message.message_id}; it must return a text"
+                f"the function key returned {text!r} for message {message.message_id}; it must return a str "
+                "that is not empty"
             )
         return f"{group}:{message.topic}:{text}"
 

@@ -17,8 +17,8 @@ class RedisStore:
     """Claims and marks in Redis, which expire there. Needs the extra ``redis``.
 
     Args:
-        client: a URL (``redis://host:6379/0``, ``rediss://``, ``unix://``), or a ``redis.Redis`` client. An
-            asyncio client is refused, because the store's methods block.
+        url_or_client: a URL (``redis://host:6379/0``, ``rediss://``, ``unix://``), a ``redis.Redis``, or from
+            redis-py 6.1 on a ``redis.RedisCluster``. An asyncio client is refused, because the store blocks.
         prefix: the prefix of all keys.
 
     Raises:
@@ -26,33 +26,38 @@ class RedisStore:
         ValueError: the URL is malformed.
     """
 
-    def __init__(self, client: Any, *, prefix: str = "rocketmq-deduplication:") -> None:
+    def __init__(self, url_or_client: Any, *, prefix: str = "rocketmq-deduplication:") -> None:
         try:
             redis: Any = importlib.import_module("redis")
         except ImportError as error:
             raise ConfigurationError(
                 "RedisStore needs the package redis: pip install 'rocketmq-py[redis]'"
             ) from error
+        client = url_or_client
         if isinstance(client, str):
             client = redis.Redis.from_url(client)
         if not isinstance(client, redis.Redis | redis.RedisCluster):
             raise ConfigurationError(
-                "client must be a URL or a redis.Redis, not "
+                "url_or_client must be a URL or a redis.Redis, not "
                 f"{type(client).__module__}.{type(client).__name__}"
+            )
+        if not hasattr(client, "transaction"):
+            raise ConfigurationError(
+                "RedisStore with a RedisCluster needs redis-py 6.1: pip install 'redis>=6.1'"
             )
         self._client = client
         self._prefix = check_text(prefix, "prefix")
 
-    def claim(self, key: str, token: str, seconds: float) -> ClaimState:
+    def claim(self, key: str, token: str, expires_in: float) -> ClaimState:
         """Claim a key. See DeduplicationStore."""
         name = self._prefix + key
-        while not self._client.set(name, token, nx=True, px=_milliseconds(seconds)):
+        while not self._client.set(name, token, nx=True, px=_milliseconds(expires_in)):
             value = _text(self._client.get(name))
             if value:  # else it has just expired
                 return ClaimState.DONE if value.startswith(_DONE) else ClaimState.HELD
         return ClaimState.CLAIMED
 
-    def settle(self, key: str, token: str, seconds: float) -> bool:
+    def settle(self, key: str, token: str, expires_in: float) -> bool:
         """Mark a claimed key, or remove its claim. See DeduplicationStore."""
         name = self._prefix + key
         mark = _DONE + token
@@ -60,10 +65,10 @@ class RedisStore:
         def change(pipeline: Any) -> bool:
             value = _text(pipeline.get(name))
             pipeline.multi()
-            if seconds and value in (token, mark):
-                pipeline.set(name, mark, px=_milliseconds(seconds))
+            if expires_in and value in (token, mark):
+                pipeline.set(name, mark, px=_milliseconds(expires_in))
                 return True
-            if not seconds and value == token:
+            if not expires_in and value == token:
                 pipeline.delete(name)
                 return True
             return False
@@ -72,7 +77,7 @@ class RedisStore:
         return bool(self._client.transaction(change, name, value_from_callable=True))
 
     def close(self) -> None:
-        """Close the connections of the client."""
+        """Close the client, also one that was passed to the store."""
         self._client.close()
 
 

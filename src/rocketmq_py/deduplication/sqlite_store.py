@@ -6,9 +6,11 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+from weakref import WeakSet
 
 from rocketmq_py.arguments import check_above_zero
 from rocketmq_py.deduplication.claims import ClaimLostError, ClaimState, current_claims
@@ -34,7 +36,8 @@ class SQLiteStore:
     """Claims and marks in the table ``rocketmq_deduplication`` of an SQLite database.
 
     Processes of one machine may share the database, also with tables of the program. All threads share one
-    connection.
+    connection. Forked children open their own: a fork waits for a running transaction, and closes the
+    connection, because SQLite allows none in a child.
 
     Args:
         path: the file of the database. Created if it is missing.
@@ -49,31 +52,30 @@ class SQLiteStore:
         self.path: Path = Path(path)
         self._timeout = check_above_zero(timeout, "timeout")
         self._lock = threading.RLock()
-        self._claims = 0
-        self._process = os.getpid()
-        self._connection = self._connect()
+        self._claim_count = 0
+        self._is_closed = False
+        self._forking_thread: int | None = None
+        self._inherited: sqlite3.Connection | None = None
+        self._connection: sqlite3.Connection | None = self._connect()
+        _stores.add(self)
 
-    def claim(self, key: str, token: str, seconds: float) -> ClaimState:
+    def claim(self, key: str, token: str, expires_in: float) -> ClaimState:
         """Claim a key. See DeduplicationStore."""
-        now = time.time()
-        with self._lock:
-            connection = self._own_connection()
-            while True:
-                if connection.execute(_CLAIM, (key, token, now + seconds, now)).rowcount:
-                    self._purge(connection, now)
-                    return ClaimState.CLAIMED
-                row = connection.execute(
-                    "SELECT done FROM rocketmq_deduplication WHERE key = ?", (key,)
-                ).fetchone()
-                if row is not None:  # else another process has just removed its claim
-                    return ClaimState.DONE if row[0] else ClaimState.HELD
+        with self._write() as connection:
+            now = time.time()
+            if connection.execute(_CLAIM, (key, token, now + expires_in, now)).rowcount:
+                self._purge(connection, now)
+                return ClaimState.CLAIMED
+            (done,) = connection.execute(
+                "SELECT done FROM rocketmq_deduplication WHERE key = ?", (key,)
+            ).fetchone()
+            return ClaimState.DONE if done else ClaimState.HELD
 
-    def settle(self, key: str, token: str, seconds: float) -> bool:
+    def settle(self, key: str, token: str, expires_in: float) -> bool:
         """Mark a claimed key, or remove its claim. See DeduplicationStore."""
-        with self._lock:
-            connection = self._own_connection()
-            if seconds:
-                return connection.execute(_MARK, (time.time() + seconds, key, token)).rowcount == 1
+        with self._write() as connection:
+            if expires_in:
+                return connection.execute(_MARK, (time.time() + expires_in, key, token)).rowcount == 1
             removed = connection.execute(
                 "DELETE FROM rocketmq_deduplication WHERE key = ? AND token = ? AND NOT done", (key, token)
             )
@@ -81,7 +83,7 @@ class SQLiteStore:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Begin a transaction that marks the messages of the running handler call, and has its effects.
+        """Begin a transaction for the effects of the running handler call. It also marks the call's messages.
 
         ::
 
@@ -91,6 +93,7 @@ class SQLiteStore:
 
         Effects and marks are committed together, or not at all, so that each effect happens exactly once,
         even if a process is killed or a claim expires. Use it once in a call. It blocks: call it in a thread.
+        Other threads wait for the store meanwhile.
 
         Raises:
             ClaimLostError: a claim has expired, and the message may be handled elsewhere.
@@ -102,29 +105,51 @@ class SQLiteStore:
             raise ConfigurationError(
                 "transaction() must be called in a handler that was passed to Deduplicate with this store"
             )
-        with self._lock:
-            connection = self._own_connection()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                expires = time.time() + claims.ttl
-                for key in claims.keys:
-                    marked = connection.execute(f"{_MARK} AND NOT done", (expires, key, claims.token))
-                    if not marked.rowcount:
-                        raise ClaimLostError(
-                            f"the claim of {key!r} has expired, or is used up: nothing was stored. Choose a "
-                            "claim_timeout that is longer than the handler takes"
-                        )
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+        with self._write() as connection:
+            expires = time.time() + claims.ttl
+            for key in claims.keys:
+                marked = connection.execute(f"{_MARK} AND NOT done", (expires, key, claims.token))
+                if not marked.rowcount:
+                    raise ClaimLostError(
+                        f"the claim of {key!r} has expired, or is used up: nothing was stored. Choose a "
+                        "claim_timeout that is longer than the handler takes"
+                    )
+            yield connection
 
     def close(self) -> None:
         """Close the connection. Later calls raise sqlite3.ProgrammingError."""
         with self._lock:
-            self._connection.close()
+            self._is_closed = True
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        """Run a transaction. It waits for other writers when it begins, and not later."""
+        with self._lock:
+            connection = self._open_connection()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                self._open_connection()  # raises in a child that was forked in the transaction
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection is not self._inherited and connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def _open_connection(self) -> sqlite3.Connection:
+        if self._is_closed:
+            raise sqlite3.ProgrammingError(f"the store {self.path} is closed")
+        if self._inherited is not None:
+            raise sqlite3.OperationalError(
+                "this process was forked during a transaction, and SQLite does not let it use the database "
+                f"{self.path}. Fork between transactions"
+            )
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -134,13 +159,49 @@ class SQLiteStore:
         connection.executescript(_SCHEMA)
         return connection
 
-    def _own_connection(self) -> sqlite3.Connection:
-        if self._process != os.getpid():  # forked: SQLite allows no connection of the parent
-            self._process = os.getpid()
-            self._connection = self._connect()
-        return self._connection
-
     def _purge(self, connection: sqlite3.Connection, now: float) -> None:
-        self._claims += 1
-        if self._claims % _PURGE_EVERY == 0:
+        self._claim_count += 1
+        if self._claim_count % _PURGE_EVERY == 0:
             connection.execute("DELETE FROM rocketmq_deduplication WHERE expires <= ?", (now,))
+
+    # Forks. SQLite allows no connection that is open at the fork in the child, not even to close it.
+
+    def _before_fork(self) -> None:
+        """Close the connection, unless a transaction is running. Others wait until the fork is done."""
+        if not self._lock.acquire(timeout=min(self._timeout, threading.TIMEOUT_MAX)):
+            return
+        if self._connection is not None:
+            if self._connection.in_transaction:  # of this thread
+                self._lock.release()
+                return
+            self._connection.close()
+            self._connection = None
+        self._forking_thread = threading.get_ident()
+
+    def _after_fork_in_parent(self) -> None:
+        """Let others use the store."""
+        if self._forking_thread == threading.get_ident():
+            self._forking_thread = None
+            self._lock.release()
+
+    def _after_fork_in_child(self) -> None:
+        """Take a new lock, because no other thread is left to release the old one."""
+        self._lock = threading.RLock()
+        self._forking_thread = None
+        self._inherited, self._connection = self._connection or self._inherited, None
+
+
+_stores: Final[WeakSet[SQLiteStore]] = WeakSet()
+
+
+def _for_each_store(call: Callable[[SQLiteStore], None]) -> None:
+    for store in list(_stores):
+        call(store)
+
+
+if hasattr(os, "register_at_fork"):  # Windows cannot fork
+    os.register_at_fork(
+        before=lambda: _for_each_store(SQLiteStore._before_fork),
+        after_in_parent=lambda: _for_each_store(SQLiteStore._after_fork_in_parent),
+        after_in_child=lambda: _for_each_store(SQLiteStore._after_fork_in_child),
+    )
