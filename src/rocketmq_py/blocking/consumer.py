@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
 
 from rocketmq_py import consumer
 from rocketmq_py.blocking.declaring import blocking
@@ -36,7 +36,8 @@ from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.calls import ThreadCall
-from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered
+from rocketmq_py.handoff.hosted import ForwardingListener, Target
+from rocketmq_py.handoff.undelivered import Fetch, Undelivered
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger("rocketmq_py.blocking")
 
-
+Item = TypeVar("Item")
 P = ParamSpec("P")
 
 
@@ -64,6 +65,21 @@ class BaseConsumer(Hosted[Target]):
         if is_async(listener.on_assigned) or is_async(listener.on_revoked):
             raise ConfigurationError("assignment_listener has plain methods here, no async ones")
         return ForwardingListener(listener, partial(call_in_thread, abandon_on_cancel=True))
+
+    def _fetch(
+        self, undelivered: Undelivered[Item], function: Callable[[], Awaitable[list[Item]]]
+    ) -> list[Item]:
+        """Return the messages that an async function fetches in the trio thread.
+
+        If interrupted, the next calls return them.
+        """
+        fetch = Fetch(undelivered, function)
+        try:
+            self._call(fetch.run)
+            return fetch.result()
+        except BaseException:
+            fetch.interrupt()
+            raise
 
     @property
     def statistics(self) -> ConsumerStatistics:
@@ -282,21 +298,19 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When interrupted, no message
         is lost: the next poll returns it.
         """
-        if self._undelivered.must_fetch():
-            self._call(
-                self._undelivered.fetch,
-                partial(self._target.poll, max_messages=max_messages, timeout=timeout),
-            )
-        return self._undelivered.take(max_messages)
+        return self._undelivered.take(max_messages) or self._fetch(
+            self._undelivered, partial(self._target.poll, max_messages=max_messages, timeout=timeout)
+        )
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ReceivedMessage:
-        if self._undelivered.must_fetch():
-            self._call(self._undelivered.fetch_one, self._target.__anext__)
-        (message,) = self._undelivered.take(1)
+        (message,) = self._undelivered.take(1) or self._fetch(self._undelivered, self._next_message)
         return message
+
+    async def _next_message(self) -> list[ReceivedMessage]:
+        return [await anext(self._target)]
 
     def _has_undelivered(self) -> bool:
         return bool(self._undelivered)
@@ -364,9 +378,7 @@ class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
         Arguments and errors are those of the trio PopConsumer's ``receive``. When interrupted, no message is
         lost: the next call returns it.
         """
-        if self._undelivered.must_fetch():
-            receive = partial(
-                self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
-            )
-            self._call(self._undelivered.fetch, receive)
-        return self._undelivered.take(max_messages)
+        receive = partial(
+            self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
+        )
+        return self._undelivered.take(max_messages) or self._fetch(self._undelivered, receive)

@@ -25,7 +25,6 @@ logger: Final = logging.getLogger("rocketmq_py.handoff")
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 Target = TypeVar("Target", bound=Lifespan, covariant=True)
 
@@ -207,43 +206,6 @@ def reading(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
 def without_iterator(argument: Any) -> Any:
     """Return a tuple for an iterator: iterating runs user code, which must not run in the trio thread."""
     return tuple(argument) if isinstance(argument, Iterator) else argument
-
-
-class Undelivered(Generic[Item]):
-    """Messages that were fetched for a call that was interrupted. The next call returns them.
-
-    Args:
-        check_open: raises ClosedError if the consumer is closed, or in a forked child.
-    """
-
-    def __init__(self, check_open: Callable[[], None]) -> None:
-        self._check_open = check_open
-        self._items: list[Item] = []
-
-    def must_fetch(self) -> bool:
-        """Return whether there are none. Raises ClosedError: a forked child must not return its parent's."""
-        self._check_open()
-        return not self._items
-
-    def __bool__(self) -> bool:
-        return bool(self._items)
-
-    async def fetch(self, function: Callable[[], Awaitable[list[Item]]]) -> None:
-        """Store the list that an async function returns, in the trio thread."""
-        self._items = await function()
-
-    async def fetch_one(self, function: Callable[[], Awaitable[Item]]) -> None:
-        """Store the item that an async function returns, in the trio thread."""
-        self._items = [await function()]
-
-    def drop(self, unwanted: Callable[[Item], bool]) -> None:
-        """Remove items."""
-        self._items = [item for item in self._items if not unwanted(item)]
-
-    def take(self, maximum: int) -> list[Item]:
-        """Remove and return up to ``maximum`` items."""
-        taken, self._items = self._items[:maximum], self._items[maximum:]
-        return taken
 
 
 class ForwardingListener(AssignmentListener):
