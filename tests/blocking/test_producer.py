@@ -417,6 +417,9 @@ def test_wrong_types_raise_errors_that_name_them(client: Client) -> None:
             with pytest.raises(InvalidMessageError, match="message must be a Message, not bytes"):
                 one.submit(b"x")  # type: ignore[arg-type]
             assert one.statistics.in_flight == 0
+        for no_list in ("x", Message("T", b"x"), 5):
+            with pytest.raises(ConfigurationError, match="messages must be a list of Message"):
+                batching.send_all(no_list)  # type: ignore[arg-type]
         for kind in (Producer, BatchingProducer, Reader):
             for wrong in (5, ["127.0.0.1:1"], producer, rocketmq_py.Client("127.0.0.1:1")):
                 with pytest.raises(

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rocketmq_py.client.lifespan import OnlyAsyncWith
-from rocketmq_py.errors import ClosedError, InvalidMessageError
+from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff import hosted as base
 from rocketmq_py.handoff.context import TrioContext
 from rocketmq_py.handoff.event_loop import LoopLink, current_link
 from rocketmq_py.handoff.hosted import Target
-from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.producer.selectors import SelectByHash, SelectByMachineRoom, SelectByRandom
-from rocketmq_py.producer.send_request import Destination
 
 Result = TypeVar("Result")
-
-_OURS = (MessageQueue, SelectByHash, SelectByMachineRoom, SelectByRandom)
-"""Destinations that the trio thread may resolve. Other selectors are user code, which the loop calls."""
 
 
 class Hosted(base.Hosted[Target], OnlyAsyncWith):
@@ -145,21 +139,3 @@ class HookOnLoop:
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         return on_loop(self._link, self._context, getattr(self._hook, name))
-
-
-async def select_queue(
-    queue: Destination | None, message: Message, queues: Callable[[str], Awaitable[Sequence[MessageQueue]]]
-) -> Destination | None:
-    """Call a user's selector on the running loop, and return the queue that it selects.
-
-    Other destinations are returned as they are. Raises the errors of the selector and of looking up the
-    queues, and InvalidMessageError if the selector does not return a queue of the topic.
-    """
-    if queue is None or isinstance(queue, _OURS) or not callable(queue):
-        return queue
-    selected = queue(await queues(message.topic), message)
-    if not isinstance(selected, MessageQueue) or selected.topic != message.topic:
-        raise InvalidMessageError(
-            f"the selector returned {selected!r}, not a queue of topic {message.topic!r}"
-        )
-    return selected

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from rocketmq_py import producer
+from rocketmq_py.aio.base_producer import BaseProducer
 from rocketmq_py.aio.declaring import written_for
-from rocketmq_py.aio.hosted import Hosted, on_loop, select_queue
+from rocketmq_py.aio.hosted import on_loop
 from rocketmq_py.aio.methods import BatchingProducerMethods, ProducerMethods
-from rocketmq_py.aio.send_queue import LoopSendCall, LoopSendQueue
+from rocketmq_py.aio.send_queue import LoopSendCall
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.handoff.event_loop import LoopLink, current_link
-from rocketmq_py.handoff.hosted import Target
-from rocketmq_py.handoff.producers import HostedProducer
-from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
+from rocketmq_py.handoff.hosted import in_list
+from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.producer import (
     BatchingConfig,
     BatchingOptions,
     PendingReply,
     ProducerConfig,
-    ProducerHook,
     ProducerOptions,
-    ProducerStatistics,
     Transaction,
     TransactionCheck,
     TransactionConfig,
@@ -45,44 +43,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class _Producer(HostedProducer[Target, LoopSendQueue], Hosted[Target]):
-    """A producer with a queue of pipelined sends."""
-
-    _queue_class = LoopSendQueue
-
-    async def flush(self) -> None:
-        """Wait until every message that was passed to :meth:`submit` before has its outcome."""
-        await self._call(self._drain)
-
-    def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
-        """Add a hook that the running loop calls around sends. Returns a function that removes it."""
-        target: Any = self._target
-        remove: Callable[[], None] = self._call_plain(target.add_hook, self._hook_on_loop(hook))
-        return remove
-
-    @property
-    def statistics(self) -> ProducerStatistics:
-        """The counters since it was opened."""
-        statistics: ProducerStatistics = self._get("statistics")
-        return statistics
-
-    async def _queues(self, topic: str) -> Sequence[MessageQueue]:
-        """Return the queues from which a selector may select."""
-        target: Any = self._target
-        queues: Sequence[MessageQueue] = await self._call(target.queues, topic)
-        return queues
-
-    async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
-        queue = kwargs.get("queue")
-        if callable(queue) and args:
-            # The first argument is a message or, for send_batch, messages of one topic, never an iterator.
-            first = args[0] if isinstance(args[0], Message) else next(iter(args[0]), None)
-            if first is not None:
-                kwargs["queue"] = await select_queue(queue, first, self._queues)
-        return await super()._call(function, *args, **kwargs)
-
-
-class Producer(ProducerMethods, _Producer[producer.Producer]):
+class Producer(ProducerMethods, BaseProducer[producer.Producer]):
     """``rocketmq_py.Producer`` for asyncio: the same methods, as coroutines.
 
     Use it inside ``async with``. The end of the block waits at most ``close_timeout`` seconds for pending
@@ -124,8 +85,8 @@ class Producer(ProducerMethods, _Producer[producer.Producer]):
     ) -> SendResult:
         """Replaced by the docstring of the trio Producer's method."""
         self._check_open()
-        if callable(queue) and isinstance(message, Message):
-            queue = await select_queue(queue, message, self._queues)
+        if queue is not None:
+            queue = await self._select(queue, message)
         link = current_link()
         return await link.wait_for(LoopSendCall(link, self._target, message, queue, timeout))
 
@@ -149,7 +110,7 @@ class Producer(ProducerMethods, _Producer[producer.Producer]):
         if self._has_closed or not self._was_opened:
             self._check_open()
         if queue is not None:
-            queue = await select_queue(queue, message, self._queues)
+            queue = await self._select(queue, message)
         return await self._send_queue.send(message, queue, timeout)
 
     async def submit_request(
@@ -165,7 +126,6 @@ class Producer(ProducerMethods, _Producer[producer.Producer]):
         """
         link = current_link()
         future: asyncio.Future[ReceivedMessage] = link.loop.create_future()
-        queue = await select_queue(queue, message, self._queues)
         done = partial(_deliver_reply, link, future)
         await self._call(self._target.submit_request, message, queue=queue, timeout=timeout, on_done=done)
         return future
@@ -189,7 +149,7 @@ def _set_reply(future: asyncio.Future[ReceivedMessage], pending: PendingReply) -
         future.set_result(pending.result())
 
 
-class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProducer]):
+class BatchingProducer(BatchingProducerMethods, BaseProducer[producer.BatchingProducer]):
     """``rocketmq_py.BatchingProducer`` for asyncio: batches the messages of all tasks.
 
     Use it as a :class:`Producer`.
@@ -227,7 +187,8 @@ class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProdu
         It waits only while ``max_buffered_bytes`` are in use. Otherwise it is as the Producer's ``submit``.
         """
         self._check_open()
-        queue = await select_queue(queue, message, self._queues)
+        if queue is not None:
+            queue = await self._select(queue, message)
         return await self._send_queue.send(message, queue)
 
     async def send_all(
@@ -237,14 +198,27 @@ class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProdu
 
         It is the fastest way to send many messages: they reach the trio thread together.
         """
-        messages = list(messages)
-        destinations = None if queues is None else list(queues)
-        if destinations is not None and len(destinations) == len(messages):
-            destinations = [
-                await select_queue(queue, message, self._queues)
-                for queue, message in zip(destinations, messages, strict=True)
-            ]
-        return await self._call(self._target.send_all, messages, queues=destinations)
+        self._check_open()
+        listed, destinations = in_list(messages), in_list(queues)
+        if not (
+            isinstance(listed, list) and isinstance(destinations, list) and len(listed) == len(destinations)
+        ):
+            return await self._call(self._target.send_all, listed, queues=destinations)
+        errors: dict[int, RocketMQError] = {}
+        for index, message in enumerate(listed):
+            try:
+                destinations[index] = await self._select(destinations[index], message)
+            except RocketMQError as error:
+                errors[index] = error
+        indexes = range(len(listed))
+        outcomes = iter(
+            await self._call(
+                self._target.send_all,
+                [listed[index] for index in indexes if index not in errors],
+                queues=[destinations[index] for index in indexes if index not in errors],
+            )
+        )
+        return [errors[index] if index in errors else next(outcomes) for index in indexes]
 
     @property
     def pending(self) -> int:
@@ -289,7 +263,7 @@ class TransactionProducer(Producer):
         target = producer.TransactionProducer(
             shared, *configs, group=group, check=check_on_loop, rng=rng, **options
         )
-        _Producer.__init__(self, target, parent)
+        BaseProducer.__init__(self, target, parent)
 
     @property
     def transaction_config(self) -> TransactionConfig:
@@ -339,7 +313,8 @@ class TransactionProducer(Producer):
         timeout: float | None,
         check_immunity: float | None,
     ) -> AsyncIterator[Transaction]:
-        queue = await select_queue(queue, message, self._queues)
+        self._check_open()
+        queue = await self._select(queue, message)
         async with self._entered(
             self._target.transaction(message, queue=queue, timeout=timeout, check_immunity=check_immunity)
         ) as transaction:

@@ -17,7 +17,7 @@ from rocketmq_py.blocking.methods import BatchingProducerMethods, ProducerMethod
 from rocketmq_py.blocking.send_queue import ThreadSendCall, ThreadSendQueue
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.handoff.hosted import Target
+from rocketmq_py.handoff.hosted import Target, in_list
 from rocketmq_py.handoff.producers import HostedProducer
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.producer import (
@@ -206,8 +206,7 @@ class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProdu
 
         It is the fastest way to send many messages: they reach the trio thread together.
         """
-        destinations = None if queues is None else list(queues)
-        return self._call(self._target.send_all, list(messages), queues=destinations)
+        return self._call(self._target.send_all, in_list(messages), queues=in_list(queues))
 
     @property
     def pending(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar, Concatenate, Final, Generic, ParamSpec, TypeVar
 
@@ -18,7 +18,7 @@ from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.process import trio_thread
 from rocketmq_py.handoff.trio_thread import TrioThread
-from rocketmq_py.message import MessageQueue
+from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.handoff")
@@ -206,6 +206,12 @@ def reading(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
 def without_iterator(argument: Any) -> Any:
     """Return a tuple for an iterator: iterating runs user code, which must not run in the trio thread."""
     return tuple(argument) if isinstance(argument, Iterator) else argument
+
+
+def in_list(argument: Any) -> Any:
+    """Return a list of the items of an iterable, for the same reason. Others, and texts, are left alone."""
+    is_iterable = isinstance(argument, Iterable) and not isinstance(argument, str | bytes | Message)
+    return list(argument) if is_iterable else argument
 
 
 class ForwardingListener(AssignmentListener):
