@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
+import logging
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
@@ -475,6 +477,49 @@ def test_batches(address: str) -> None:
             assert producer.pending == producer.buffered_bytes == 0
 
     run(main())
+
+
+def test_pending_counts_all_messages_of_batches(address: str) -> None:
+    async def main() -> None:
+        async with BatchingProducer(address, group="g", linger=10_000.0) as producer:
+            sending = [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(3)]
+            future = await producer.submit(Message("T", b"x"), timeout=60)
+            await asyncio.to_thread(trio_thread().call, trio.testing.wait_all_tasks_blocked)
+            assert producer.pending == 4
+            await producer.flush()
+            await asyncio.gather(*sending, future)
+            assert producer.pending == 0
+            with pytest.raises(ConfigurationError, match="timeout"):
+                await (await producer.submit(Message("T", b"x"), timeout=-1))
+
+    run(main())
+
+
+def test_requests_count_as_in_flight(address: str) -> None:
+    async def main() -> None:
+        async with Producer(address, group="g") as producer:
+            reply = await producer.submit_request(Message("T", b"nobody replies"), timeout=1.0)
+            assert producer.in_flight == producer.statistics.in_flight == 1
+            with pytest.raises(ReplyTimeoutError):
+                await reply
+            assert producer.in_flight == 0
+
+    run(main())
+
+
+def test_errors_of_cancelled_requests_are_not_logged(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with Producer(address, group="g") as producer:
+            cancelled = await producer.submit_request(Message("T", b"x"), timeout=0.1)
+            cancelled.cancel()
+            with pytest.raises(ReplyTimeoutError):
+                await (await producer.submit_request(Message("T", b"x"), timeout=0.2))
+            assert producer.in_flight == 0
+            gc.collect()
+
+    run(main())
+    log_records.flush()
+    assert not [record.message for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_requests_and_replies(address: str) -> None:

@@ -95,17 +95,17 @@ class Producer(ProducerMethods, BaseProducer[producer.Producer]):
     ) -> asyncio.Future[SendResult]:
         """Queue a message for sending, and return a future of the result.
 
-        It waits only while ``max_in_flight`` messages are pending. Messages of one task are sent in order.
-        The future has the result, or the error of the last attempt: await it, or pass it to ``asyncio.wait``
-        or ``gather``. ``timeout`` (seconds) starts when the message leaves the queue. Until then, cancelling
-        the future keeps the message from being sent.
+        It waits only while ``max_in_flight`` messages, or ``max_in_flight_bytes``, are pending. Messages of
+        one task are sent in order. The future has the result, or the error of the last attempt: await it, or
+        pass it to ``asyncio.wait`` or ``gather``. ``timeout`` (seconds) starts when the message leaves the
+        queue. Until then, cancelling the future keeps the message from being sent.
 
         When cancelled while it waits, the message is not sent.
 
         Raises:
             InvalidMessageError: the argument is not a Message.
             ClosedError: the producer is closed.
-            The errors of a selector. The future has all other errors.
+            The errors of a selector, and of looking up the queues for it. The future has all other errors.
         """
         if self._has_closed or not self._was_opened:
             self._check_open()
@@ -118,9 +118,9 @@ class Producer(ProducerMethods, BaseProducer[producer.Producer]):
     ) -> asyncio.Future[ReceivedMessage]:
         """Send a request, and return a future of the reply.
 
-        It waits only for a connection, and while ``max_in_flight`` messages are pending. Arguments and errors
-        are those of :meth:`request`. InvalidMessageError, SendForbiddenError and ClosedError are raised here,
-        the others are in the future.
+        It waits as :meth:`submit`. Arguments and errors are those of :meth:`request`. InvalidMessageError,
+        SendForbiddenError, ClosedError and the errors of a selector are raised here, the others are in the
+        future. Cancelling the future does not take the request back, but drops its reply.
 
         When cancelled while it waits, the request is not sent.
         """
@@ -132,8 +132,8 @@ class Producer(ProducerMethods, BaseProducer[producer.Producer]):
 
     @property
     def in_flight(self) -> int:
-        """The number of pipelined sends without an outcome."""
-        return len(self._send_queue)
+        """The number of pipelined sends, and of requests that wait for replies, without an outcome."""
+        return self._count_in_flight()
 
 
 def _deliver_reply(link: LoopLink, future: asyncio.Future[ReceivedMessage], pending: PendingReply) -> None:
@@ -141,10 +141,11 @@ def _deliver_reply(link: LoopLink, future: asyncio.Future[ReceivedMessage], pend
 
 
 def _set_reply(future: asyncio.Future[ReceivedMessage], pending: PendingReply) -> None:
+    error = pending.error  # retrieved: a cancelled future is not worth a log line
     if future.done():
         return
-    if pending.error is not None:
-        future.set_exception(pending.error)
+    if error is not None:
+        future.set_exception(error)
     else:
         future.set_result(pending.result())
 
@@ -180,16 +181,17 @@ class BatchingProducer(BatchingProducerMethods, BaseProducer[producer.BatchingPr
         return self._target.config
 
     async def submit(
-        self, message: Message, *, queue: Destination | None = None
+        self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> asyncio.Future[SendResult]:
         """Queue a message for the next batch, and return a future of the result.
 
-        It waits only while ``max_buffered_bytes`` are in use. Otherwise it is as the Producer's ``submit``.
+        It waits only while ``max_buffered_bytes`` are in use. ``timeout`` is that of :meth:`send`. Otherwise
+        it is as the Producer's ``submit``.
         """
         self._check_open()
         if queue is not None:
             queue = await self._select(queue, message)
-        return await self._send_queue.send(message, queue)
+        return await self._send_queue.send(message, queue, timeout)
 
     async def send_all(
         self, messages: Iterable[Message], *, queues: Iterable[Destination | None] | None = None
@@ -222,12 +224,12 @@ class BatchingProducer(BatchingProducerMethods, BaseProducer[producer.BatchingPr
 
     @property
     def pending(self) -> int:
-        """The number of accepted messages without a result."""
-        return len(self._send_queue)
+        """The number of accepted messages without an outcome."""
+        return self._count_pending()
 
     @property
     def buffered_bytes(self) -> int:
-        """The size of the collected messages in bytes, of ``max_buffered_bytes``."""
+        """How many of ``max_buffered_bytes`` the messages without an outcome take."""
         buffered: int = self._get("buffered_bytes")
         return buffered
 

@@ -113,6 +113,24 @@ class HostedProducer(Hosted[Target], Generic[Target, Queue]):
         client: Client = target.producer.client if isinstance(target, BatchingProducer) else target.client
         return client
 
+    def _count_in_flight(self) -> int:
+        """Return the number of pipelined sends, and of requests that wait for replies, without an outcome.
+
+        It reads the lengths of collections, which needs no call in the trio thread.
+        """
+        target: Any = self._target
+        return len(self._send_queue) + len(target._replies._waiting)
+
+    def _count_pending(self) -> int:
+        """Return the number of messages of a BatchingProducer without an outcome."""
+        target: Any = self._target
+
+        def count() -> int:
+            pending: int = self._send_queue.queued + target.pending
+            return pending
+
+        return self._thread.call_plain(count) if self.is_open else count()
+
     # In the trio thread
 
     def _begin_send(self, send: QueuedSend) -> Coroutine[Any, Any, object] | None:
@@ -123,7 +141,7 @@ class HostedProducer(Hosted[Target], Generic[Target, Queue]):
             return target._submit(send, send.message, send.queue, send.timeout)
         assert isinstance(target, BatchingProducer)
         on_done = partial(_forward_outcome, send)
-        return target.submit(send.message, queue=send.queue, on_done=on_done)
+        return target.submit(send.message, queue=send.queue, timeout=send.timeout, on_done=on_done)
 
     def _register(self) -> None:
         super()._register()

@@ -103,6 +103,11 @@ class SendQueue(Generic[Sent]):
     def __len__(self) -> int:
         return len(self._queue) + self.in_flight
 
+    @property
+    def queued(self) -> int:
+        """The number of messages that the producer has not accepted yet."""
+        return len(self._queue) + self._is_awaiting
+
     def check(self, message: Message) -> int:
         """Return the size that a message counts for. Raises InvalidMessageError and ClosedError."""
         if not isinstance(message, Message):
