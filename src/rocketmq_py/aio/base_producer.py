@@ -38,7 +38,7 @@ class BaseProducer(HostedProducer[Target, LoopSendQueue], Hosted[Target]):
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Add a hook that the running loop calls around sends. Returns a function that removes it."""
         target: Any = self._target
-        remove: Callable[[], None] = self._call_plain(target.add_hook, self._hook_on_loop(hook))
+        remove: Callable[[], None] = self._call_plain(target.add_hook, self._hook_on_loop(hook, ProducerHook))
         return remove
 
     @property

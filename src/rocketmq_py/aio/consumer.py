@@ -14,6 +14,7 @@ from rocketmq_py.aio.declaring import coroutine
 from rocketmq_py.aio.handler_tasks import HandlerOnLoop
 from rocketmq_py.aio.hosted import Hosted
 from rocketmq_py.aio.methods import LitePullConsumerMethods, PopConsumerMethods, PushConsumerMethods
+from rocketmq_py.callables import check_methods
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer import (
     AssignmentListener,
@@ -48,13 +49,14 @@ class BaseConsumer(Hosted[Target]):
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
         """Add a hook that the running loop calls for each batch of messages. Returns its remover."""
         target: Any = self._target
-        remove: Callable[[], None] = self._call_plain(target.add_hook, self._hook_on_loop(hook))
+        remove: Callable[[], None] = self._call_plain(target.add_hook, self._hook_on_loop(hook, ConsumerHook))
         return remove
 
-    def _forwarding(self, listener: AssignmentListener | None) -> AssignmentListener | None:
-        """Return a listener whose methods the loop of this consumer awaits."""
+    def _listener_on_loop(self, listener: AssignmentListener | None) -> AssignmentListener | None:
+        """Return a listener that calls the methods of the user's on the loop of this consumer."""
         if listener is None:
             return None
+        check_methods(listener, "assignment_listener", AssignmentListener)
         return ForwardingListener(listener, lambda function, queues: self._on_own_loop(function)(queues))
 
     async def _fetch(
@@ -156,7 +158,7 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
         **options: Unpack[PushConsumerOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
-        listener = self._forwarding(assignment_listener)
+        listener = self._listener_on_loop(assignment_listener)
         target = consumer.PushConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
@@ -225,7 +227,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
-        listener = self._forwarding(assignment_listener)
+        listener = self._listener_on_loop(assignment_listener)
         target = consumer.LitePullConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )

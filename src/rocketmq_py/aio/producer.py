@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_py import producer
 from rocketmq_py.aio.base_producer import BaseProducer
@@ -16,6 +16,7 @@ from rocketmq_py.aio.declaring import written_for
 from rocketmq_py.aio.hosted import on_loop
 from rocketmq_py.aio.methods import BatchingProducerMethods, ProducerMethods
 from rocketmq_py.aio.send_queue import LoopSendCall
+from rocketmq_py.callables import check_callable
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.handoff.event_loop import LoopLink, current_link
@@ -39,8 +40,6 @@ from rocketmq_py.producer.transactions import LocalWork
 
 if TYPE_CHECKING:
     from rocketmq_py.aio.client import Client
-
-Result = TypeVar("Result")
 
 
 class Producer(ProducerMethods, BaseProducer[producer.Producer]):
@@ -261,9 +260,9 @@ class TransactionProducer(Producer):
         **options: Unpack[TransactionOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
-        check_on_loop: Any = self._on_own_loop(check) if callable(check) else check
+        check_callable(check, "check", "message")
         target = producer.TransactionProducer(
-            shared, *configs, group=group, check=check_on_loop, rng=rng, **options
+            shared, *configs, group=group, check=self._on_own_loop(check), rng=rng, **options
         )
         BaseProducer.__init__(self, target, parent)
 
@@ -285,9 +284,8 @@ class TransactionProducer(Producer):
 
         The arguments and errors are those of the trio TransactionProducer's ``send_in_transaction``.
         """
-        work: Any = local_work
-        if callable(local_work):
-            work = on_loop(current_link(), copy_context(), local_work)
+        check_callable(local_work, "local_work", "message", "transaction_id")
+        work = on_loop(current_link(), copy_context(), local_work)
         return await self._call(
             self._target.send_in_transaction,
             message, work, queue=queue, timeout=timeout, check_immunity=check_immunity,

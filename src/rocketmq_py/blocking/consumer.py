@@ -15,7 +15,7 @@ from rocketmq_py import consumer
 from rocketmq_py.blocking.declaring import blocking
 from rocketmq_py.blocking.hosted import Hosted
 from rocketmq_py.blocking.methods import LitePullConsumerMethods, PopConsumerMethods, PushConsumerMethods
-from rocketmq_py.callables import is_async
+from rocketmq_py.callables import check_methods, is_async
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.user_calls import call_in_thread
 from rocketmq_py.consumer import (
@@ -58,10 +58,11 @@ class BaseConsumer(Hosted[Target]):
         remove: Callable[[], None] = self._call_plain(target.add_hook, hook)
         return remove
 
-    def _forwarding(self, listener: AssignmentListener | None) -> AssignmentListener | None:
-        """Return a listener whose methods, which are plain here, are called in a thread of their own."""
+    def _listener_in_thread(self, listener: AssignmentListener | None) -> AssignmentListener | None:
+        """Return a listener that calls the methods of the user's in a worker thread."""
         if listener is None:
             return None
+        check_methods(listener, "assignment_listener", AssignmentListener)
         if is_async(listener.on_assigned) or is_async(listener.on_revoked):
             raise ConfigurationError("assignment_listener has plain methods here, no async ones")
         return ForwardingListener(listener, partial(call_in_thread, abandon_on_cancel=True))
@@ -203,7 +204,7 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
         **options: Unpack[PushConsumerOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
-        listener = self._forwarding(assignment_listener)
+        listener = self._listener_in_thread(assignment_listener)
         target = consumer.PushConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
@@ -270,7 +271,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
-        listener = self._forwarding(assignment_listener)
+        listener = self._listener_in_thread(assignment_listener)
         target = consumer.LitePullConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
