@@ -20,6 +20,7 @@ import trio.testing
 import rocketmq_py
 from rocketmq_py import Message, MessageQueue, SelectByHash, SendResult
 from rocketmq_py.blocking import BatchingProducer, Client, Producer, Reader
+from rocketmq_py.blocking.futures import ThreadFuture
 from rocketmq_py.errors import (
     ClosedError,
     ConfigurationError,
@@ -245,6 +246,22 @@ def test_cancelling_queued_sends(client: Client) -> None:
             second.result()
         assert producer.in_flight == 0
     assert count(client, "T") == 2
+
+
+def test_results_that_time_out_leave_nothing_behind(client: Client) -> None:
+    with client.producer("g") as producer:
+        hook = BlockingHook(producer)
+        future = producer.submit(Message("T", b"x"))
+        hook.is_blocking.wait()
+        for wait_for in (future.result, future.exception):
+            for timeout in (0, 0.001):
+                with pytest.raises(TimeoutError):
+                    wait_for(timeout=timeout)
+        assert isinstance(future, ThreadFuture)
+        left = list(future._wakes or ())
+        hook.go_on.set()
+        assert left == []
+        assert future.result().message_id
 
 
 def test_waiting_for_futures_before_and_after_they_are_done(

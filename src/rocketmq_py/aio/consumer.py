@@ -82,7 +82,7 @@ class BaseConsumer(Hosted[Target]):
 
 
 class ReceivingConsumer(BaseConsumer[Target]):
-    """The base class of the consumers whose program asks for messages and acknowledges them."""
+    """The base class of PopConsumer and LiteConsumer: the program receives messages and acknowledges each."""
 
     def holding(
         self, message: PoppedMessage, *, invisible: float = 60.0

@@ -84,7 +84,7 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
 
     @asynccontextmanager
     async def _entered(self, manager: AbstractAsyncContextManager[Result]) -> AsyncIterator[Result]:
-        """Enter a context manager of the trio object for the block. Its tasks run in the trio thread."""
+        """Enter a context manager of the trio object, in a task of the trio thread, for the block."""
         context = TrioContext(self._thread, manager)
         try:
             yield await self._call(context.enter)

@@ -264,7 +264,7 @@ class TransactionProducer(Producer):
         target = producer.TransactionProducer(
             shared, *configs, group=group, check=self._on_own_loop(check), rng=rng, **options
         )
-        BaseProducer.__init__(self, target, parent)
+        BaseProducer.__init__(self, target, parent)  # not Producer's, which makes another target
 
     @property
     def transaction_config(self) -> TransactionConfig:

@@ -39,8 +39,8 @@ class LoopSend(asyncio.Future[SendResult]):
 
     # In the trio thread
 
-    def start(self) -> bool:
-        """Return False if it was cancelled."""
+    def claim(self) -> bool:
+        """Claim it for sending. Return False if it was cancelled."""
         return not self.cancelled()
 
     def settle(self, outcome: Any) -> None:

@@ -1,4 +1,4 @@
-"""Consumers of groups, for threads."""
+"""Push, lite pull and pop consumers for threads."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class BaseConsumer(Hosted[Target]):
 
 
 class ReceivingConsumer(BaseConsumer[Target]):
-    """The base class of the consumers whose program asks for messages and acknowledges them."""
+    """The base class of PopConsumer and LiteConsumer: the program receives messages and acknowledges each."""
 
     def holding(self, message: PoppedMessage, *, invisible: float = 60.0) -> AbstractContextManager[None]:
         """Keep a message invisible for as long as the ``with`` block runs, then acknowledge it.
@@ -146,7 +146,7 @@ class HandlerConsumer(BaseConsumer[Target]):
         try:
             self._thread.post(run)
             run.wait()
-        except ClosedError:
+        except ClosedError:  # it was never posted
             raise
         except BaseException:  # Ctrl-C
             self._thread.post(partial(self._stop, run))
@@ -161,10 +161,12 @@ class HandlerConsumer(BaseConsumer[Target]):
         run.outcome()
 
     def _stop(self, run: ThreadCall[None]) -> None:
-        """Stop a run that has not ended. Otherwise ``stop()`` would end the next one."""
-        if run.has_started and not run.has_ended:
+        """Stop a run, if it has not ended."""
+        if run.has_ended:
+            return  # stop() would end the next run
+        if run.has_started:
             self._any_target.stop()
-        elif not run.has_ended:
+        else:
             run.cancel()
 
 
@@ -320,7 +322,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         self._undelivered.drop(lambda message: message.queue == queue)
 
     def _check_open(self) -> None:
-        if not self._target.is_leaving:  # its assignment listener may still commit
+        if not self._target.is_leaving:  # while it leaves the group, its assignment listener may still commit
             super()._check_open()
 
     @property

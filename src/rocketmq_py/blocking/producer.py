@@ -44,7 +44,7 @@ class _Producer(HostedProducer[Target, ThreadSendQueue], Hosted[Target]):
 
     def close(self) -> None:  # the docstring of Hosted.close is inherited
         super().close()
-        self._send_queue.completer.flush()
+        self._send_queue.callback_runner.flush()
 
     def flush(self) -> None:
         """Wait until every message that was passed to :meth:`submit` until now has its outcome.
@@ -52,7 +52,7 @@ class _Producer(HostedProducer[Target, ThreadSendQueue], Hosted[Target]):
         Then it waits for their callbacks, for at most a second.
         """
         self._call(self._drain)
-        self._send_queue.completer.flush()
+        self._send_queue.callback_runner.flush()
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Add a hook that runs around sends. Returns a function that removes it."""
@@ -141,8 +141,8 @@ class Producer(ProducerMethods, _Producer[producer.Producer]):
         SendForbiddenError and ClosedError are raised here, the others are in the future, which cannot be
         cancelled.
         """
-        future: ThreadFuture[ReceivedMessage] = ThreadFuture(self._thread, self._send_queue.completer)
-        future.start()
+        future: ThreadFuture[ReceivedMessage] = ThreadFuture(self._thread, self._send_queue.callback_runner)
+        future.claim()
         done = partial(_set_reply, future)
         self._call(self._target.submit_request, message, queue=queue, timeout=timeout, on_done=done)
         return future
@@ -251,7 +251,7 @@ class TransactionProducer(Producer):
     ) -> None:
         shared, parent = self._shared_client(client)
         target = producer.TransactionProducer(shared, *configs, group=group, check=check, rng=rng, **options)
-        _Producer.__init__(self, target, parent)
+        _Producer.__init__(self, target, parent)  # not Producer's, which makes another target
 
     @property
     def transaction_config(self) -> TransactionConfig:

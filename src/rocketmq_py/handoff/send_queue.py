@@ -42,8 +42,8 @@ class QueuedSend(Outstanding, Protocol):
     timeout: float | None
     size: int
 
-    def start(self) -> bool:
-        """Note that it is being sent. Return False if it was cancelled before."""
+    def claim(self) -> bool:
+        """Claim it for sending. Return False if it was cancelled."""
 
     def resolve(self, outcome: BaseException, log: FailureLog | None = None) -> None:
         """Set the error."""
@@ -165,7 +165,7 @@ class SendQueue(Generic[Sent]):
             self.in_flight += 1
             self.in_flight_bytes += one.size
             queue.popleft()
-            if not one.start():
+            if not one.claim():
                 self.release(one)
                 continue
             try:
