@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from rocketmq_py.aio.hosted import Hosted
-from rocketmq_py.aio.send_queue import LoopSendQueue
+from rocketmq_py.aio.sends import LoopSendQueue
 from rocketmq_py.handoff.hosted import Target
 from rocketmq_py.handoff.producers import HostedProducer
 from rocketmq_py.message import Message, MessageQueue

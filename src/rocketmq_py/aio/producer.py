@@ -15,7 +15,7 @@ from rocketmq_py.aio.base_producer import BaseProducer
 from rocketmq_py.aio.declaring import written_for
 from rocketmq_py.aio.hosted import on_loop
 from rocketmq_py.aio.methods import BatchingProducerMethods, ProducerMethods
-from rocketmq_py.aio.send_queue import LoopSendCall
+from rocketmq_py.aio.sends import LoopSendCall
 from rocketmq_py.callables import check_callable
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError

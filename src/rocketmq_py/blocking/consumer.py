@@ -116,7 +116,9 @@ class HandlerConsumer(BaseConsumer[Target]):
         second one does not wait for handlers. Results and exceptions of handlers, and errors, are as for the
         trio consumer. Raises ConfigurationError for an async handler, which needs an event loop.
         """
-        handle = prepare_handler(handle, self._any_target.config) if callable(handle) else handle
+        if callable(handle):
+            handle = prepare_handler(handle, self._any_target.config)
+        # Only now: a wrapper such as Deduplicate is async only after its preparation.
         if not callable(handle) or is_async(handle):
             raise ConfigurationError(
                 "handle must be a plain function that takes a message; async handlers need rocketmq_py.aio"

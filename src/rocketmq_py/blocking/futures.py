@@ -172,7 +172,7 @@ class ThreadFuture(Future[Result]):
             raise error
 
     def _result_of(self, outcome: Any) -> Result:
-        """Return the result for an outcome that is no error. SendFuture makes it here."""
+        """Return the result for an outcome that is no error. ThreadSendFuture makes it here."""
         result: Result = outcome
         return result
 

@@ -14,7 +14,7 @@ from rocketmq_py.blocking.declaring import blocking, written_for
 from rocketmq_py.blocking.futures import ThreadFuture
 from rocketmq_py.blocking.hosted import Hosted
 from rocketmq_py.blocking.methods import BatchingProducerMethods, ProducerMethods
-from rocketmq_py.blocking.send_queue import ThreadSendCall, ThreadSendQueue
+from rocketmq_py.blocking.sends import ThreadSendCall, ThreadSendQueue
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.handoff.hosted import Target, in_list

@@ -15,7 +15,7 @@ from rocketmq_py.producer.outcome import FailureLog
 from rocketmq_py.producer.send_request import Destination
 
 
-class SendFuture(ThreadFuture[SendResult]):
+class ThreadSendFuture(ThreadFuture[SendResult]):
     """A pipelined send. Cancelling it keeps the message from being sent while it waits in the queue.
 
     Args:
@@ -58,7 +58,7 @@ class SendFuture(ThreadFuture[SendResult]):
         self.fail(outcome)
 
 
-class ThreadSendQueue(SendQueue[SendFuture]):
+class ThreadSendQueue(SendQueue[ThreadSendFuture]):
     """Takes messages from threads; see SendQueue.
 
     Attributes:
@@ -69,7 +69,9 @@ class ThreadSendQueue(SendQueue[SendFuture]):
         super().__init__(thread, *args, **kwargs)
         self.callback_runner: CallbackRunner = callback_runner_of(thread)
 
-    def send(self, message: Message, queue: Destination | None, timeout: float | None = None) -> SendFuture:
+    def send(
+        self, message: Message, queue: Destination | None, timeout: float | None = None
+    ) -> ThreadSendFuture:
         """Queue a message when there is space. If the wait is interrupted, it is not sent.
 
         Raises InvalidMessageError and ClosedError.
@@ -77,7 +79,7 @@ class ThreadSendQueue(SendQueue[SendFuture]):
         size = self.check(message)
         if not self.has_space(size):
             self._wait_for_space(size)
-        future = SendFuture(self, message, size, queue, timeout)
+        future = ThreadSendFuture(self, message, size, queue, timeout)
         self.add(future)
         return future
 
