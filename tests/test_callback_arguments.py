@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import pytest
 
 import rocketmq_py
-from rocketmq_py import AssignmentListener, Client, ConsumerHook, Message, ProducerHook
+from rocketmq_py import AssignmentListener, Client, ConsumerHook, Message, ProducerHook, aio, blocking
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ConfigurationError
@@ -58,6 +59,10 @@ class OddConsumerHook(ConsumerHook):
 class OddRpcHook(RpcHook):
     def before_request(self) -> None:  # type: ignore[override]
         ...
+
+
+class NoListener:
+    def on_assigned(self, queues: object) -> None: ...
 
 
 async def check(message: object) -> rocketmq_py.TransactionState:
@@ -212,3 +217,58 @@ async def test_a_function_with_other_parameters_is_refused_before_anything_is_se
 def test_a_condition_that_accepts_other_arguments_is_refused() -> None:
     with run_broker() as broker, pytest.raises(ConfigurationError, match=r"condition is called with \(\)"):
         broker.wait_until(ONE)
+
+
+LISTENERS: list[tuple[Any, str]] = [
+    (Listener(), r"assignment_listener.on_revoked is called with \(queues\)"),
+    (Listener, "not the class Listener"),
+    (NoListener(), "must be an object with the methods of AssignmentListener, not NoListener"),
+    (FIVE, "must be an object with the methods of AssignmentListener, not int"),
+]
+
+
+@pytest.mark.parametrize("kind", ["PushConsumer", "LitePullConsumer"])
+@pytest.mark.parametrize("api", [aio, blocking], ids=["aio", "blocking"])
+def test_other_apis_refuse_wrong_assignment_listeners(api: Any, kind: str) -> None:
+    for listener, why in LISTENERS:
+        with pytest.raises(ConfigurationError, match=why):
+            getattr(api, kind)("127.0.0.1:1", group="g", assignment_listener=listener)
+
+
+HOOKS: list[tuple[str, Any, str]] = [
+    ("producer", OddProducerHook, "hook.before_send is called with"),
+    ("batching_producer", OddProducerHook, "hook.before_send is called with"),
+    ("push_consumer", OddConsumerHook, "hook.after_consume is called with"),
+    ("pop_consumer", OddConsumerHook, "hook.after_consume is called with"),
+    ("", OddRpcHook, "hook.before_request is called with"),
+]
+
+
+def test_the_threads_api_refuses_wrong_functions() -> None:
+    with blocking.Client("127.0.0.1:1") as client:
+        for kind, hook, why in HOOKS:
+            add = getattr(client, kind)("g").add_hook if kind else client.add_rpc_hook
+            for wrong, reason in ((hook(), why), (hook, "not the class"), (FIVE, "not int")):
+                with pytest.raises(ConfigurationError, match=reason):
+                    add(wrong)
+        with pytest.raises(ConfigurationError, match=r"check is called with \(message\)"):
+            client.transaction_producer("g", NOTHING)
+
+
+def test_the_asyncio_api_refuses_wrong_functions() -> None:
+    async def main() -> None:
+        async with aio.Client("127.0.0.1:1") as client:
+            for kind, hook, why in HOOKS:
+                add = getattr(client, kind)("g").add_hook if kind else client.add_rpc_hook
+                for wrong, reason in ((hook(), why), (hook, "not the class"), (FIVE, "not int")):
+                    with pytest.raises(ConfigurationError, match=reason):
+                        add(wrong)
+            for wrong_check in (NOTHING, FIVE):
+                with pytest.raises(ConfigurationError, match=r"check (is called with|must be a function)"):
+                    client.transaction_producer("g", wrong_check)
+            async with client.transaction_producer("g", check) as producer:
+                for work in (ONE, FIVE):
+                    with pytest.raises(ConfigurationError, match=r"local_work (is called|must be a func)"):
+                        await producer.send_in_transaction(MESSAGE, work)
+
+    asyncio.run(main())

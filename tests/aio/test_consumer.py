@@ -6,6 +6,8 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from rocketmq_py import (
 from rocketmq_py.admin import MessageType
 from rocketmq_py.aio import Client, LitePullConsumer, PopConsumer, Producer, PushConsumer, Reader
 from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.handoff.undelivered import Fetch
 from tests.aio.conftest import run
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
@@ -187,7 +190,8 @@ def test_close_does_not_commit_messages_of_a_cancelled_poll(address: str) -> Non
         await send(address, [b"x"])
         async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
             consumer.subscribe("T")
-            await consumer._call(consumer._undelivered.fetch, lambda: consumer._target.poll(timeout=60))
+            poll = partial(consumer._target.poll, timeout=60)
+            await consumer._call(Fetch(consumer._undelivered, poll).run)
         async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
             consumer.subscribe("T")
             assert [message.body for message in await consumer.poll(timeout=60)] == [b"x"]
@@ -205,7 +209,7 @@ def test_seek_drops_messages_of_a_cancelled_poll(address: str, seek: str) -> Non
             kept = await fetched(consumer)
             while {message.queue for message in kept} != {sought, other}:
                 kept += await fetched(consumer)
-            consumer._undelivered._items = kept
+            consumer._undelivered.items.extend(kept)
             arguments = {"seek": [1], "seek_to_time": [0]}.get(seek, [])
             await getattr(consumer, seek)(sought, *arguments)
             assert await consumer.poll(max_messages=1000, timeout=0) == [
@@ -213,8 +217,7 @@ def test_seek_drops_messages_of_a_cancelled_poll(address: str, seek: str) -> Non
             ]
 
     async def fetched(consumer: LitePullConsumer) -> list[ReceivedMessage]:
-        await consumer._call(consumer._undelivered.fetch, lambda: consumer._target.poll(timeout=60))
-        return consumer._undelivered.take(1000)
+        return await consumer._call(consumer._target.poll, timeout=60)
 
     run(main())
 
@@ -230,6 +233,43 @@ def test_pops(address: str) -> None:
                 seen += [message.body for message in messages]
                 await consumer.ack(*messages)
         assert sorted(seen) == sorted(NUMBERS[:40])
+
+    run(main())
+
+
+def test_concurrent_receives_return_their_own_messages(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with Client(address) as client, client.admin() as admin:
+            await admin.topics.create("T")
+        async with PopConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("T")
+            fetched = asyncio.Barrier(2)
+            call = consumer._call
+
+            async def call_together(*arguments: Any, **named: Any) -> Any:
+                result = await call(*arguments, **named)
+                await fetched.wait()  # both calls have fetched before either returns
+                return result
+
+            with monkeypatch.context() as patched:
+                patched.setattr(consumer, "_call", call_together)
+                receiving = [asyncio.create_task(consumer.receive(max_messages=1, wait=60)) for _ in range(2)]
+                await send(address, NUMBERS[:2])
+                received = [[message.body for message in await task] for task in receiving]
+            assert sorted(received) == [[b"0"], [b"1"]]
+
+    run(main())
+
+
+def test_a_receive_whose_end_is_not_awaited_loses_nothing(address: str) -> None:
+    async def main() -> None:
+        await send(address, [b"x"])
+        async with PopConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("T")
+            fetch = Fetch(consumer._undelivered, consumer._target.receive)
+            fetch.interrupt()  # as when a second cancellation comes
+            await consumer._call(fetch.run)
+            assert [message.body for message in await consumer.receive(wait=60)] == [b"x"]
 
     run(main())
 

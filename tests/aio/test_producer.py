@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
+import logging
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 import trio
@@ -15,6 +18,7 @@ import trio.testing
 from rocketmq_py import (
     Message,
     MessageQueue,
+    QueueSelector,
     ReceivedMessage,
     RpcContext,
     RpcHook,
@@ -29,14 +33,16 @@ from rocketmq_py.errors import (
     InvalidMessageError,
     MessageTooLargeError,
     NameServerError,
+    ReplyTimeoutError,
     RocketMQError,
     SendForbiddenError,
+    TopicNotFoundError,
 )
 from rocketmq_py.handoff.log_records import log_records
 from rocketmq_py.handoff.process import trio_thread
 from rocketmq_py.producer import ProducerHook, SendContext
 from tests.aio.conftest import run
-from tests.blocking.conftest import no_collection
+from tests.blocking.conftest import BrokerThread, no_collection
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
 
@@ -265,6 +271,157 @@ def test_selectors_and_hooks_are_called_on_the_loop(address: str) -> None:
     run(main())
 
 
+def test_selectors_of_keyword_messages_are_called_on_the_loop(address: str) -> None:
+    async def main() -> None:
+        threads: list[int] = []
+        message = Message("T", b"x")
+
+        def choose(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+            threads.append(threading.get_ident())
+            return queues[-1]
+
+        def work(message: Message, transaction_id: str) -> TransactionState:
+            return TransactionState.COMMIT
+
+        def check(message: ReceivedMessage) -> TransactionState:
+            return TransactionState.COMMIT
+
+        async with (
+            Client(address) as client,
+            client.transaction_producer("g", check=check) as producer,
+            client.batching_producer("g2") as batching,
+        ):
+            await producer.send(message=message, queue=choose)
+            await (await producer.submit(message=message, queue=choose))
+            await producer.send_oneway(message=message, queue=choose)
+            await producer.send_batch(messages=iter([message]), queue=choose)  # type: ignore[arg-type]
+            with pytest.raises(ReplyTimeoutError):
+                await producer.request(message=message, queue=choose, timeout=0.1)
+            with pytest.raises(ReplyTimeoutError):
+                await (await producer.submit_request(message=message, queue=choose, timeout=0.1))
+            await producer.send_in_transaction(message=message, local_work=work, queue=choose)
+            async with producer.transaction(message=message, queue=choose):
+                pass
+            await batching.send(message=message, queue=choose)
+            await (await batching.submit(message=message, queue=choose))
+            await batching.send_oneway(message=message, queue=choose)
+            await batching.send_all(messages=[message], queues=[choose])
+        assert threads == [threading.get_ident()] * 12
+
+    run(main())
+
+
+def uses_of_selectors(
+    producer: TransactionProducer, batching: BatchingProducer
+) -> dict[str, Callable[[Any, Any], Awaitable[object]]]:
+    """Return a function for each method with a selector. It takes the message and the selector."""
+
+    async def transaction(message: Message, select: QueueSelector) -> None:
+        async with producer.transaction(message, queue=select):
+            pytest.fail("not reached")
+
+    def work(message: Message, transaction_id: str) -> TransactionState:
+        return TransactionState.COMMIT
+
+    return {
+        "send": lambda message, select: producer.send(message, queue=select),
+        "submit": lambda message, select: producer.submit(message, queue=select),
+        "send_oneway": lambda message, select: producer.send_oneway(message, queue=select),
+        "send_batch": lambda message, select: producer.send_batch([message], queue=select),
+        "request": lambda message, select: producer.request(message, queue=select),
+        "submit_request": lambda message, select: producer.submit_request(message, queue=select),
+        "send_in_transaction": lambda message, select: producer.send_in_transaction(
+            message, work, queue=select
+        ),
+        "transaction": transaction,
+        "batching.send": lambda message, select: batching.send(message, queue=select),
+        "batching.submit": lambda message, select: batching.submit(message, queue=select),
+        "batching.send_oneway": lambda message, select: batching.send_oneway(message, queue=select),
+    }
+
+
+def test_wrong_messages_and_selectors_raise_the_trio_producers_errors(address: str) -> None:
+    def select(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        return queues[0]
+
+    async def select_later(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        return queues[0]
+
+    def select_alone(message: Message) -> MessageQueue:
+        raise AssertionError("not reached")
+
+    def check(message: ReceivedMessage) -> TransactionState:
+        return TransactionState.COMMIT
+
+    async def main() -> None:
+        async with (
+            Client(address) as client,
+            client.transaction_producer("g", check=check) as producer,
+            client.batching_producer("g2") as batching,
+        ):
+            await producer.send(Message("T", b"x"))
+            for name, use in uses_of_selectors(producer, batching).items():
+                for wrong in (b"x", [Message("T", b"x")]):
+                    with pytest.raises(InvalidMessageError, match="must be a Message, not"):
+                        await use(wrong, select)
+                with pytest.raises(ConfigurationError, match="queue must be a plain function"):
+                    await use(Message("T", b"x"), select_later)
+                with pytest.raises(ConfigurationError, match=r"queue is called with \(queues, message\)"):
+                    await use(Message("T", b"x"), select_alone)
+                with pytest.raises(InvalidMessageError, match="the selector returned None"):
+                    await use(Message("T", b"x"), lambda queues, message: None)
+                assert producer.statistics.sent == 1, name
+            no_list: object
+            for no_list in (b"x", Message("T", b"x"), []):
+                with pytest.raises(InvalidMessageError):
+                    await producer.send_batch(no_list, queue=select)  # type: ignore[arg-type]
+            for no_list in ("x", Message("T", b"x"), 5):
+                with pytest.raises(ConfigurationError, match="messages must be a list of Message"):
+                    await batching.send_all(no_list, queues=[select])  # type: ignore[arg-type]
+
+    run(main())
+
+
+def test_send_all_returns_the_errors_of_selectors() -> None:
+    broker = BrokerThread(auto_create_topic_enable=False)
+
+    async def select_later(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        return queues[0]
+
+    def select_wrong(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        return MessageQueue("Other", "broker-a", 0)
+
+    def select(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        return queues[-1]
+
+    async def main() -> None:
+        broken: list[tuple[Any, Any, type[RocketMQError]]] = [
+            (b"x", select, InvalidMessageError),
+            (Message("Unknown", b"x"), select, TopicNotFoundError),
+            (Message("T", b"x"), select_wrong, InvalidMessageError),
+            (Message("T", b"x"), select_later, ConfigurationError),
+            (Message("T", b"x"), 5, InvalidMessageError),
+        ]
+        messages, queues = [Message("T", b"0")], [select]
+        for message, queue, _ in broken:
+            messages += [message, Message("T", b"good")]
+            queues += [queue, select]
+        async with Client(broker.start()) as client, client.admin() as admin:
+            await admin.topics.create("T")
+            async with client.batching_producer("g") as producer:
+                outcomes = await producer.send_all(messages, queues=queues)
+                assert [type(outcome) for outcome in outcomes[1::2]] == [error for _, _, error in broken]
+                last = (await producer.queues("T"))[-1]
+                assert [outcome.queue for outcome in outcomes[::2] if isinstance(outcome, SendResult)] == (
+                    [last] * (len(broken) + 1)
+                )
+            with pytest.raises(ClosedError):
+                await producer.send_all(messages, queues=queues)
+
+    run(main())
+    broker.stop()
+
+
 def test_errors_of_rpc_hooks_are_logged_with_the_name_of_the_method(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -320,6 +477,49 @@ def test_batches(address: str) -> None:
             assert producer.pending == producer.buffered_bytes == 0
 
     run(main())
+
+
+def test_pending_counts_all_messages_of_batches(address: str) -> None:
+    async def main() -> None:
+        async with BatchingProducer(address, group="g", linger=10_000.0) as producer:
+            sending = [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(3)]
+            future = await producer.submit(Message("T", b"x"), timeout=60)
+            await asyncio.to_thread(trio_thread().call, trio.testing.wait_all_tasks_blocked)
+            assert producer.pending == 4
+            await producer.flush()
+            await asyncio.gather(*sending, future)
+            assert producer.pending == 0
+            with pytest.raises(ConfigurationError, match="timeout"):
+                await (await producer.submit(Message("T", b"x"), timeout=-1))
+
+    run(main())
+
+
+def test_requests_count_as_in_flight(address: str) -> None:
+    async def main() -> None:
+        async with Producer(address, group="g") as producer:
+            reply = await producer.submit_request(Message("T", b"nobody replies"), timeout=1.0)
+            assert producer.in_flight == producer.statistics.in_flight == 1
+            with pytest.raises(ReplyTimeoutError):
+                await reply
+            assert producer.in_flight == 0
+
+    run(main())
+
+
+def test_errors_of_cancelled_requests_are_not_logged(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with Producer(address, group="g") as producer:
+            cancelled = await producer.submit_request(Message("T", b"x"), timeout=0.1)
+            cancelled.cancel()
+            with pytest.raises(ReplyTimeoutError):
+                await (await producer.submit_request(Message("T", b"x"), timeout=0.2))
+            assert producer.in_flight == 0
+            gc.collect()
+
+    run(main())
+    log_records.flush()
+    assert not [record.message for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_requests_and_replies(address: str) -> None:
@@ -396,8 +596,6 @@ def test_transactions(address: str) -> None:
 
 
 def test_checks_are_called_on_the_loop() -> None:
-    from tests.blocking.conftest import BrokerThread
-
     broker = BrokerThread(transaction_time_out=0.1, transaction_check_interval=0.1)
     address = broker.start()
 

@@ -6,6 +6,8 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -181,7 +183,8 @@ def test_listener_has_its_own_thread(sent: Client) -> None:
 def test_messages_of_an_interrupted_poll_go_to_the_next_poll(sent: Client) -> None:
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
         consumer.subscribe("T")
-        consumer._call(consumer._undelivered.fetch, lambda: consumer._target.poll(max_messages=9, timeout=60))
+        fetched = consumer._call(consumer._target.poll, max_messages=9, timeout=60)
+        consumer._undelivered.items.extend(fetched)
         seen = [message.body for message in consumer.poll(max_messages=5)]
         while len(seen) < len(NUMBERS):
             seen += [message.body for message in consumer.poll(timeout=60)]
@@ -193,7 +196,7 @@ def test_seek_drops_messages_of_an_interrupted_poll(sent: Client, seek: str) -> 
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
         sought = consumer.queues("T")[0]
         consumer.assign([sought])
-        consumer._call(consumer._undelivered.fetch, lambda: consumer._target.poll(timeout=60))
+        consumer._undelivered.items.extend(consumer._call(consumer._target.poll, timeout=60))
         arguments = {"seek": [0], "seek_to_time": [0]}.get(seek, [])
         getattr(consumer, seek)(sought, *arguments)
         assert not consumer._undelivered
@@ -208,6 +211,30 @@ def test_pops(sent: Client) -> None:
             seen += [message.body for message in messages]
             consumer.ack(*messages)
     assert sorted(seen) == sorted(NUMBERS)
+
+
+def test_concurrent_receives_return_their_own_messages(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.admin() as admin:
+        admin.topics.create("T")
+    with client.pop_consumer("g", consume_from=FIRST) as consumer, client.producer("sender") as producer:
+        consumer.subscribe("T")
+        fetched = threading.Barrier(2, timeout=60)
+        call = consumer._call
+
+        def call_together(*arguments: Any, **named: Any) -> Any:
+            result = call(*arguments, **named)
+            fetched.wait()  # both calls have fetched before either returns
+            return result
+
+        with monkeypatch.context() as patched, ThreadPoolExecutor(2) as pool:
+            patched.setattr(consumer, "_call", call_together)
+            receiving = [pool.submit(consumer.receive, max_messages=1, wait=60) for _ in range(2)]
+            for body in NUMBERS[:2]:
+                producer.send(Message("T", body))
+            received = [[message.body for message in future.result()] for future in receiving]
+        assert sorted(received) == [[b"0"], [b"1"]]
 
 
 def test_messages_are_held_whatever_the_calling_thread_does() -> None:

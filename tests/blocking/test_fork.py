@@ -179,8 +179,8 @@ FETCHED = """
     stream = reader.open("T", start="beginning")
     next(stream)
     # The same as interrupted calls.
-    consumer._call(consumer._undelivered.fetch, consumer._target.poll)
-    pop._call(pop._undelivered.fetch, pop._target.receive)
+    consumer._undelivered.items.extend(consumer._call(consumer._target.poll))
+    pop._undelivered.items.extend(pop._call(pop._target.receive))
 
     child = os.fork()
     if not child:

@@ -10,22 +10,27 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed, wait
 from itertools import repeat
+from typing import Any
 
 import attrs
 import pytest
 import trio
+import trio.testing
 
 import rocketmq_py
 from rocketmq_py import Message, MessageQueue, SelectByHash, SendResult
 from rocketmq_py.blocking import BatchingProducer, Client, Producer, Reader
+from rocketmq_py.blocking.futures import ThreadFuture
 from rocketmq_py.errors import (
     ClosedError,
     ConfigurationError,
     InvalidMessageError,
     MessageTooLargeError,
     NameServerError,
+    ReplyTimeoutError,
     RocketMQError,
 )
+from rocketmq_py.handoff.trio_thread import in_trio_thread
 from rocketmq_py.producer import ProducerHook, SendContext
 from tests.blocking.conftest import BrokerThread, count, no_collection
 
@@ -76,6 +81,65 @@ def test_errors_are_the_trio_producers(client: Client) -> None:
         client.producer("g", retires=1)  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="set it on the Client"):
         client.producer("g", namespace="n")
+
+
+def test_values_of_producers_are_read_in_the_trio_thread(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They iterate over dictionaries that the trio thread changes."""
+    places: dict[str, bool] = {}
+
+    def note(name: str) -> property:
+        return property(lambda _: places.update({name: in_trio_thread()}) or 0)
+
+    monkeypatch.setattr(rocketmq_py.Producer, "statistics", note("statistics"))
+    for name in ("statistics", "pending", "buffered_bytes"):
+        monkeypatch.setattr(rocketmq_py.BatchingProducer, name, note(f"batching.{name}"))
+    with client.producer("g") as producer, client.batching_producer("g") as batching:
+        for read in (producer, batching):
+            assert read.statistics == 0  # type: ignore[comparison-overlap]
+        assert batching.pending == batching.buffered_bytes == 0
+    assert places == dict.fromkeys(
+        ["statistics", "batching.statistics", "batching.pending", "batching.buffered_bytes"], True
+    )
+
+
+def test_requests_count_as_in_flight(client: Client) -> None:
+    with client.producer("g") as producer:
+        reply = producer.submit_request(Message("T", b"nobody replies"), timeout=1.0)
+        assert producer.in_flight == producer.statistics.in_flight == 1
+        with pytest.raises(ReplyTimeoutError):
+            reply.result()
+        assert producer.in_flight == 0
+
+
+def test_queued_messages_of_batches_count_as_pending(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with client.batching_producer("g", linger=10_000.0) as producer:
+        may_go = trio.Event()
+        submit = producer._target.submit
+
+        async def submit_later(*arguments: Any, **named: Any) -> object:
+            await may_go.wait()
+            return await submit(*arguments, **named)
+
+        monkeypatch.setattr(producer._target, "submit", submit_later)
+        futures = [producer.submit(Message("T", b"x")) for _ in range(3)]
+        assert producer.pending == 3
+        producer._thread.post(may_go.set)
+        assert producer.pending == 3
+        producer._thread.call(trio.testing.wait_all_tasks_blocked)
+        assert producer.pending == 3
+        producer.flush()
+        assert all(future.done() for future in futures)
+        assert producer.pending == 0
+
+
+def test_batched_messages_have_timeouts(client: Client, unused_address: str) -> None:
+    with client.batching_producer("g") as producer:
+        assert producer.submit(Message("T", b"x"), timeout=5).result()
+        for timeout in ("soon", -1):
+            with pytest.raises(ConfigurationError, match="timeout"):
+                producer.submit(Message("T", b"x"), timeout=timeout).result()  # type: ignore[arg-type]
 
 
 def test_a_selector_that_raises_fails_its_message_only(client: Client) -> None:
@@ -182,6 +246,22 @@ def test_cancelling_queued_sends(client: Client) -> None:
             second.result()
         assert producer.in_flight == 0
     assert count(client, "T") == 2
+
+
+def test_results_that_time_out_leave_nothing_behind(client: Client) -> None:
+    with client.producer("g") as producer:
+        hook = BlockingHook(producer)
+        future = producer.submit(Message("T", b"x"))
+        hook.is_blocking.wait()
+        for wait_for in (future.result, future.exception):
+            for timeout in (0, 0.001):
+                with pytest.raises(TimeoutError):
+                    wait_for(timeout=timeout)
+        assert isinstance(future, ThreadFuture)
+        left = list(future._wakes or ())
+        hook.go_on.set()
+        assert left == []
+        assert future.result().message_id
 
 
 def test_waiting_for_futures_before_and_after_they_are_done(
@@ -417,6 +497,9 @@ def test_wrong_types_raise_errors_that_name_them(client: Client) -> None:
             with pytest.raises(InvalidMessageError, match="message must be a Message, not bytes"):
                 one.submit(b"x")  # type: ignore[arg-type]
             assert one.statistics.in_flight == 0
+        for no_list in ("x", Message("T", b"x"), 5):
+            with pytest.raises(ConfigurationError, match="messages must be a list of Message"):
+                batching.send_all(no_list)  # type: ignore[arg-type]
         for kind in (Producer, BatchingProducer, Reader):
             for wrong in (5, ["127.0.0.1:1"], producer, rocketmq_py.Client("127.0.0.1:1")):
                 with pytest.raises(

@@ -64,4 +64,4 @@ class Client(
 
     def add_rpc_hook(self, hook: RpcHook) -> Callable[[], None]:
         """Add a hook that the running loop calls around every request. Returns a function that removes it."""
-        return self._call_plain(self._target.add_rpc_hook, self._hook_on_loop(hook))
+        return self._call_plain(self._target.add_rpc_hook, self._hook_on_loop(hook, RpcHook))

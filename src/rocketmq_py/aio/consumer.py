@@ -7,13 +7,14 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
 
 from rocketmq_py import consumer
 from rocketmq_py.aio.declaring import coroutine
 from rocketmq_py.aio.handler_tasks import HandlerOnLoop
 from rocketmq_py.aio.hosted import Hosted
 from rocketmq_py.aio.methods import LitePullConsumerMethods, PopConsumerMethods, PushConsumerMethods
+from rocketmq_py.callables import check_methods
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer import (
     AssignmentListener,
@@ -31,13 +32,14 @@ from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES
 from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
-from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered
+from rocketmq_py.handoff.hosted import ForwardingListener, Target
+from rocketmq_py.handoff.undelivered import Fetch, Undelivered
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
     from rocketmq_py.aio.client import Client
 
-
+Item = TypeVar("Item")
 P = ParamSpec("P")
 
 
@@ -47,14 +49,30 @@ class BaseConsumer(Hosted[Target]):
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
         """Add a hook that the running loop calls for each batch of messages. Returns its remover."""
         target: Any = self._target
-        remove: Callable[[], None] = self._call_plain(target.add_hook, self._hook_on_loop(hook))
+        remove: Callable[[], None] = self._call_plain(target.add_hook, self._hook_on_loop(hook, ConsumerHook))
         return remove
 
-    def _forwarding(self, listener: AssignmentListener | None) -> AssignmentListener | None:
-        """Return a listener whose methods the loop of this consumer awaits."""
+    def _listener_on_loop(self, listener: AssignmentListener | None) -> AssignmentListener | None:
+        """Return a listener that calls the methods of the user's on the loop of this consumer."""
         if listener is None:
             return None
+        check_methods(listener, "assignment_listener", AssignmentListener)
         return ForwardingListener(listener, lambda function, queues: self._on_own_loop(function)(queues))
+
+    async def _fetch(
+        self, undelivered: Undelivered[Item], function: Callable[[], Awaitable[list[Item]]]
+    ) -> list[Item]:
+        """Return the messages that an async function fetches in the trio thread.
+
+        If cancelled, the next calls return them.
+        """
+        fetch = Fetch(undelivered, function)
+        try:
+            await self._call(fetch.run)
+            return fetch.result()
+        except BaseException:
+            fetch.interrupt()
+            raise
 
     @property
     def statistics(self) -> ConsumerStatistics:
@@ -64,7 +82,7 @@ class BaseConsumer(Hosted[Target]):
 
 
 class ReceivingConsumer(BaseConsumer[Target]):
-    """The base class of the consumers whose program asks for messages and acknowledges them."""
+    """The base class of PopConsumer and LiteConsumer: the program receives messages and acknowledges each."""
 
     def holding(
         self, message: PoppedMessage, *, invisible: float = 60.0
@@ -140,7 +158,7 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
         **options: Unpack[PushConsumerOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
-        listener = self._forwarding(assignment_listener)
+        listener = self._listener_on_loop(assignment_listener)
         target = consumer.PushConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
@@ -209,7 +227,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
-        listener = self._forwarding(assignment_listener)
+        listener = self._listener_on_loop(assignment_listener)
         target = consumer.LitePullConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
@@ -237,21 +255,19 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When cancelled, no message is
         lost: the next poll returns it.
         """
-        if self._undelivered.must_fetch():
-            await self._call(
-                self._undelivered.fetch,
-                partial(self._target.poll, max_messages=max_messages, timeout=timeout),
-            )
-        return self._undelivered.take(max_messages)
+        return self._undelivered.take(max_messages) or await self._fetch(
+            self._undelivered, partial(self._target.poll, max_messages=max_messages, timeout=timeout)
+        )
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        if self._undelivered.must_fetch():
-            await self._call(self._undelivered.fetch_one, self._target.__anext__)
-        (message,) = self._undelivered.take(1)
+        (message,) = self._undelivered.take(1) or await self._fetch(self._undelivered, self._next_message)
         return message
+
+    async def _next_message(self) -> list[ReceivedMessage]:
+        return [await anext(self._target)]
 
     def _has_undelivered(self) -> bool:
         return bool(self._undelivered)
@@ -319,9 +335,7 @@ class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
         Arguments and errors are those of the trio PopConsumer's ``receive``. When cancelled, no message is
         lost: the next call returns it.
         """
-        if self._undelivered.must_fetch():
-            receive = partial(
-                self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
-            )
-            await self._call(self._undelivered.fetch, receive)
-        return self._undelivered.take(max_messages)
+        receive = partial(
+            self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
+        )
+        return self._undelivered.take(max_messages) or await self._fetch(self._undelivered, receive)

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from rocketmq_py.callables import check_methods
 from rocketmq_py.client.lifespan import OnlyAsyncWith
-from rocketmq_py.errors import ClosedError, InvalidMessageError
+from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff import hosted as base
 from rocketmq_py.handoff.context import TrioContext
 from rocketmq_py.handoff.hosted import Target
 from rocketmq_py.handoff.loop_link import LoopLink, current_link
-from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.producer.selectors import SelectByHash, SelectByMachineRoom, SelectByRandom
-from rocketmq_py.producer.send_request import Destination
 
 Result = TypeVar("Result")
-
-_OURS = (MessageQueue, SelectByHash, SelectByMachineRoom, SelectByRandom)
-"""Destinations that the trio thread may resolve. Other selectors are user code, which the loop calls."""
 
 
 class Hosted(base.Hosted[Target], OnlyAsyncWith):
@@ -89,7 +84,7 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
 
     @asynccontextmanager
     async def _entered(self, manager: AbstractAsyncContextManager[Result]) -> AsyncIterator[Result]:
-        """Enter a context manager of the trio object for the block. Its tasks run in the trio thread."""
+        """Enter a context manager of the trio object, in a task of the trio thread, for the block."""
         context = TrioContext(self._thread, manager)
         try:
             yield await self._call(context.enter)
@@ -110,11 +105,13 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
 
         return call
 
-    def _hook_on_loop(self, hook: Any) -> Any:
+    def _hook_on_loop(self, hook: Any, kind: type) -> Any:
         """Return a hook whose methods the running loop calls, in the current context.
 
         The library's own hooks stay in the trio thread: they do not block, and need the context of each call.
+        Raises ConfigurationError if the hook does not have the methods of ``kind``.
         """
+        check_methods(hook, "hook", kind)
         if type(hook).__module__.startswith("rocketmq_py."):
             return hook
         return type(type(hook).__name__, (HookOnLoop,), {})(current_link(), contextvars.copy_context(), hook)
@@ -145,21 +142,3 @@ class HookOnLoop:
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         return on_loop(self._link, self._context, getattr(self._hook, name))
-
-
-async def select_queue(
-    queue: Destination | None, message: Message, queues: Callable[[str], Awaitable[Sequence[MessageQueue]]]
-) -> Destination | None:
-    """Call a user's selector on the running loop, and return the queue that it selects.
-
-    Other destinations are returned as they are. Raises the errors of the selector and of looking up the
-    queues, and InvalidMessageError if the selector does not return a queue of the topic.
-    """
-    if queue is None or isinstance(queue, _OURS) or not callable(queue):
-        return queue
-    selected = queue(await queues(message.topic), message)
-    if not isinstance(selected, MessageQueue) or selected.topic != message.topic:
-        raise InvalidMessageError(
-            f"the selector returned {selected!r}, not a queue of topic {message.topic!r}"
-        )
-    return selected

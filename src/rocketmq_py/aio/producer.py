@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_py import producer
+from rocketmq_py.aio.base_producer import BaseProducer
 from rocketmq_py.aio.declaring import written_for
-from rocketmq_py.aio.hosted import Hosted, on_loop, select_queue
+from rocketmq_py.aio.hosted import on_loop
 from rocketmq_py.aio.methods import BatchingProducerMethods, ProducerMethods
-from rocketmq_py.aio.send_queue import LoopSendCall, LoopSendQueue
+from rocketmq_py.aio.sends import LoopSendCall
+from rocketmq_py.callables import check_callable
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.handoff.hosted import Target
+from rocketmq_py.handoff.hosted import in_list
 from rocketmq_py.handoff.loop_link import LoopLink, current_link
-from rocketmq_py.handoff.producers import HostedProducer
-from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
+from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.producer import (
     BatchingConfig,
     BatchingOptions,
     PendingReply,
     ProducerConfig,
-    ProducerHook,
     ProducerOptions,
-    ProducerStatistics,
     Transaction,
     TransactionCheck,
     TransactionConfig,
@@ -42,47 +41,8 @@ from rocketmq_py.producer.transactions import LocalWork
 if TYPE_CHECKING:
     from rocketmq_py.aio.client import Client
 
-Result = TypeVar("Result")
 
-
-class _Producer(HostedProducer[Target, LoopSendQueue], Hosted[Target]):
-    """A producer with a queue of pipelined sends."""
-
-    _queue_class = LoopSendQueue
-
-    async def flush(self) -> None:
-        """Wait until every message that was passed to :meth:`submit` before has its outcome."""
-        await self._call(self._drain)
-
-    def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
-        """Add a hook that the running loop calls around sends. Returns a function that removes it."""
-        target: Any = self._target
-        remove: Callable[[], None] = self._call_plain(target.add_hook, self._hook_on_loop(hook))
-        return remove
-
-    @property
-    def statistics(self) -> ProducerStatistics:
-        """The counters since it was opened."""
-        statistics: ProducerStatistics = self._get("statistics")
-        return statistics
-
-    async def _queues(self, topic: str) -> Sequence[MessageQueue]:
-        """Return the queues from which a selector may select."""
-        target: Any = self._target
-        queues: Sequence[MessageQueue] = await self._call(target.queues, topic)
-        return queues
-
-    async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
-        queue = kwargs.get("queue")
-        if callable(queue) and args:
-            # The first argument is a message or, for send_batch, messages of one topic, never an iterator.
-            first = args[0] if isinstance(args[0], Message) else next(iter(args[0]), None)
-            if first is not None:
-                kwargs["queue"] = await select_queue(queue, first, self._queues)
-        return await super()._call(function, *args, **kwargs)
-
-
-class Producer(ProducerMethods, _Producer[producer.Producer]):
+class Producer(ProducerMethods, BaseProducer[producer.Producer]):
     """``rocketmq_py.Producer`` for asyncio: the same methods, as coroutines.
 
     Use it inside ``async with``. The end of the block waits at most ``close_timeout`` seconds for pending
@@ -124,8 +84,8 @@ class Producer(ProducerMethods, _Producer[producer.Producer]):
     ) -> SendResult:
         """Replaced by the docstring of the trio Producer's method."""
         self._check_open()
-        if callable(queue) and isinstance(message, Message):
-            queue = await select_queue(queue, message, self._queues)
+        if queue is not None:
+            queue = await self._select(queue, message)
         link = current_link()
         return await link.wait_for(LoopSendCall(link, self._target, message, queue, timeout))
 
@@ -134,22 +94,22 @@ class Producer(ProducerMethods, _Producer[producer.Producer]):
     ) -> asyncio.Future[SendResult]:
         """Queue a message for sending, and return a future of the result.
 
-        It waits only while ``max_in_flight`` messages are pending. Messages of one task are sent in order.
-        The future has the result, or the error of the last attempt: await it, or pass it to ``asyncio.wait``
-        or ``gather``. ``timeout`` (seconds) starts when the message leaves the queue. Until then, cancelling
-        the future keeps the message from being sent.
+        It waits only while ``max_in_flight`` messages, or ``max_in_flight_bytes``, are pending. Messages of
+        one task are sent in order. The future has the result, or the error of the last attempt: await it, or
+        pass it to ``asyncio.wait`` or ``gather``. ``timeout`` (seconds) starts when the message leaves the
+        queue. Until then, cancelling the future keeps the message from being sent.
 
         When cancelled while it waits, the message is not sent.
 
         Raises:
             InvalidMessageError: the argument is not a Message.
             ClosedError: the producer is closed.
-            The errors of a selector. The future has all other errors.
+            The errors of a selector, and of looking up the queues for it. The future has all other errors.
         """
         if self._has_closed or not self._was_opened:
             self._check_open()
         if queue is not None:
-            queue = await select_queue(queue, message, self._queues)
+            queue = await self._select(queue, message)
         return await self._send_queue.send(message, queue, timeout)
 
     async def submit_request(
@@ -157,23 +117,22 @@ class Producer(ProducerMethods, _Producer[producer.Producer]):
     ) -> asyncio.Future[ReceivedMessage]:
         """Send a request, and return a future of the reply.
 
-        It waits only for a connection, and while ``max_in_flight`` messages are pending. Arguments and errors
-        are those of :meth:`request`. InvalidMessageError, SendForbiddenError and ClosedError are raised here,
-        the others are in the future.
+        It waits as :meth:`submit`. Arguments and errors are those of :meth:`request`. InvalidMessageError,
+        SendForbiddenError, ClosedError and the errors of a selector are raised here, the others are in the
+        future. Cancelling the future does not take the request back, but drops its reply.
 
         When cancelled while it waits, the request is not sent.
         """
         link = current_link()
         future: asyncio.Future[ReceivedMessage] = link.loop.create_future()
-        queue = await select_queue(queue, message, self._queues)
         done = partial(_deliver_reply, link, future)
         await self._call(self._target.submit_request, message, queue=queue, timeout=timeout, on_done=done)
         return future
 
     @property
     def in_flight(self) -> int:
-        """The number of pipelined sends without an outcome."""
-        return len(self._send_queue)
+        """The number of pipelined sends, and of requests that wait for replies, without an outcome."""
+        return self._count_in_flight()
 
 
 def _deliver_reply(link: LoopLink, future: asyncio.Future[ReceivedMessage], pending: PendingReply) -> None:
@@ -181,15 +140,16 @@ def _deliver_reply(link: LoopLink, future: asyncio.Future[ReceivedMessage], pend
 
 
 def _set_reply(future: asyncio.Future[ReceivedMessage], pending: PendingReply) -> None:
+    error = pending.error  # retrieved: a cancelled future is not worth a log line
     if future.done():
         return
-    if pending.error is not None:
-        future.set_exception(pending.error)
+    if error is not None:
+        future.set_exception(error)
     else:
         future.set_result(pending.result())
 
 
-class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProducer]):
+class BatchingProducer(BatchingProducerMethods, BaseProducer[producer.BatchingProducer]):
     """``rocketmq_py.BatchingProducer`` for asyncio: batches the messages of all tasks.
 
     Use it as a :class:`Producer`.
@@ -220,15 +180,17 @@ class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProdu
         return self._target.config
 
     async def submit(
-        self, message: Message, *, queue: Destination | None = None
+        self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> asyncio.Future[SendResult]:
         """Queue a message for the next batch, and return a future of the result.
 
-        It waits only while ``max_buffered_bytes`` are in use. Otherwise it is as the Producer's ``submit``.
+        It waits only while ``max_buffered_bytes`` are in use. ``timeout`` is that of :meth:`send`. Otherwise
+        it is as the Producer's ``submit``.
         """
         self._check_open()
-        queue = await select_queue(queue, message, self._queues)
-        return await self._send_queue.send(message, queue)
+        if queue is not None:
+            queue = await self._select(queue, message)
+        return await self._send_queue.send(message, queue, timeout)
 
     async def send_all(
         self, messages: Iterable[Message], *, queues: Iterable[Destination | None] | None = None
@@ -237,23 +199,36 @@ class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProdu
 
         It is the fastest way to send many messages: they reach the trio thread together.
         """
-        messages = list(messages)
-        destinations = None if queues is None else list(queues)
-        if destinations is not None and len(destinations) == len(messages):
-            destinations = [
-                await select_queue(queue, message, self._queues)
-                for queue, message in zip(destinations, messages, strict=True)
-            ]
-        return await self._call(self._target.send_all, messages, queues=destinations)
+        self._check_open()
+        listed, destinations = in_list(messages), in_list(queues)
+        if not (
+            isinstance(listed, list) and isinstance(destinations, list) and len(listed) == len(destinations)
+        ):
+            return await self._call(self._target.send_all, listed, queues=destinations)
+        errors: dict[int, RocketMQError] = {}
+        for index, message in enumerate(listed):
+            try:
+                destinations[index] = await self._select(destinations[index], message)
+            except RocketMQError as error:
+                errors[index] = error
+        indexes = range(len(listed))
+        outcomes = iter(
+            await self._call(
+                self._target.send_all,
+                [listed[index] for index in indexes if index not in errors],
+                queues=[destinations[index] for index in indexes if index not in errors],
+            )
+        )
+        return [errors[index] if index in errors else next(outcomes) for index in indexes]
 
     @property
     def pending(self) -> int:
-        """The number of accepted messages without a result."""
-        return len(self._send_queue)
+        """The number of accepted messages without an outcome."""
+        return self._count_pending()
 
     @property
     def buffered_bytes(self) -> int:
-        """The size of the collected messages in bytes, of ``max_buffered_bytes``."""
+        """How many of ``max_buffered_bytes`` the messages without an outcome take."""
         buffered: int = self._get("buffered_bytes")
         return buffered
 
@@ -285,11 +260,11 @@ class TransactionProducer(Producer):
         **options: Unpack[TransactionOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
-        check_on_loop: Any = self._on_own_loop(check) if callable(check) else check
+        check_callable(check, "check", "message")
         target = producer.TransactionProducer(
-            shared, *configs, group=group, check=check_on_loop, rng=rng, **options
+            shared, *configs, group=group, check=self._on_own_loop(check), rng=rng, **options
         )
-        _Producer.__init__(self, target, parent)
+        BaseProducer.__init__(self, target, parent)  # not Producer's, which makes another target
 
     @property
     def transaction_config(self) -> TransactionConfig:
@@ -309,9 +284,8 @@ class TransactionProducer(Producer):
 
         The arguments and errors are those of the trio TransactionProducer's ``send_in_transaction``.
         """
-        work: Any = local_work
-        if callable(local_work):
-            work = on_loop(current_link(), copy_context(), local_work)
+        check_callable(local_work, "local_work", "message", "transaction_id")
+        work = on_loop(current_link(), copy_context(), local_work)
         return await self._call(
             self._target.send_in_transaction,
             message, work, queue=queue, timeout=timeout, check_immunity=check_immunity,
@@ -339,7 +313,8 @@ class TransactionProducer(Producer):
         timeout: float | None,
         check_immunity: float | None,
     ) -> AsyncIterator[Transaction]:
-        queue = await select_queue(queue, message, self._queues)
+        self._check_open()
+        queue = await self._select(queue, message)
         async with self._entered(
             self._target.transaction(message, queue=queue, timeout=timeout, check_immunity=check_immunity)
         ) as transaction:

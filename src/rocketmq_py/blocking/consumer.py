@@ -1,4 +1,4 @@
-"""Consumers of groups, for threads."""
+"""Push, lite pull and pop consumers for threads."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
 
 from rocketmq_py import consumer
 from rocketmq_py.blocking.declaring import blocking
 from rocketmq_py.blocking.hosted import Hosted
 from rocketmq_py.blocking.methods import LitePullConsumerMethods, PopConsumerMethods, PushConsumerMethods
-from rocketmq_py.callables import is_async
+from rocketmq_py.callables import check_methods, is_async
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.user_calls import call_in_thread
 from rocketmq_py.consumer import (
@@ -36,7 +36,8 @@ from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.calls import ThreadCall
-from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered
+from rocketmq_py.handoff.hosted import ForwardingListener, Target
+from rocketmq_py.handoff.undelivered import Fetch, Undelivered
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger("rocketmq_py.blocking")
 
-
+Item = TypeVar("Item")
 P = ParamSpec("P")
 
 
@@ -57,13 +58,29 @@ class BaseConsumer(Hosted[Target]):
         remove: Callable[[], None] = self._call_plain(target.add_hook, hook)
         return remove
 
-    def _forwarding(self, listener: AssignmentListener | None) -> AssignmentListener | None:
-        """Return a listener whose methods, which are plain here, are called in a thread of their own."""
+    def _listener_in_thread(self, listener: AssignmentListener | None) -> AssignmentListener | None:
+        """Return a listener that calls the methods of the user's in a worker thread."""
         if listener is None:
             return None
+        check_methods(listener, "assignment_listener", AssignmentListener)
         if is_async(listener.on_assigned) or is_async(listener.on_revoked):
             raise ConfigurationError("assignment_listener has plain methods here, no async ones")
         return ForwardingListener(listener, partial(call_in_thread, abandon_on_cancel=True))
+
+    def _fetch(
+        self, undelivered: Undelivered[Item], function: Callable[[], Awaitable[list[Item]]]
+    ) -> list[Item]:
+        """Return the messages that an async function fetches in the trio thread.
+
+        If interrupted, the next calls return them.
+        """
+        fetch = Fetch(undelivered, function)
+        try:
+            self._call(fetch.run)
+            return fetch.result()
+        except BaseException:
+            fetch.interrupt()
+            raise
 
     @property
     def statistics(self) -> ConsumerStatistics:
@@ -73,7 +90,7 @@ class BaseConsumer(Hosted[Target]):
 
 
 class ReceivingConsumer(BaseConsumer[Target]):
-    """The base class of the consumers whose program asks for messages and acknowledges them."""
+    """The base class of PopConsumer and LiteConsumer: the program receives messages and acknowledges each."""
 
     def holding(self, message: PoppedMessage, *, invisible: float = 60.0) -> AbstractContextManager[None]:
         """Keep a message invisible for as long as the ``with`` block runs, then acknowledge it.
@@ -99,7 +116,9 @@ class HandlerConsumer(BaseConsumer[Target]):
         second one does not wait for handlers. Results and exceptions of handlers, and errors, are as for the
         trio consumer. Raises ConfigurationError for an async handler, which needs an event loop.
         """
-        handle = prepare_handler(handle, self._any_target.config) if callable(handle) else handle
+        if callable(handle):
+            handle = prepare_handler(handle, self._any_target.config)
+        # Only now: a wrapper such as Deduplicate is async only after its preparation.
         if not callable(handle) or is_async(handle):
             raise ConfigurationError(
                 "handle must be a plain function that takes a message; async handlers need rocketmq_py.aio"
@@ -129,7 +148,7 @@ class HandlerConsumer(BaseConsumer[Target]):
         try:
             self._thread.post(run)
             run.wait()
-        except ClosedError:
+        except ClosedError:  # it was never posted
             raise
         except BaseException:  # Ctrl-C
             self._thread.post(partial(self._stop, run))
@@ -144,10 +163,12 @@ class HandlerConsumer(BaseConsumer[Target]):
         run.outcome()
 
     def _stop(self, run: ThreadCall[None]) -> None:
-        """Stop a run that has not ended. Otherwise ``stop()`` would end the next one."""
-        if run.has_started and not run.has_ended:
+        """Stop a run, if it has not ended."""
+        if run.has_ended:
+            return  # stop() would end the next run
+        if run.has_started:
             self._any_target.stop()
-        elif not run.has_ended:
+        else:
             run.cancel()
 
 
@@ -187,7 +208,7 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
         **options: Unpack[PushConsumerOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
-        listener = self._forwarding(assignment_listener)
+        listener = self._listener_in_thread(assignment_listener)
         target = consumer.PushConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
@@ -254,7 +275,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
-        listener = self._forwarding(assignment_listener)
+        listener = self._listener_in_thread(assignment_listener)
         target = consumer.LitePullConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
@@ -282,21 +303,19 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When interrupted, no message
         is lost: the next poll returns it.
         """
-        if self._undelivered.must_fetch():
-            self._call(
-                self._undelivered.fetch,
-                partial(self._target.poll, max_messages=max_messages, timeout=timeout),
-            )
-        return self._undelivered.take(max_messages)
+        return self._undelivered.take(max_messages) or self._fetch(
+            self._undelivered, partial(self._target.poll, max_messages=max_messages, timeout=timeout)
+        )
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ReceivedMessage:
-        if self._undelivered.must_fetch():
-            self._call(self._undelivered.fetch_one, self._target.__anext__)
-        (message,) = self._undelivered.take(1)
+        (message,) = self._undelivered.take(1) or self._fetch(self._undelivered, self._next_message)
         return message
+
+    async def _next_message(self) -> list[ReceivedMessage]:
+        return [await anext(self._target)]
 
     def _has_undelivered(self) -> bool:
         return bool(self._undelivered)
@@ -305,7 +324,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         self._undelivered.drop(lambda message: message.queue == queue)
 
     def _check_open(self) -> None:
-        if not self._target.is_leaving:  # its assignment listener may still commit
+        if not self._target.is_leaving:  # while it leaves the group, its assignment listener may still commit
             super()._check_open()
 
     @property
@@ -364,9 +383,7 @@ class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
         Arguments and errors are those of the trio PopConsumer's ``receive``. When interrupted, no message is
         lost: the next call returns it.
         """
-        if self._undelivered.must_fetch():
-            receive = partial(
-                self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
-            )
-            self._call(self._undelivered.fetch, receive)
-        return self._undelivered.take(max_messages)
+        receive = partial(
+            self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
+        )
+        return self._undelivered.take(max_messages) or self._fetch(self._undelivered, receive)

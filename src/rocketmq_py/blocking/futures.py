@@ -40,28 +40,28 @@ class ThreadFuture(Future[Result]):
 
     ``concurrent.futures.Future`` guards its state with a lock. A thread may hold it while a signal handler
     or a finalizer runs in it, an interruption may leave it locked, and a forked child may inherit it locked.
-    So all methods rely on an outcome of its own, which needs no lock. Only ``wait()`` and ``as_completed()``
-    use the state of the base class. A future has none before it is hashed, as both do first.
+    So all methods use ``_outcome``, which needs no lock. Only ``wait()`` and ``as_completed()`` use the state
+    of the base class. They hash a future first, and only then is that state made.
 
     Fast path: no state of the base class for most futures saves 30 % of the CPU of a pipelined send.
 
     Args:
         thread: the trio thread.
-        completer: calls the callbacks.
+        callback_runner: calls the callbacks.
     """
 
     _outcome: Any = None  # None while it is pending; a result, a _Failed, or _CANCELLED
-    _parked: deque[Callable[[], object]] | None = None  # wakes up the threads that wait
+    _wakes: deque[Callable[[], object]] | None = None  # wakes up the threads that wait
     _callbacks: deque[Callable[[Future[Result]], object]] | None = None
-    _is_hashed = False
-    _is_complete = False  # the base class has the outcome, too
+    _has_base_state = False
+    _is_base_done = False  # the base class has the outcome, too
 
-    def __init__(self, thread: TrioThread, completer: FutureCompleter) -> None:
+    def __init__(self, thread: TrioThread, callback_runner: CallbackRunner) -> None:
         # Not super().__init__(): __hash__ does that.
         self._thread = thread
-        self._completer = completer
-        # cancel() acquires it, or the trio thread when it starts the work.
-        self._claim = threading.Lock()
+        self._callback_runner = callback_runner
+        # cancel() acquires it, or claim().
+        self._claim_lock = threading.Lock()
 
     def __repr__(self) -> str:
         outcome = self._outcome
@@ -96,22 +96,23 @@ class ThreadFuture(Future[Result]):
 
     def running(self) -> bool:
         """Whether it can no longer be cancelled, and has no outcome yet."""
-        return self._claim.locked() and self._outcome is None
+        return self._claim_lock.locked() and self._outcome is None
 
     def cancel(self) -> bool:
         """Cancel it, unless the work has been started. Returns whether it is cancelled."""
         if self._outcome is None:
             self._check_not_inherited()
-            if self._claim.acquire(blocking=False):
+            if self._claim_lock.acquire(blocking=False):
                 self._outcome = _CANCELLED
                 self._wake()
-                self.complete()
+                self.run_callbacks()
         return self.cancelled()
 
     def add_done_callback(self, fn: Callable[[Future[Result]], object]) -> None:
-        """Call ``fn(self)`` when it is done, in the thread that calls callbacks; now if it is done already.
+        """Call ``fn(self)`` when it is done, in the callback thread, or now if it is done already.
 
-        An exception of ``fn`` is logged. In the thread that calls callbacks, that includes SystemExit.
+        The thread that cancels it calls ``fn`` itself. An exception of ``fn`` is logged. In the callback
+        thread, that includes SystemExit.
         """
         if self.done():
             self._call(fn)
@@ -119,34 +120,41 @@ class ThreadFuture(Future[Result]):
         self._check_not_inherited()
         self.__dict__.setdefault("_callbacks", deque()).append(fn)
         if self.done():  # the trio thread may not have seen the callback
-            self._completer.callback_thread.post(self.complete)
+            self._callback_runner.callback_thread.post(self.run_callbacks)
 
     def __hash__(self) -> int:
         self._check_not_inherited()
-        if not self._is_hashed:
+        if not self._has_base_state:
             base: Future[Result] = Future()
             # Attribute by attribute: a signal handler, or another thread, may do the same in between.
             for name, value in vars(base).items():
                 self.__dict__.setdefault(name, value)
-            self._is_hashed = True
-        if self._outcome is not None and not self._is_complete:
-            self._complete_base()
+            self._has_base_state = True
+        if self._outcome is not None and not self._is_base_done:
+            self._set_base_outcome()
         return super().__hash__()
 
     def _wait(self, timeout: float | None) -> Any:
-        """Return the outcome when it is there, unless it is the cancellation."""
+        """Wait for the outcome and return it. Raises CancelledError, TimeoutError and ClosedError."""
         if self._outcome is None:
             self._check_may_wait(timeout)
             woken = threading.Lock()
             woken.acquire()
-            self.__dict__.setdefault("_parked", deque()).append(woken.release)
+            wake = woken.release
+            wakes = self.__dict__.setdefault("_wakes", deque())
+            wakes.append(wake)
             deadline = None if timeout is None else time.monotonic() + timeout
-            while self._outcome is None:
-                left = SIGNAL_CHECK_SECONDS if deadline is None else deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError
-                if not woken.acquire(timeout=min(left, SIGNAL_CHECK_SECONDS)) and self._outcome is None:
-                    self._thread.check_usable()
+            try:
+                while self._outcome is None:
+                    left = SIGNAL_CHECK_SECONDS if deadline is None else deadline - time.monotonic()
+                    if left <= 0:
+                        raise TimeoutError
+                    if not woken.acquire(timeout=min(left, SIGNAL_CHECK_SECONDS)) and self._outcome is None:
+                        self._thread.check_usable()
+            except BaseException:
+                with suppress(ValueError):  # it was called just now
+                    wakes.remove(wake)
+                raise
         if self._outcome is _CANCELLED:
             raise CancelledError
         return self._outcome
@@ -164,67 +172,71 @@ class ThreadFuture(Future[Result]):
             raise error
 
     def _result_of(self, outcome: Any) -> Result:
+        """Return the result for an outcome that is no error. ThreadSendFuture makes it here."""
         result: Result = outcome
         return result
 
     def _wake(self) -> None:
-        parked = self._parked
-        while parked:
+        wakes = self._wakes
+        while wakes:
             with suppress(IndexError):  # another thread has taken it
-                parked.popleft()()
+                wakes.popleft()()
 
     # In the trio thread
 
-    def start(self) -> bool:
-        """Claim it for the work. Return False if it was cancelled before."""
-        if self._claim.acquire(blocking=False):
+    def claim(self) -> bool:
+        """Claim it for the work. Return False if it was cancelled."""
+        if self._claim_lock.acquire(blocking=False):
             return True
-        self.finish(_CANCELLED)
+        self.finish(_CANCELLED)  # cancel() may have been interrupted before it set the outcome
         return False
 
     def finish(self, outcome: Any) -> None:
         """Set the outcome: a result, a _Failed, or _CANCELLED."""
         self._outcome = outcome
-        if self._parked is not None:
+        if self._wakes is not None:
             self._thread.before_wait(self._wake)
-        if self._callbacks is not None or self._is_hashed:
-            self._completer.add(self)
+        if self._callbacks is not None or self._has_base_state:
+            self._callback_runner.add(self)
 
     def fail(self, error: BaseException) -> None:
         """Set the error."""
         self.finish(_Failed(error))
 
-    # In any thread but the trio thread
+    # In the callback thread, or in the thread that cancels
 
-    def complete(self) -> None:
-        """Bring the base class to the outcome if need be, and call the callbacks. It may be called again."""
-        if self._is_hashed:
-            self._complete_base()
+    def run_callbacks(self) -> None:
+        """Set the outcome of the base class if it has a state, and call the callbacks.
+
+        It may be called again.
+        """
+        if self._has_base_state:
+            self._set_base_outcome()
         callbacks = self._callbacks
         while callbacks:
             with suppress(IndexError):  # another thread has taken it
                 self._call(callbacks.popleft())
 
-    def _complete_base(self) -> None:
+    def _set_base_outcome(self) -> None:
         outcome = self._outcome
         with suppress(InvalidStateError):  # another thread has done it
             if type(outcome) is _Failed:
                 self.set_exception(outcome.error)
             else:
                 self.set_result(outcome)  # a cancelled one is done for wait(), too
-        self._is_complete = True
+        self._is_base_done = True
 
     def _call(self, fn: Callable[[Future[Result]], object]) -> None:
         try:
             fn(self)
         except BaseException as error:
-            if not (isinstance(error, Exception) or self._completer.callback_thread.is_current):
+            if not (isinstance(error, Exception) or self._callback_runner.callback_thread.is_current):
                 raise  # Ctrl-C in the user's own thread
             logger.exception("callback of a future failed: callback=%r", fn)
 
 
-class FutureCompleter:
-    """Completes futures and calls their callbacks, in a thread of its own.
+class CallbackRunner:
+    """Calls the callbacks of futures, in a thread of its own.
 
     Args:
         thread: the trio thread in which they get their outcomes.
@@ -240,13 +252,13 @@ class FutureCompleter:
         thread.at_end.append(self.flush)
 
     def add(self, future: ThreadFuture[Any]) -> None:
-        """Complete a future soon (in the trio thread)."""
+        """Call the callbacks of a future soon (in the trio thread)."""
         if not self._batch:
             self._trio_thread.before_wait(self._hand_over)
         self._batch.append(future)
 
     def _hand_over(self) -> None:
-        self.callback_thread.post(partial(_complete, self._batch))
+        self.callback_thread.post(partial(_run_callbacks_of, self._batch))
         self._batch = []
 
     def flush(self) -> None:
@@ -255,15 +267,15 @@ class FutureCompleter:
             self.callback_thread.flush(FLUSH_SECONDS)
 
 
-def _complete(futures: list[ThreadFuture[Any]]) -> None:
+def _run_callbacks_of(futures: list[ThreadFuture[Any]]) -> None:
     for future in futures:
-        future.complete()
+        future.run_callbacks()
 
 
-_completers: dict[TrioThread, FutureCompleter] = {}
+_callback_runners: dict[TrioThread, CallbackRunner] = {}
 
 
-def completer_of(thread: TrioThread) -> FutureCompleter:
-    """Return the completer of a trio thread, and start it if there is none."""
-    completer = _completers.get(thread)
-    return completer or _completers.setdefault(thread, FutureCompleter(thread))
+def callback_runner_of(thread: TrioThread) -> CallbackRunner:
+    """Return the callback runner of a trio thread, and start it if there is none."""
+    runner = _callback_runners.get(thread)
+    return runner or _callback_runners.setdefault(thread, CallbackRunner(thread))

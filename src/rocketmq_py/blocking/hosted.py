@@ -64,7 +64,7 @@ class Hosted(base.Hosted[Target]):
         """
         if not self._thread.is_usable:
             return
-        if self._thread.is_current:
+        if self._thread.is_current:  # a hook or a finalizer: the thread cannot wait for itself
             self.close_soon()
         else:
             try:
@@ -79,7 +79,7 @@ class Hosted(base.Hosted[Target]):
 
     @contextmanager
     def _entered(self, manager: AbstractAsyncContextManager[Result]) -> Iterator[Result]:
-        """Enter a context manager of the trio object for the block. Its tasks run in the trio thread."""
+        """Enter a context manager of the trio object, in a task of the trio thread, for the block."""
         context = TrioContext(self._thread, manager)
         try:
             yield self._call(context.enter)

@@ -18,7 +18,7 @@ from rocketmq_py.consumer import (
     PoppedMessage,
 )
 from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
-from rocketmq_py.handoff.hosted import Undelivered
+from rocketmq_py.handoff.undelivered import Undelivered
 
 if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client
@@ -75,10 +75,8 @@ class LiteConsumer(LiteConsumerMethods, ReceivingConsumer[consumer.LiteConsumer]
         Arguments and errors are those of the trio LiteConsumer's ``receive``. When interrupted, no message is
         lost: the next call returns it.
         """
-        if self._undelivered.must_fetch():
-            receive = partial(self._target.receive, max_messages=max_messages, invisible=invisible, wait=wait)
-            self._call(self._undelivered.fetch, receive)
-        return self._undelivered.take(max_messages)
+        receive = partial(self._target.receive, max_messages=max_messages, invisible=invisible, wait=wait)
+        return self._undelivered.take(max_messages) or self._fetch(self._undelivered, receive)
 
 
 class LitePushConsumer(LitePushConsumerMethods, HandlerConsumer[consumer.LitePushConsumer]):

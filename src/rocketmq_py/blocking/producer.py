@@ -14,10 +14,10 @@ from rocketmq_py.blocking.declaring import blocking, written_for
 from rocketmq_py.blocking.futures import ThreadFuture
 from rocketmq_py.blocking.hosted import Hosted
 from rocketmq_py.blocking.methods import BatchingProducerMethods, ProducerMethods
-from rocketmq_py.blocking.send_queue import ThreadSendCall, ThreadSendQueue
+from rocketmq_py.blocking.sends import ThreadSendCall, ThreadSendQueue
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.handoff.hosted import Target
+from rocketmq_py.handoff.hosted import Target, in_list
 from rocketmq_py.handoff.producers import HostedProducer
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.producer import (
@@ -44,7 +44,7 @@ class _Producer(HostedProducer[Target, ThreadSendQueue], Hosted[Target]):
 
     def close(self) -> None:  # the docstring of Hosted.close is inherited
         super().close()
-        self._send_queue.completer.flush()
+        self._send_queue.callback_runner.flush()
 
     def flush(self) -> None:
         """Wait until every message that was passed to :meth:`submit` until now has its outcome.
@@ -52,19 +52,18 @@ class _Producer(HostedProducer[Target, ThreadSendQueue], Hosted[Target]):
         Then it waits for their callbacks, for at most a second.
         """
         self._call(self._drain)
-        self._send_queue.completer.flush()
+        self._send_queue.callback_runner.flush()
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Add a hook that runs around sends. Returns a function that removes it."""
         target: Any = self._target
-        remove: Callable[[], None] = target.add_hook(hook)
+        remove: Callable[[], None] = self._call_plain(target.add_hook, hook)
         return remove
 
     @property
     def statistics(self) -> ProducerStatistics:
         """The counters since it was opened."""
-        target: Any = self._target
-        statistics: ProducerStatistics = target.statistics
+        statistics: ProducerStatistics = self._get("statistics")
         return statistics
 
 
@@ -72,8 +71,8 @@ class Producer(ProducerMethods, _Producer[producer.Producer]):
     """``rocketmq_py.Producer`` for threads: the same methods, without ``await``.
 
     Any number of threads may share a producer. KeyboardInterrupt cancels a call that waits, but the broker
-    may still store a message whose request was written. Closing, and the end of the process, wait at most
-    ``close_timeout`` seconds for pending sends.
+    may still store a message whose request was written. Closing waits at most ``close_timeout`` seconds for
+    pending sends, and the end of the process at most 15.
 
     Queue selectors and hooks run in the background thread that serves all calls: they must not block.
 
@@ -120,9 +119,10 @@ class Producer(ProducerMethods, _Producer[producer.Producer]):
     ) -> Future[SendResult]:
         """Queue a message for sending, and return a future of the result.
 
-        It waits only while ``max_in_flight`` messages are pending. Messages of one thread are sent in order.
-        The future has the result, or the error of the last attempt. ``timeout`` (seconds) starts when the
-        message leaves the queue. Until then, cancelling the future keeps the message from being sent.
+        It waits only while ``max_in_flight`` messages, or ``max_in_flight_bytes``, are pending. Messages of
+        one thread are sent in order. The future has the result, or the error of the last attempt. ``timeout``
+        (seconds) starts when the message leaves the queue. Until then, cancelling the future keeps the
+        message from being sent.
 
         When interrupted while it waits, the message is not sent.
 
@@ -137,20 +137,20 @@ class Producer(ProducerMethods, _Producer[producer.Producer]):
     ) -> Future[ReceivedMessage]:
         """Send a request, and return a future of the reply.
 
-        It waits only for a connection, and while ``max_in_flight`` messages are pending. Arguments and errors
-        are those of :meth:`request`. InvalidMessageError, SendForbiddenError and ClosedError are raised here,
-        the others are in the future.
+        It waits as :meth:`submit`. Arguments and errors are those of :meth:`request`. InvalidMessageError,
+        SendForbiddenError and ClosedError are raised here, the others are in the future, which cannot be
+        cancelled.
         """
-        future: ThreadFuture[ReceivedMessage] = ThreadFuture(self._thread, self._send_queue.completer)
-        future.start()
+        future: ThreadFuture[ReceivedMessage] = ThreadFuture(self._thread, self._send_queue.callback_runner)
+        future.claim()
         done = partial(_set_reply, future)
         self._call(self._target.submit_request, message, queue=queue, timeout=timeout, on_done=done)
         return future
 
     @property
     def in_flight(self) -> int:
-        """The number of pipelined sends without an outcome."""
-        return len(self._send_queue)
+        """The number of pipelined sends, and of requests that wait for replies, without an outcome."""
+        return self._count_in_flight()
 
 
 def _set_reply(future: ThreadFuture[ReceivedMessage], pending: PendingReply) -> None:
@@ -192,12 +192,15 @@ class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProdu
         """The settings."""
         return self._target.config
 
-    def submit(self, message: Message, *, queue: Destination | None = None) -> Future[SendResult]:
+    def submit(
+        self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
+    ) -> Future[SendResult]:
         """Queue a message for the next batch, and return a future of the result.
 
-        It waits only while ``max_buffered_bytes`` are in use. Otherwise it is as the Producer's ``submit``.
+        It waits only while ``max_buffered_bytes`` are in use. ``timeout`` is that of :meth:`send`. Otherwise
+        it is as the Producer's ``submit``.
         """
-        return self._send_queue.send(message, queue)
+        return self._send_queue.send(message, queue, timeout)
 
     def send_all(
         self, messages: Iterable[Message], *, queues: Iterable[Destination | None] | None = None
@@ -206,18 +209,18 @@ class BatchingProducer(BatchingProducerMethods, _Producer[producer.BatchingProdu
 
         It is the fastest way to send many messages: they reach the trio thread together.
         """
-        destinations = None if queues is None else list(queues)
-        return self._call(self._target.send_all, list(messages), queues=destinations)
+        return self._call(self._target.send_all, in_list(messages), queues=in_list(queues))
 
     @property
     def pending(self) -> int:
-        """The number of accepted messages without a result."""
-        return self._target.pending
+        """The number of accepted messages without an outcome."""
+        return self._count_pending()
 
     @property
     def buffered_bytes(self) -> int:
-        """The size of the collected messages in bytes, of ``max_buffered_bytes``."""
-        return self._target.buffered_bytes
+        """How many of ``max_buffered_bytes`` the messages without an outcome take."""
+        buffered: int = self._get("buffered_bytes")
+        return buffered
 
 
 class TransactionProducer(Producer):
@@ -248,7 +251,7 @@ class TransactionProducer(Producer):
     ) -> None:
         shared, parent = self._shared_client(client)
         target = producer.TransactionProducer(shared, *configs, group=group, check=check, rng=rng, **options)
-        _Producer.__init__(self, target, parent)
+        _Producer.__init__(self, target, parent)  # not Producer's, which makes another target
 
     @property
     def transaction_config(self) -> TransactionConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar, Concatenate, Final, Generic, ParamSpec, TypeVar
 
@@ -18,14 +18,13 @@ from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.process import trio_thread
 from rocketmq_py.handoff.trio_thread import TrioThread
-from rocketmq_py.message import MessageQueue
+from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.handoff")
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 Target = TypeVar("Target", bound=Lifespan, covariant=True)
 
@@ -209,41 +208,10 @@ def without_iterator(argument: Any) -> Any:
     return tuple(argument) if isinstance(argument, Iterator) else argument
 
 
-class Undelivered(Generic[Item]):
-    """Messages that were fetched for a call that was interrupted. The next call returns them.
-
-    Args:
-        check_open: raises ClosedError if the consumer is closed, or in a forked child.
-    """
-
-    def __init__(self, check_open: Callable[[], None]) -> None:
-        self._check_open = check_open
-        self._items: list[Item] = []
-
-    def must_fetch(self) -> bool:
-        """Return whether there are none. Raises ClosedError: a forked child must not return its parent's."""
-        self._check_open()
-        return not self._items
-
-    def __bool__(self) -> bool:
-        return bool(self._items)
-
-    async def fetch(self, function: Callable[[], Awaitable[list[Item]]]) -> None:
-        """Store the list that an async function returns, in the trio thread."""
-        self._items = await function()
-
-    async def fetch_one(self, function: Callable[[], Awaitable[Item]]) -> None:
-        """Store the item that an async function returns, in the trio thread."""
-        self._items = [await function()]
-
-    def drop(self, unwanted: Callable[[Item], bool]) -> None:
-        """Remove items."""
-        self._items = [item for item in self._items if not unwanted(item)]
-
-    def take(self, maximum: int) -> list[Item]:
-        """Remove and return up to ``maximum`` items."""
-        taken, self._items = self._items[:maximum], self._items[maximum:]
-        return taken
+def in_list(argument: Any) -> Any:
+    """Return a list of the items of an iterable, for the same reason. Others, and texts, are left alone."""
+    is_iterable = isinstance(argument, Iterable) and not isinstance(argument, str | bytes | Message)
+    return list(argument) if is_iterable else argument
 
 
 class ForwardingListener(AssignmentListener):

@@ -22,7 +22,7 @@ from rocketmq_py.producer.first_attempt import FirstAttempt
 from rocketmq_py.producer.outcome import Acknowledgement, OutcomeReceiver, send_result
 from rocketmq_py.producer.send_request import Destination
 
-LEAVE_SECONDS = 1.0
+UNREGISTER_SECONDS = 1.0
 """Time for unregistering from brokers when the time for pending sends is over."""
 
 
@@ -30,7 +30,8 @@ class SendCall(Call[SendResult]):
     """A call of a producer's ``send``, without a task while it waits only for the broker's answer.
 
     Args:
-        owner: what the other base class is made with.
+        thread_or_link: the argument of ThreadCall (a TrioThread) or LoopCall (a LoopLink), with one of which
+            subclasses combine this class.
         producer: the producer.
         message, queue, timeout: the arguments of ``send``.
     """
@@ -39,19 +40,20 @@ class SendCall(Call[SendResult]):
 
     def __init__(
         self,
-        owner: Any,
+        thread_or_link: Any,
         producer: Producer,
         message: Message,
         queue: Destination | None,
         timeout: float | None,
     ) -> None:
-        # A method of its own would refer back to it, and leave each call to the garbage collector.
-        super().__init__(owner, partial(producer.send, message, queue=queue, timeout=timeout))
+        # Not a bound method of this class: that would be a reference cycle, and leave each call to the
+        # garbage collector.
+        super().__init__(thread_or_link, partial(producer.send, message, queue=queue, timeout=timeout))
         self._producer = producer
         self._arguments = message, queue, timeout
 
     def __call__(self) -> None:
-        """Send the message."""
+        """Write the first attempt. A task is started only if it cannot be written at once, or if it fails."""
         self.has_started = True
         message, queue, timeout = self._arguments
         try:
@@ -104,7 +106,7 @@ class HostedProducer(Hosted[Target], Generic[Target, Queue]):
         else:
             max_count, max_bytes = target.config.max_in_flight, target.config.max_in_flight_bytes
         self._send_queue = type(self)._queue_class(
-            self._thread, self._begin_send, max_count=max_count, max_bytes=max_bytes
+            self._thread, self._submit_to_target, max_count=max_count, max_bytes=max_bytes
         )
 
     @property
@@ -113,17 +115,35 @@ class HostedProducer(Hosted[Target], Generic[Target, Queue]):
         client: Client = target.producer.client if isinstance(target, BatchingProducer) else target.client
         return client
 
+    def _count_in_flight(self) -> int:
+        """Return the number of pipelined sends, and of requests that wait for replies, without an outcome.
+
+        It reads the lengths of collections, which needs no call in the trio thread.
+        """
+        target: Any = self._target
+        return len(self._send_queue) + len(target._replies._waiting)
+
+    def _count_pending(self) -> int:
+        """Return the number of messages of a BatchingProducer without an outcome."""
+        target: Any = self._target
+
+        def count() -> int:
+            pending: int = self._send_queue.queued + target.pending
+            return pending
+
+        return self._thread.call_plain(count) if self.is_open else count()
+
     # In the trio thread
 
-    def _begin_send(self, send: QueuedSend) -> Coroutine[Any, Any, object] | None:
-        """Pass a message to the trio producer."""
+    def _submit_to_target(self, send: QueuedSend) -> Coroutine[Any, Any, object] | None:
+        """Pass a queued message to the trio producer."""
         target = self._target
         assert send.message is not None
         if isinstance(target, Producer):
             return target._submit(send, send.message, send.queue, send.timeout)
         assert isinstance(target, BatchingProducer)
         on_done = partial(_forward_outcome, send)
-        return target.submit(send.message, queue=send.queue, on_done=on_done)
+        return target.submit(send.message, queue=send.queue, timeout=send.timeout, on_done=on_done)
 
     def _register(self) -> None:
         super()._register()
@@ -134,13 +154,14 @@ class HostedProducer(Hosted[Target], Generic[Target, Queue]):
         self._send_queue.abandon(self._client.name_servers.addresses)
 
     async def _finish(self, deadline: float) -> float:
-        # At the end of a process, pending sends have all the time that there is; otherwise close_timeout.
         if deadline == math.inf:
-            deadline = trio.current_time() + self._target.close_timeout + LEAVE_SECONDS
+            # An ordinary close: pending sends have close_timeout. At the end of a process they have the time
+            # until ``deadline``.
+            deadline = trio.current_time() + self._target.close_timeout + UNREGISTER_SECONDS
         self._send_queue.close()
-        # Two tasks may close it, for example if closing it was cancelled and its client is closed next. The
-        # other one may have come further.
-        with trio.move_on_at(deadline - LEAVE_SECONDS), suppress(ClosedError):
+        # ClosedError: another task that closes it, for example because its client is closed, has come
+        # further.
+        with trio.move_on_at(deadline - UNREGISTER_SECONDS), suppress(ClosedError):
             await self._drain()
         self._send_queue.stop()  # a send that still waits for a route must not delay closing
         return deadline
@@ -154,6 +175,6 @@ class HostedProducer(Hosted[Target], Generic[Target, Queue]):
 
 def _forward_outcome(send: OutcomeReceiver, done: PendingSend) -> None:
     if done.error is None:
-        send.succeed(done)
+        send.succeed(done)  # the handle itself: its result is made only when it is read, see result_of
     else:
         send.fail(done.error, None)

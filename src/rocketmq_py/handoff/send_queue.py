@@ -48,8 +48,8 @@ class QueuedSend(OutcomeReceiver, Protocol):
     timeout: float | None
     size: int
 
-    def start(self) -> bool:
-        """Note that it is being sent. Return False if it was cancelled before."""
+    def claim(self) -> bool:
+        """Claim it for sending. Return False if it was cancelled."""
 
     def fail(self, error: BaseException, log: FailureLog | None = None) -> None:
         """Set the error."""
@@ -109,6 +109,11 @@ class SendQueue(Generic[Sent]):
     def __len__(self) -> int:
         return len(self._queue) + self.in_flight
 
+    @property
+    def queued(self) -> int:
+        """The number of messages that the producer has not accepted yet."""
+        return len(self._queue) + self._is_awaiting
+
     def check(self, message: Message) -> int:
         """Return the size that a message counts for. Raises InvalidMessageError and ClosedError."""
         if not isinstance(message, Message):
@@ -166,7 +171,7 @@ class SendQueue(Generic[Sent]):
             self.in_flight += 1
             self.in_flight_bytes += one.size
             queue.popleft()
-            if not one.start():
+            if not one.claim():
                 self.release(one)
                 continue
             try:

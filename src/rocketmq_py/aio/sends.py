@@ -18,7 +18,7 @@ YIELD_EVERY = 64
 """A sender that always finds space lets other tasks run after so many sends."""
 
 
-class LoopSend(asyncio.Future[SendResult]):
+class LoopSendFuture(asyncio.Future[SendResult]):
     """A pipelined send. Cancelling it keeps the message from being sent while it waits in the queue.
 
     Attributes:
@@ -39,8 +39,8 @@ class LoopSend(asyncio.Future[SendResult]):
 
     # In the trio thread
 
-    def start(self) -> bool:
-        """Return False if it was cancelled."""
+    def claim(self) -> bool:
+        """Claim it for sending. Return False if it was cancelled."""
         return not self.cancelled()
 
     def succeed(self, result: Any) -> None:
@@ -64,7 +64,7 @@ def _set_exception(future: asyncio.Future[Any], error: BaseException) -> None:
         future.set_exception(error)
 
 
-class LoopSendQueue(SendQueue[LoopSend]):
+class LoopSendQueue(SendQueue[LoopSendFuture]):
     """Takes messages from tasks of asyncio loops; see SendQueue."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -74,7 +74,7 @@ class LoopSendQueue(SendQueue[LoopSend]):
 
     async def send(
         self, message: Message, queue: Destination | None, timeout: float | None = None
-    ) -> LoopSend:
+    ) -> LoopSendFuture:
         """Queue a message when there is space, and return its future. When cancelled, it is not sent.
 
         Raises InvalidMessageError and ClosedError.
@@ -90,7 +90,7 @@ class LoopSendQueue(SendQueue[LoopSend]):
             await self._wait_for_space(link, size)
             self.check_open()
         self._until_yield -= 1
-        send = LoopSend(loop=link.loop)
+        send = LoopSendFuture(loop=link.loop)
         send.link = link
         send.send_queue = self
         send.message = message

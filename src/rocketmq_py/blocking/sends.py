@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from rocketmq_py.blocking.futures import FutureCompleter, ThreadFuture, completer_of
+from rocketmq_py.blocking.futures import CallbackRunner, ThreadFuture, callback_runner_of
 from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS, ThreadCall
 from rocketmq_py.handoff.producers import SendCall
 from rocketmq_py.handoff.send_queue import SendQueue, result_of
@@ -15,7 +15,7 @@ from rocketmq_py.producer.outcome import FailureLog
 from rocketmq_py.producer.send_request import Destination
 
 
-class SendFuture(ThreadFuture[SendResult]):
+class ThreadSendFuture(ThreadFuture[SendResult]):
     """A pipelined send. Cancelling it keeps the message from being sent while it waits in the queue.
 
     Args:
@@ -31,7 +31,7 @@ class SendFuture(ThreadFuture[SendResult]):
         queue: Destination | None,
         timeout: float | None,
     ) -> None:
-        super().__init__(send_queue.thread, send_queue.completer)
+        super().__init__(send_queue.thread, send_queue.callback_runner)
         self.message: Message | None = message
         self.size = size
         self.queue = queue
@@ -58,18 +58,20 @@ class SendFuture(ThreadFuture[SendResult]):
         super().fail(error)
 
 
-class ThreadSendQueue(SendQueue[SendFuture]):
+class ThreadSendQueue(SendQueue[ThreadSendFuture]):
     """Takes messages from threads; see SendQueue.
 
     Attributes:
-        completer: completes the futures.
+        callback_runner: calls the callbacks of the futures.
     """
 
     def __init__(self, thread: TrioThread, *args: Any, **kwargs: Any) -> None:
         super().__init__(thread, *args, **kwargs)
-        self.completer: FutureCompleter = completer_of(thread)
+        self.callback_runner: CallbackRunner = callback_runner_of(thread)
 
-    def send(self, message: Message, queue: Destination | None, timeout: float | None = None) -> SendFuture:
+    def send(
+        self, message: Message, queue: Destination | None, timeout: float | None = None
+    ) -> ThreadSendFuture:
         """Queue a message when there is space. If the wait is interrupted, it is not sent.
 
         Raises InvalidMessageError and ClosedError.
@@ -77,7 +79,7 @@ class ThreadSendQueue(SendQueue[SendFuture]):
         size = self.check(message)
         if not self.has_space(size):
             self._wait_for_space(size)
-        future = SendFuture(self, message, size, queue, timeout)
+        future = ThreadSendFuture(self, message, size, queue, timeout)
         self.add(future)
         return future
 

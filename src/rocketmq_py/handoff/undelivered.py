@@ -1,0 +1,90 @@
+"""Messages between the trio thread, which fetches them, and the calls that return them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Undelivered(Generic[Item]):
+    """Messages that were fetched for calls that were interrupted. The next calls return them.
+
+    Any number of calls may fetch at the same time. Each has a :class:`Fetch` of its own.
+
+    Args:
+        check_open: raises ClosedError if the consumer is closed, or in a forked child.
+
+    Attributes:
+        items: the messages of interrupted calls.
+        fetches: those whose messages are on their way to a caller.
+    """
+
+    def __init__(self, check_open: Callable[[], None]) -> None:
+        self._check_open = check_open
+        self.items: deque[Item] = deque()
+        self.fetches: dict[Fetch[Item], None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.items) or any(fetch.items for fetch in list(self.fetches))
+
+    def take(self, maximum: int) -> list[Item]:
+        """Remove and return up to ``maximum`` messages of interrupted calls.
+
+        Raises ClosedError: a forked child must not return its parent's.
+        """
+        self._check_open()
+        taken: list[Item] = []
+        try:
+            with suppress(IndexError):  # another thread may have taken the last one
+                while self.items and len(taken) < maximum:
+                    taken.append(self.items.popleft())
+        except BaseException:
+            self.items.extendleft(reversed(taken))
+            raise
+        return taken
+
+    def drop(self, unwanted: Callable[[Item], bool]) -> None:
+        """Remove messages of interrupted calls."""
+        self.items = deque([item for item in list(self.items) if not unwanted(item)])
+
+
+class Fetch(Generic[Item]):
+    """The messages of one call. The caller gets them, or the next calls if it is interrupted.
+
+    Args:
+        undelivered: keeps the messages if the call is interrupted.
+        function: fetches messages, in the trio thread.
+
+    Attributes:
+        items: the fetched messages.
+    """
+
+    def __init__(self, undelivered: Undelivered[Item], function: Callable[[], Awaitable[list[Item]]]) -> None:
+        self.items: deque[Item] = deque()
+        self._undelivered = undelivered
+        self._function = function
+        self._is_interrupted = False
+
+    async def run(self) -> None:
+        """Fetch messages (in the trio thread)."""
+        self.items.extend(await self._function())
+        self._undelivered.fetches[self] = None
+        if self._is_interrupted:  # and the caller has not waited for the end
+            self.interrupt()
+
+    def result(self) -> list[Item]:
+        """Return the messages, which the caller now has."""
+        self._undelivered.fetches.pop(self, None)
+        return list(self.items)
+
+    def interrupt(self) -> None:
+        """Leave the messages to the next calls: this one was interrupted, or failed."""
+        self._is_interrupted = True
+        with suppress(IndexError):  # the other thread may do the same
+            while self.items:
+                self._undelivered.items.append(self.items.popleft())
+        self._undelivered.fetches.pop(self, None)
