@@ -53,6 +53,12 @@ def test_several_keys_are_one_text() -> None:
         ({"properties": {"a": 1}}, "property 'a' must be a str, not int"),
         ({"properties": {"UNIQ_KEY": "x"}}, "set by RocketMQ itself"),
         ({"delay_level": 19}, "0 to 18"),
+        ({"delay": None}, "delay is None; it must be a number"),
+        ({"delay": ""}, "delay is ''; it must be a number"),
+        ({"delay": False}, "delay is False; it must be a number"),
+        ({"deliver_at_ms": None}, "deliver_at_ms must be an int, not NoneType"),
+        ({"properties": None, "sharding_key": "k"}, "properties must be a mapping of str, not NoneType"),
+        ({"properties": None, "lite_topic": "k"}, "properties must be a mapping of str, not NoneType"),
         ({"delay_level": -1}, "0 to 18"),
         ({"flag": 2**31}, "does not fit 32 bits"),
         ({"flag": 1.5}, "flag must be an int, not float"),
@@ -162,6 +168,10 @@ def test_attributes_of_a_received_message() -> None:
     assert message.queue == MessageQueue("T", "a", 1)
     assert received(b"").message_id == message.offset_message_id
     assert received(b"", born_address=bytes(15) + b"\x01" + bytes([0, 0, 0, 80])).born_host == "[::1]:80"
+
+
+def test_the_keys_of_a_received_message_are_those_that_brokers_index() -> None:
+    assert received("KEYS\x01a\tb c\u3000d  e\x02".encode()).keys == ("a\tb", "c\u3000d", "e")
 
 
 def test_the_sharding_key_of_a_received_message() -> None:

@@ -87,7 +87,7 @@ class ReceivedMessage:
             shown["reconsume_times"] = self.reconsume_times
         if self.corruption is not None:
             shown["corruption"] = repr(self.corruption)
-        return f"ReceivedMessage({', '.join([f'{name}={value}' for name, value in shown.items()])})"
+        return f"{type(self).__name__}({', '.join([f'{name}={value}' for name, value in shown.items()])})"
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
@@ -107,7 +107,7 @@ class ReceivedMessage:
     @property
     def keys(self) -> tuple[str, ...]:
         """The business keys."""
-        return tuple(self.properties.get(names.KEYS, "").split())
+        return tuple(filter(None, self.properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)))
 
     @property
     def sharding_key(self) -> str:

@@ -1,4 +1,4 @@
-"""Messages to be sent, with the checks of everything that users pass."""
+"""Messages to send. Their arguments are checked on creation."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ class Message:
         fields["sharding_key"] = sharding_key
         fields["priority"] = priority
         fields["lite_topic"] = lite_topic
-        if delay_level or delay or deliver_at_ms:
+        if delay_level or delay is not _NO_DELAY or deliver_at_ms is not _ZERO:
             self._check_delay()
         if type(flag) is not int or flag:
             self._check_flag()
@@ -234,6 +234,8 @@ class Message:
             _check_text("tags", tags)
         if keys:
             _check_text("keys", keys)
+        if properties is not NO_PROPERTIES:
+            fields["properties"] = properties = _checked_properties(properties)
         if sharding_key != "":
             _check_text("sharding_key", sharding_key)
             if names.SHARDING_KEY in properties:
@@ -244,8 +246,6 @@ class Message:
             self._check_priority()
         if lite_topic != "":
             self._check_lite_topic()
-        if properties is not NO_PROPERTIES:
-            fields["properties"] = _checked_properties(properties)
 
     @classmethod
     def of(
@@ -288,12 +288,12 @@ class Message:
             raise
         except ValueError as error:
             raise InvalidMessageError(str(error)) from error.__cause__
-        content_type = {names.CONTENT_TYPE: codec.content_type}
+        properties = _checked_properties(properties)
         if names.CONTENT_TYPE in properties:
             raise InvalidPropertyError(
                 f"the codec sets the property {names.CONTENT_TYPE!r}; remove it from properties"
             )
-        return cls(topic, body, tags, keys, {**properties, **content_type}, **options)
+        return cls(topic, body, tags, keys, {**properties, names.CONTENT_TYPE: codec.content_type}, **options)
 
     is_bare: ClassVar[bool] = True  # __init__ sets it to False on messages with more
     """Whether the message has only a topic and a body. Not part of the public API."""
@@ -345,8 +345,7 @@ class Message:
             )
         if not 0 <= self.delay < math.inf:
             raise InvalidMessageError(f"delay is {self.delay} seconds; it must be 0 or more")
-        if self.deliver_at_ms:
-            self._set("deliver_at_ms", _whole("deliver_at_ms", self.deliver_at_ms))
+        self._set("deliver_at_ms", _whole("deliver_at_ms", self.deliver_at_ms))
         if self.deliver_at_ms < 0:
             raise InvalidMessageError(
                 f"deliver_at_ms is {self.deliver_at_ms}; it must be epoch milliseconds, 0 or more"

@@ -22,7 +22,8 @@ from rocketmq_py.consumer.pop.acknowledger import DELAY_SECONDS
 from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.process_queue import PopProcessQueue
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.consumer.push.handler_failures import Redelivery
+from rocketmq_py.errors import ConfigurationError, RetriableBrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ALL_QUEUES, BatchAcks, SubscriptionData
 from rocketmq_py.protocol.command import Command
@@ -41,6 +42,10 @@ def popped_message(offset: int) -> PoppedMessage:
         broker_name="broker-a", queue_id=0, offset=offset,
     )  # fmt: skip
     return PoppedMessage(**values, receipt=receipt)
+
+
+def test_the_repr_of_a_popped_message_is_short() -> None:
+    assert repr(popped_message(7)) == repr(received(7)).replace("ReceivedMessage", "PoppedMessage")
 
 
 # PopProcessQueue
@@ -77,6 +82,25 @@ async def test_processed_messages_are_acknowledged_and_sent_back_ones_are_not(
     assert queue.take() is a
     queue.requeue(a)
     assert queue.take() is a
+
+
+async def test_a_message_that_could_not_become_a_dead_letter_is_tried_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise RetriableBrokerError(ResponseCode.SYSTEM_BUSY, "busy", "broker:1")
+
+    offered = trio.Event()
+    message = popped_message(0)
+    queue = Recorder().queue(message)
+    assert queue.take() is message
+    redelivery = Redelivery(refuse, refuse, lambda _: offered.set())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(redelivery.run)
+        await redelivery.give_up(queue, {message: "cannot be decoded"})
+        await offered.wait()
+        nursery.cancel_scope.cancel()
+    assert queue.take() is message
 
 
 async def test_visible_messages_are_neither_dispatched_nor_acknowledged(

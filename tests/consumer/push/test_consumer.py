@@ -12,11 +12,14 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.consumer import ConsumeLater, PushConsumer
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore
+from rocketmq_py.consumer.group.subscriptions import pop_retry_topic_of
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, QueuePuller
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.protocol.subscription import make_subscription
 from tests.consumer.conftest import Fill
 from tests.consumer.push_consumers import QUEUE, RETRIES, RecordingHandler, consumer_of, never
 
@@ -586,6 +589,15 @@ async def test_subscriptions_may_change_during_a_run(
         await fill("T", 5, tags="A", first=40)
         await trio.sleep(30)
     assert sorted(kept.numbers) == [*range(5), *range(10, 15), *range(30, 35)]
+
+
+def test_unsubscribing_between_runs_ends_the_retries_of_an_earlier_pop() -> None:
+    consumer = PushConsumer("a:1", group="g")
+    consumer.subscribe("T")
+    retries = pop_retry_topic_of("T", "g", Namespace(""))
+    consumer._subscriptions.put(make_subscription(retries, version_ms=1))  # as a run with pull assigned does
+    consumer.unsubscribe("T")
+    assert consumer._subscriptions.topics == ["%RETRY%g"]
 
 
 async def test_topic_created_later_is_consumed(

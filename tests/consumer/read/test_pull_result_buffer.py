@@ -40,7 +40,7 @@ def buffer_of_two_queues() -> PullResultBuffer:
 
 
 async def test_take_waits_for_min_size(buffer: PullResultBuffer) -> None:
-    first, second = buffer.next_queue(), buffer.next_queue()
+    first, second = buffer.assign_queue(), buffer.assign_queue()
     taking = TakeTask(buffer)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(taking.take, 100)
@@ -61,7 +61,7 @@ async def test_take_waits_for_min_size(buffer: PullResultBuffer) -> None:
 async def test_take_returns_less_if_no_more_can_arrive(
     why: str, buffer: PullResultBuffer, autojump_clock: trio.testing.MockClock
 ) -> None:
-    first = buffer.next_queue()
+    first = buffer.assign_queue()
     taking = TakeTask(buffer)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(taking.take, 100)
@@ -83,7 +83,7 @@ async def test_take_returns_less_if_no_more_can_arrive(
 
 
 async def test_smaller_min_size_wakes_up_first(buffer: PullResultBuffer) -> None:
-    first = buffer.next_queue()
+    first = buffer.assign_queue()
     much, little = TakeTask(buffer), TakeTask(buffer)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(little.take, 10)
@@ -97,8 +97,22 @@ async def test_smaller_min_size_wakes_up_first(buffer: PullResultBuffer) -> None
     assert much.taken == [100]
 
 
+async def test_each_of_several_takers_gets_results() -> None:
+    buffer = PullResultBuffer(100, queues=1)
+    queue = buffer.assign_queue()
+    one, other = TakeTask(buffer), TakeTask(buffer)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.take, 0)
+        nursery.start_soon(other.take, 0)
+        await trio.testing.wait_all_tasks_blocked()
+        for size in (60, 40):
+            put(buffer, queue, size)
+            await trio.testing.wait_all_tasks_blocked()
+    assert sorted([one.taken, other.taken]) == [[40], [60]]
+
+
 @pytest.mark.long
-async def test_some_returns_large_batches() -> None:
+async def test_next_batch_returns_large_batches() -> None:
     end = 30_000
     async with (
         scripted_cluster(Broker(end)) as cluster,

@@ -19,13 +19,13 @@ from rocketmq_py.protocol.stored_message import decode_within_budget
 from rocketmq_py.protocol.subscription import matches
 
 
-# Like ReceivedMessage, without slots and compared by identity.
-@attrs.frozen(slots=False, eq=False)
+# Like ReceivedMessage, without slots, compared by identity, and with its repr.
+@attrs.frozen(slots=False, eq=False, repr=False)
 class PoppedMessage(ReceivedMessage):
     """A message that is invisible to other consumers for a time, and redelivered unless it is acknowledged.
 
-    If ``reconsume_times`` is not 0, the message was read from the group's retry topic, and ``queue_id`` and
-    ``queue_offset`` refer to that topic.
+    If ``receipt.topic_kind`` is not NORMAL, the message was read from the group's retry topic, and
+    ``queue_id`` and ``queue_offset`` refer to that topic.
 
     Attributes:
         receipt: the receipt handle, which identifies this delivery. Java: the property POP_CK.

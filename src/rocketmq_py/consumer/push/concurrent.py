@@ -307,13 +307,13 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
     ) -> tuple[list[ReceivedMessage], object]:
         """Settle the messages that the handler did not get. Return the others, and the handler's result."""
         call.buffer.remove_all([messages[index] for index in result.done])
-        if result.dead_letters and call.item is not None:  # (already timed out and sent back)
+        if result.dead_letters and call.item is not None:  # else it has timed out, and they were sent back
             reasons = {messages[index]: reason for index, reason in result.dead_letters.items()}
             await self._redelivery.give_up(call.buffer, reasons)
         return result.remaining(messages), result.result
 
     async def _redeliver(self, call: RunningCall, messages: Sequence[ReceivedMessage]) -> None:
-        if call.item is not None:  # (already timed out and sent back)
+        if call.item is not None:  # else it has timed out, and they were sent back
             call.item = None
             await self._redelivery.redeliver(call.buffer, messages, 0)
 

@@ -14,6 +14,7 @@ from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import DEFAULT_TIMESTAMP_AGE_MS, PushConsumerConfig, PushConsumerOptions
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.consumer import GroupConsumer
+from rocketmq_py.consumer.group.subscriptions import pop_retry_topic_of
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.running import RunsHandler
 from rocketmq_py.consumer.push.session import Session
@@ -74,11 +75,11 @@ class PushConsumer(RunsHandler[Session], GroupConsumer):
         if assignment_listener is not None:
             check_methods(assignment_listener, "assignment_listener", AssignmentListener)
         self._assignment_listener = assignment_listener
-        self._made_ms = now_ms()
+        self._created_ms = now_ms()
         self._paused = False
         if not self.config.broadcasting:
             retries = retry_topic(self._group)
-            self._subscriptions.put(make_subscription(retries, version_ms=self._made_ms))
+            self._subscriptions.put(make_subscription(retries, version_ms=self._created_ms))
 
     def unsubscribe(self, topic: str) -> None:
         """Stop consuming a topic. Does nothing if the topic is not subscribed."""
@@ -105,12 +106,14 @@ class PushConsumer(RunsHandler[Session], GroupConsumer):
                 it is called with the decoded body, and a second parameter receives the message. A body that
                 cannot be decoded becomes a dead letter with the reason. See ``rocketmq_py.codecs``. An async
                 function runs as a task, any other callable in a worker thread. Returning None acknowledges
-                the messages. Returning a ConsumeLater or, with ``orderly``, a Suspend or RollbackOffset has
-                them delivered again. Raising an Exception is logged, and the messages are sent back to the
-                broker, which delivers them to the group again later. With ``orderly`` they are retried in
-                place after ``suspend_current_queue``. After ``max_reconsume_times`` failures they become dead
-                letters. Any other result, and any other exception (SystemExit, KeyboardInterrupt), ends the
-                run, and the messages are delivered again.
+                the messages, as does CommitOffset with ``orderly``. Returning a ConsumeLater or, with
+                ``orderly``, a Suspend or RollbackOffset has them delivered again. Raising an Exception is
+                logged, and the messages are sent back to the broker, which delivers them to the group again
+                later. With ``orderly`` they are retried in place after ``suspend_current_queue``. After
+                ``max_reconsume_times`` failures they become dead letters. A ConsumeResult that this consumer
+                does not support counts as a failure. A result that is neither None nor a ConsumeResult, and
+                any other exception (SystemExit, KeyboardInterrupt), ends the run, and the messages are
+                delivered again.
 
         Raises:
             ClosedError: the consumer is not open.
@@ -164,7 +167,7 @@ class PushConsumer(RunsHandler[Session], GroupConsumer):
                 the queue's broker failed.
         """
         check_instance(queue, "queue", MessageQueue)
-        return await self._running().committed(queue)
+        return await self._running_session().committed(queue)
 
     def _reasons_not_to_consume(self) -> list[str]:
         if self._session is not None and self._subscribes_nothing:
@@ -188,16 +191,16 @@ class PushConsumer(RunsHandler[Session], GroupConsumer):
         Raises:
             ClosedError: the consumer is not running.
             ConfigurationError: the offset is negative.
-            NoQueueError: the queue is not assigned to this member.
+            NoQueueError: the queue is not assigned to this member, or is popped.
         """
         check_instance(queue, "queue", MessageQueue)
         offset = check_integer(offset, "offset", lowest=0)
-        await self._running().seek(queue, offset)
+        await self._running_session().seek(queue, offset)
 
     def _make_session(self, handle: Handler) -> Session:
         timestamp_ms = self.config.consume_timestamp_ms
         if timestamp_ms is None:
-            timestamp_ms = self._made_ms - DEFAULT_TIMESTAMP_AGE_MS
+            timestamp_ms = self._created_ms - DEFAULT_TIMESTAMP_AGE_MS
         session = Session(
             self.client, self.config, self._subscriptions, timestamp_ms, handle,
             hooks=self._hooks, statistics=self._statistics, listener=self._assignment_listener,
@@ -205,12 +208,14 @@ class PushConsumer(RunsHandler[Session], GroupConsumer):
         session.pause(self._paused)
         return session
 
-    def _running(self) -> Session:
+    def _running_session(self) -> Session:
         if self._session is None:
             raise ClosedError("this PushConsumer is not running")
         return self._session
 
     def _subscription_changed(self, topic: str) -> None:
+        if topic not in self._subscriptions:
+            self._subscriptions.remove(pop_retry_topic_of(topic, self._group, self.client.namespace))
         if self._session is not None:
             self._session.subscription_changed(topic)
 

@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from rocketmq_py.consumer.config import DEFAULT_RECONSUME_TIMES
+from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.errors import RocketMQError
@@ -98,7 +99,9 @@ class Redelivery:
         try:
             await send()
         except RocketMQError:  # logged by SendBack
-            again = attrs.evolve(message, reconsume_times=message.reconsume_times + 1)
+            again = message
+            if not isinstance(message, PoppedMessage):  # a PopProcessQueue knows its messages by identity
+                again = attrs.evolve(message, reconsume_times=message.reconsume_times + 1)
             self._local_retries.append((trio.current_time() + LOCAL_RETRY_SECONDS, buffer, again))
             self._retry_added.unpark_all()
         else:

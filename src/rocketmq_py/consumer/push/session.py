@@ -157,8 +157,6 @@ class Session:
 
     def subscription_changed(self, topic: str) -> None:
         """Send the changed subscription to the brokers, and restart the pulls of the topic."""
-        if topic not in self._subscriptions:
-            self._subscriptions.remove(pop_retry_topic_of(topic, self._config.group, self._client.namespace))
         self._queues.restart_pull(topic)
         self.rebalancer.announce()
 
@@ -192,7 +190,9 @@ class Session:
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue from ``offset`` in an assigned queue."""
         if self._queues.find(queue) is None:
-            raise NoQueueError(f"cannot seek: {queue_name(queue)} is not assigned to this consumer")
+            raise NoQueueError(
+                f"cannot seek: {queue_name(queue)} is not assigned to this consumer, or it is popped"
+            )
         await self._queues.seek({queue: offset})
 
     def _pulled(self) -> list[MessageQueue]:

@@ -1,7 +1,8 @@
-"""Pull results that wait for the consumer of a PullResultStream, bounded by their size in bytes."""
+"""Pull results that wait for the program that iterates over a PullResultStream, bounded by their size."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 
@@ -13,13 +14,10 @@ from rocketmq_py.errors import RocketMQError
 
 _Item = PullResult | RocketMQError
 
-UNREACHABLE_SIZE = 2**63
-"""The size to wait for while no task waits in :meth:`PullResultBuffer.take`."""
-
 
 @attrs.define(eq=False)
 class ResultQueue:
-    """A queue of waiting results.
+    """Waiting results of one range in order, or of all ranges together.
 
     Attributes:
         items: the results, or an error.
@@ -39,8 +37,8 @@ class PullResultBuffer:
 
     Args:
         size: the size of the buffer in bytes.
-        queues: the number of queues. The results of the first queue are taken until it has ended, then those
-            of the next one.
+        queues: the number of result queues: one for each range that comes in order, else 1. The
+            results of the first queue are taken until it has ended, then those of the next one.
     """
 
     def __init__(self, size: int, *, queues: int) -> None:
@@ -50,23 +48,24 @@ class PullResultBuffer:
         self._unassigned = deque(self._queues)
         self._ended = False
         self._taken_size = 0
-        self._wanted = UNREACHABLE_SIZE
+        self._wanted: float = math.inf  # the smallest min_size of the tasks that wait in take()
         self._waiting_for_space = 0  # pulls for the first queue that wait
         self._results_added = trio.lowlevel.ParkingLot()
         self._space_freed = trio.lowlevel.ParkingLot()
 
     def first_queue(self) -> ResultQueue:
-        """Return the queue whose results are taken next."""
+        """Return the queue whose results :meth:`take` returns now."""
         return self._queues[0]
 
-    def next_queue(self) -> ResultQueue:
-        """Return the first queue that this method has not returned yet."""
+    def assign_queue(self) -> ResultQueue:
+        """Return the first queue that has no range yet, and assign it."""
         return self._unassigned.popleft()
 
     async def reserve(self, size: int, result_queue: ResultQueue) -> int:
         """Wait until ``size`` bytes, or at most the whole buffer, are free. Return the reserved size.
 
-        Queues other than the first may use only half of the buffer.
+        Queues other than the first may use only half of the buffer. Does not wait if :meth:`take` can return
+        nothing without this pull.
         """
         size = min(size, self._size)
         while not self._has_space_for(size, result_queue) and not self._is_needed_next(result_queue):
@@ -105,7 +104,8 @@ class PullResultBuffer:
         return not self._used or self._used + size <= self._size // 2
 
     def _is_needed_next(self, result_queue: ResultQueue) -> bool:
-        """Return whether no other result can be taken before the next one of a queue."""
+        """Return whether :meth:`take` can return nothing until this queue gets a result."""
+        # With one queue, take() and its own pulls free the space.
         return len(self._queues) > 1 and result_queue is self._queues[0] and not result_queue.items
 
     def put(self, item: _Item, reserved: int, result_queue: ResultQueue) -> None:
@@ -150,11 +150,12 @@ class PullResultBuffer:
         the taken results counts as used until the next call. When cancelled, no result is lost.
 
         Args:
-            max_results: the maximum number of results. None takes up to half of the buffer.
+            max_results: the maximum number of results. None for no maximum. A call takes at most half of the
+                buffer and one result.
             min_size: the bytes to wait for.
 
         Raises:
-            RocketMQError: the error that was added next.
+            RocketMQError: the next item is an error.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         self.release(self._taken_size)  # before waiting, because the next result may need the space
@@ -163,11 +164,8 @@ class PullResultBuffer:
             self._wanted = min(self._wanted, min_size)
             await self._results_added.park()
         results: list[PullResult] = []
-        while (
-            (items := self._next_items())
-            and len(results) != max_results
-            and self._taken_size <= self._size // 2
-        ):
+        size = 0
+        while (items := self._next_items()) and len(results) != max_results and size <= self._size // 2:
             item = items[0]
             if isinstance(item, RocketMQError):
                 if not results:
@@ -177,16 +175,17 @@ class PullResultBuffer:
             results.append(item)
             del items[0]
             self._queues[0].size -= len(item.body)
+            size += len(item.body)
             self._taken_size += len(item.body)
         return results
 
     def _wake(self) -> None:
         """Wake up the tasks in :meth:`take` if enough results are available."""
         if self._results_added and self._has(self._wanted):
-            self._wanted = UNREACHABLE_SIZE
+            self._wanted = math.inf
             self._results_added.unpark_all()
 
-    def _has(self, min_size: int) -> bool:
+    def _has(self, min_size: float) -> bool:
         """Return whether :meth:`take` can return."""
         if self._ended:
             return True

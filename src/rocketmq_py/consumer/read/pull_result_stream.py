@@ -146,7 +146,7 @@ class PullResultStream(Lifespan):
 
     async def _work(self) -> None:
         while self._ranges:
-            result_queue = self._buffer.next_queue() if self._in_order else self._buffer.first_queue()
+            result_queue = self._buffer.assign_queue() if self._in_order else self._buffer.first_queue()
             try:
                 await self._range_puller(self._ranges.popleft(), result_queue).run()
             except RocketMQError as error:
