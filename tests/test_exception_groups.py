@@ -139,7 +139,7 @@ OWN_NURSERIES = (
     "cli/",
     "handoff/trio_thread.py",
     "testing/",
-    "remoting/running.py",
+    "remoting/nurseries.py",
     "remoting/server.py",
 )
 """Modules whose nurseries no public call uses, and the module that defines ``open_nursery``."""

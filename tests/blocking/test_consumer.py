@@ -6,7 +6,9 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -90,6 +92,33 @@ def test_ctrl_c_ends_a_run_when_its_handlers_have_ended(sent: Client) -> None:
         with sent.reader() as reader:
             committed = reader.committed("g", reader.offsets("T"))
     assert first == len(seen) == sum(offset or 0 for offset in committed.values())
+
+
+def test_a_second_ctrl_c_right_after_the_first_ends_the_run(
+    sent: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+
+    def handle(message: ReceivedMessage) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        go.wait()
+
+    with sent.push_consumer("g", consume_from=FIRST, concurrency=1) as consumer:
+        consumer.subscribe("T")
+        post = consumer._thread.post
+
+        def post_and_interrupt(function: Callable[[], object]) -> None:
+            post(function)
+            if isinstance(function, partial) and function.func == consumer._stop:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(consumer._thread, "post", post_and_interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                consumer.run(handle)
+            assert consumer._target._session is None
+        finally:
+            go.set()
 
 
 def test_a_second_ctrl_c_does_not_wait_for_handlers(sent: Client) -> None:

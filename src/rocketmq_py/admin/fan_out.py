@@ -9,7 +9,7 @@ from typing import Generic, TypeVar, overload
 import attrs
 
 from rocketmq_py.errors import RocketMQError, SomeBrokersFailedError
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 MAX_CONCURRENT = 32
 """Requests that are in flight at the same time."""

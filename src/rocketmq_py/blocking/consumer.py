@@ -151,8 +151,8 @@ class HandlerConsumer(BaseConsumer[Target]):
         except ClosedError:  # it was never posted
             raise
         except BaseException:  # Ctrl-C
-            self._thread.post(partial(self._stop, run))
             try:
+                self._thread.post(partial(self._stop, run))
                 run.wait()
             except BaseException:  # a second one
                 self._thread.post(self._any_target.abandon_threads)

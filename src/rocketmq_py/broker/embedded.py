@@ -25,7 +25,7 @@ from rocketmq_py.callables import check_callable
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection, SendHandler, serve
-from rocketmq_py.remoting.running import check_inside_trio
+from rocketmq_py.remoting.nurseries import check_inside_trio
 
 
 class EmbeddedBroker:

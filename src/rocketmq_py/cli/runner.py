@@ -13,7 +13,7 @@ import trio
 
 from rocketmq_py.cli.console import complain
 from rocketmq_py.errors import RocketMQError, TopicNotFoundError
-from rocketmq_py.remoting.running import leaves_of
+from rocketmq_py.remoting.nurseries import leaves_of
 
 if TYPE_CHECKING:
     from rocketmq_py.client import Client

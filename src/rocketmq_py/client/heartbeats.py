@@ -22,7 +22,7 @@ from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import MASTER_ID, ConsumerData, Heartbeat, ProducerData
 from rocketmq_py.remoting import Connection, ConnectionPool
 from rocketmq_py.remoting.answer_errors import broker_error
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.client")
 

@@ -11,7 +11,7 @@ from typing import Any
 import trio
 
 from rocketmq_py.address import format_address, split_address
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 import trio
 
 from rocketmq_py.errors import ClosedError, OutsideTrioError
-from rocketmq_py.remoting.running import check_inside_trio, open_nursery
+from rocketmq_py.remoting.nurseries import check_inside_trio, open_nursery
 
 
 class OnlyAsyncWith:

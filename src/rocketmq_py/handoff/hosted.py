@@ -19,7 +19,7 @@ from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.process import trio_thread
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.handoff")
 

@@ -12,7 +12,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.producer.latency_faults import LatencyFaults
 from rocketmq_py.protocol.headers import GetMaxOffsetRequest
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.producer")
 

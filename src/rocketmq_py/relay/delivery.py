@@ -16,7 +16,7 @@ from rocketmq_py.producer import Producer
 from rocketmq_py.relay.config import RelayConfig
 from rocketmq_py.relay.entries import Progress
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, StoreRecord
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.relay")
 

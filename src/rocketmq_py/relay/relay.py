@@ -29,7 +29,7 @@ from rocketmq_py.relay.entries import (
 )
 from rocketmq_py.relay.retention import RetentionMonitor, query_retention
 from rocketmq_py.relay.store import QueueStore, Store, StoreError
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.relay")
 

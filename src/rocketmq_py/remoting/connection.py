@@ -32,9 +32,9 @@ from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
 from rocketmq_py.protocol.typed_sends import SendAnswer, SendCommand
 from rocketmq_py.remoting.channel import Channel
 from rocketmq_py.remoting.deadlines import Deadlines
+from rocketmq_py.remoting.nurseries import open_nursery
 from rocketmq_py.remoting.pending_requests import PendingRequest, PendingRequests
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
-from rocketmq_py.remoting.running import open_nursery
 from rocketmq_py.remoting.wire import WIRE_ERRORS, Wire, reason_of
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED, Writer
 

@@ -18,10 +18,10 @@ from rocketmq_py.remoting.client_connection import ClientConnection
 from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.credential_source import CredentialSource, CredentialsUnavailableError
 from rocketmq_py.remoting.deadlines import Deadlines
+from rocketmq_py.remoting.nurseries import leaves_of, open_nursery
 from rocketmq_py.remoting.pending_connection import PendingConnection
 from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
-from rocketmq_py.remoting.running import leaves_of, open_nursery
 from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.tls import TLS, handshake_reason
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED

@@ -21,7 +21,7 @@ from rocketmq_py.producer import Producer
 from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.batch import EncodedBatch
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 from rocketmq_py.spark.batch_encoder import PreparedBatch
 from rocketmq_py.spark.piece_sender import EarlierBatchFailedError, SendOutcome
 from rocketmq_py.spark.rows import Destination

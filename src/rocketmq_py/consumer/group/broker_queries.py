@@ -8,7 +8,7 @@ from typing import TypeVar
 from rocketmq_py.client.client import Client
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 MAX_CONCURRENT_QUERIES = 256
 """Queries in flight at once. Their answers may contain messages, which take memory."""

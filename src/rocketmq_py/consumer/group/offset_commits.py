@@ -16,7 +16,7 @@ from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.errors import NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 

@@ -14,7 +14,7 @@ from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import LOCK_INTERVAL, LOCK_MAX_LIVE_TIME
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 

@@ -29,7 +29,7 @@ from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import ALL_QUEUES, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 

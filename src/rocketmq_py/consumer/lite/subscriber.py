@@ -22,7 +22,7 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import LiteSubscriptionRequest, NotifyUnsubscribeLiteRequest
 from rocketmq_py.remoting import Connection
 from rocketmq_py.remoting.answer_errors import broker_error
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 

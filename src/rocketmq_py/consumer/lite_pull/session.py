@@ -19,7 +19,7 @@ from rocketmq_py.consumer.lite_pull.assignment import Assignment
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig
 from rocketmq_py.errors import SqlFilterRefusedError
 from rocketmq_py.protocol.bodies import ConsumeType
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 
 class LitePullSession:

@@ -14,7 +14,7 @@ from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.requests import PopRequests
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import DELAY_LEVEL_NAMES, MAX_DELAY_LEVEL
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 

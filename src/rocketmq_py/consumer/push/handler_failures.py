@@ -29,7 +29,7 @@ from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 

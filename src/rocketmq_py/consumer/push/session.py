@@ -37,7 +37,7 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import ConsumeType, MessageModel
 from rocketmq_py.protocol.subscription import make_subscription
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 FIRST_COMMIT_SECONDS = 1.0
 """Delay of the first commit, if ``commit_interval`` is longer."""

@@ -15,7 +15,7 @@ from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.headers import QueryMessageRequest, ViewMessageRequest
 from rocketmq_py.protocol.message_id import OffsetMessageId
 from rocketmq_py.protocol.stored_message import decode_messages
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 

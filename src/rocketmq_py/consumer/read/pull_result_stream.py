@@ -19,7 +19,7 @@ from rocketmq_py.consumer.read.range_puller import RangePuller
 from rocketmq_py.errors import ClosedError, RocketMQError, SqlFilterRefusedError
 from rocketmq_py.names import check_group
 from rocketmq_py.protocol.bodies import SubscriptionData
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 DEFAULT_BUFFER = 32 * 1024 * 1024
 DEFAULT_PARALLEL = 8

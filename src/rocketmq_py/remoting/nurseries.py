@@ -1,4 +1,4 @@
-"""Running on trio: the check for ``trio.run``, and nurseries without exception groups."""
+"""Nurseries without exception groups, and the check that trio runs the caller."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pytest
 import trio
 
-from rocketmq_py.remoting.running import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 
 Task: TypeAlias = Callable[[], Awaitable[None]]
 
