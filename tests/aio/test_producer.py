@@ -484,6 +484,9 @@ def test_pending_counts_all_messages_of_batches(address: str) -> None:
         async with BatchingProducer(address, group="g", linger=10_000.0) as producer:
             sending = [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(3)]
             future = await producer.submit(Message("T", b"x"), timeout=60)
+            async with asyncio.timeout(60):
+                while producer.pending < 4:
+                    await asyncio.sleep(0)
             await asyncio.to_thread(trio_thread().call, trio.testing.wait_all_tasks_blocked)
             assert producer.pending == 4
             await producer.flush()
