@@ -100,7 +100,7 @@ def test_stream_that_starts_beyond_the_end_of_a_queue(
 ) -> None:
     operator.create(unique, [A], queues=1)
     operator.send(MessageQueue(unique, A, 0), range(3))
-    loss = loss_text(unique, A, 0, "from 9 on", "the queue ends at 3, before startingOffsets")
+    loss = loss_text(unique, A, 0, "from 9 on", "the queue ends at 3, before the starting offset")
     assert reads.failure(startingOffsets=position(unique, 9)) == loss + ADVICE
     assert reads.run(startingOffsets=position(unique, 9), **LOG_ONLY) == [0, 1, 2]
     session.wait_for_warnings(unique, loss + CONTINUES)
