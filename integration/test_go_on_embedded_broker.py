@@ -167,8 +167,11 @@ async def test_groups_resume_at_their_offsets(to: tuple[str, ...], client: Clien
     assert polled == {b"%d" % number for number in range(8)}
     async with member(*to) as peer:
         await send(client, topic, b"next")
-        (line,) = await received(peer, 1)
-        assert line["body"] == b"next"
+        bodies: list[bytes] = []
+        while b"next" not in bodies:
+            bodies += [line["body"] for line in await received(peer, 1)]
+    # Go's client does not wait for answers to commits: on a busy machine the last one may be lost.
+    assert len(bodies) <= 2
 
 
 async def test_queues_are_pulled_from(address: str, client: Client, unique: str) -> None:
