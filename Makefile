@@ -46,8 +46,9 @@ test: java  ## All tests, also on real brokers where they are available
 check: .venv/installed  ## Lint, types, unit and embedded-broker tests: two minutes on two cores
 	$(MAKE) --jobs=3 lint types unit
 
-# What check, check-long and check-spark test, without repetitions; the APIs in development mode; other Pythons. One after
-# the other, because each uses all cores. Tests on real brokers mostly wait, and slow down everything beside them.
+# All parts without real brokers: the tests of check, check-long and check-spark, each once, the APIs in development mode,
+# and other Pythons. They run one by one, as each uses all cores, and before the tests on real brokers, which would slow
+# them down.
 WITHOUT_BROKERS = lint types uncovered long coverage dev-mode check-spark other-pythons
 
 lint: .venv/installed

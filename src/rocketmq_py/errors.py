@@ -1,6 +1,6 @@
 """The base class :class:`RocketMQError`, and most of its subclasses.
 
-Attributes tell what to do:
+By these attributes, callers decide what to do:
 
 - ``retriable``: the same request may succeed on another broker, or on the same one later. False also if no
   broker was found (NameServerError, TopicNotFoundError, NoQueueError), although that may change.
@@ -10,7 +10,6 @@ Attributes tell what to do:
 
 from __future__ import annotations
 
-import copyreg
 import enum
 import re
 from collections.abc import Mapping, Sequence
@@ -44,8 +43,11 @@ class RocketMQError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # For pickle and copy. Exception's passes the text to constructors that need other arguments.
-        new = copyreg.__newobj__  # type: ignore[attr-defined]
-        return new, (type(self),), {**self.__dict__, "args": self.args}
+        return _without_init, (type(self),), {**self.__dict__, "args": self.args}
+
+
+def _without_init(kind: type[RocketMQError]) -> RocketMQError:
+    return kind.__new__(kind)
 
 
 class ConfigurationError(RocketMQError, ValueError):

@@ -76,6 +76,18 @@ async def working(broker: RocketMQBroker, ack_time: AcknowledgeType | None = Non
         await broker.shutdown()
 
 
+@asynccontextmanager
+async def deliveries_of_a_task(server: TestBroker, *, invisible: float) -> AsyncIterator[AsyncIterator[Any]]:
+    """Start a task, and listen to its deliveries."""
+    broker = broker_of(server, invisible=invisible)
+    await broker.startup()
+    await broker.register_task(lambda: None, task_name="unused").kiq()
+    deliveries = broker.listen()
+    yield deliveries
+    await deliveries.aclose()
+    await broker.shutdown()
+
+
 def acknowledged(server: TestBroker) -> int:
     return len(server.requests("ACK_MESSAGE")) + len(server.requests("BATCH_ACK_MESSAGE"))
 
@@ -186,33 +198,23 @@ async def test_a_running_task_is_kept_from_other_workers(server: TestBroker) -> 
 
 @asyncio_test
 async def test_a_busy_broker_does_not_end_the_renewals_of_a_task(server: TestBroker) -> None:
-    broker = broker_of(server, invisible=0.3)
-    await broker.startup()
-    await broker.register_task(lambda: None, task_name="long").kiq()
-    deliveries = broker.listen()
-    server.fail("CHANGE_MESSAGE_INVISIBLETIME", times=1)
-    delivery: Any = await anext(deliveries)
-    await server.wait_until_async(lambda: len(server.requests("CHANGE_MESSAGE_INVISIBLETIME")) >= 3)
-    await delivery.ack()
-    await deliveries.aclose()
-    await broker.shutdown()
+    async with deliveries_of_a_task(server, invisible=0.3) as deliveries:
+        server.fail("CHANGE_MESSAGE_INVISIBLETIME", times=1)
+        delivery: Any = await anext(deliveries)
+        await server.wait_until_async(lambda: len(server.requests("CHANGE_MESSAGE_INVISIBLETIME")) >= 3)
+        await delivery.ack()
 
 
 @asyncio_test
 async def test_a_delivery_that_the_broker_refuses_is_not_renewed_again(server: TestBroker) -> None:
-    broker = broker_of(server, invisible=0.3)
-    await broker.startup()
-    await broker.register_task(lambda: None, task_name="long").kiq()
-    deliveries = broker.listen()
-    server.fail("CHANGE_MESSAGE_INVISIBLETIME", code=ResponseCode.NO_MESSAGE)
-    first: Any = await anext(deliveries)
-    second: Any = await anext(deliveries)
-    third: Any = await anext(deliveries)
-    assert len(server.requests("CHANGE_MESSAGE_INVISIBLETIME")) <= 3
-    await third.ack()
-    del first, second
-    await deliveries.aclose()
-    await broker.shutdown()
+    async with deliveries_of_a_task(server, invisible=0.3) as deliveries:
+        server.fail("CHANGE_MESSAGE_INVISIBLETIME", code=ResponseCode.NO_MESSAGE)
+        first: Any = await anext(deliveries)
+        second: Any = await anext(deliveries)
+        third: Any = await anext(deliveries)
+        assert len(server.requests("CHANGE_MESSAGE_INVISIBLETIME")) <= 3
+        await third.ack()
+        del first, second
 
 
 @asyncio_test
@@ -235,18 +237,13 @@ async def test_a_task_that_runs_too_long_is_delivered_again(server: TestBroker) 
 
 @asyncio_test
 async def test_a_delivery_that_nothing_can_acknowledge_is_not_renewed(server: TestBroker) -> None:
-    broker = broker_of(server, invisible=0.2)
-    await broker.startup()
-    await broker.register_task(lambda: None, task_name="unused").kiq()
-    deliveries = broker.listen()
-    delivery: Any = await anext(deliveries)
-    await server.wait_until_async(lambda: len(server.requests("CHANGE_MESSAGE_INVISIBLETIME")) >= 1)
-    del delivery
-    gc.collect()
-    again = await anext(deliveries)
-    await again.ack()  # type: ignore[misc]
-    await deliveries.aclose()
-    await broker.shutdown()
+    async with deliveries_of_a_task(server, invisible=0.2) as deliveries:
+        delivery: Any = await anext(deliveries)
+        await server.wait_until_async(lambda: len(server.requests("CHANGE_MESSAGE_INVISIBLETIME")) >= 1)
+        del delivery
+        gc.collect()
+        again = await anext(deliveries)
+        await again.ack()
     assert acknowledged(server) == 1
 
 

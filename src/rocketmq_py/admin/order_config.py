@@ -18,7 +18,6 @@ from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError, ConfigurationError, RocketMQError, SomeBrokersFailedError
 from rocketmq_py.protocol.bodies import TopicRoute
 from rocketmq_py.protocol.headers import DeleteKvConfigRequest, GetKvConfigRequest, PutKvConfigRequest
-from rocketmq_py.protocol.headers.base import Request
 
 ORDER_CONFIG_NAMESPACE = "ORDER_TOPIC_CONFIG"
 """The namespace of order configurations among the name servers' key-value pairs. Java: ``NamesrvUtil``."""
@@ -156,10 +155,11 @@ async def _read(client: Client, topic: str) -> Mapping[str, int]:
 
 async def _store(client: Client, topic: str, counts: Mapping[str, int]) -> None:
     """Store an order configuration. Delete it if it is empty."""
-    header: Request = deletion_request(client, topic)
-    if counts:
-        value = ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))
-        key = client.namespace.wrap_topic(topic)
-        header = PutKvConfigRequest(kv_namespace=ORDER_CONFIG_NAMESPACE, key=key, value=value)
-    verb = "storing" if counts else "deleting"
-    await call_all_name_servers(client, header, f"{verb} the order configuration of topic {topic!r}")
+    what = f"the order configuration of topic {topic!r}"
+    if not counts:
+        await call_all_name_servers(client, deletion_request(client, topic), f"deleting {what}")
+        return
+    key = client.namespace.wrap_topic(topic)
+    value = ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))
+    header = PutKvConfigRequest(kv_namespace=ORDER_CONFIG_NAMESPACE, key=key, value=value)
+    await call_all_name_servers(client, header, f"storing {what}")

@@ -50,8 +50,8 @@ class BaseProducer(HostedProducer[Target, LoopSendQueue], Hosted[Target]):
     async def _select(self, queue: Destination | None, message: object) -> Destination | None:
         """Call a user's selector on the running loop, and return the queue that it selects.
 
-        Other destinations are returned as they are, and so is the selector of what is not a Message: the trio
-        producer raises the error. Raises the errors of the selector and of looking up the queues,
+        Returns any other destination unchanged. If ``message`` is not a Message, it returns the selector, and
+        the trio producer raises the error. Raises the errors of the selector and of looking up the queues,
         ConfigurationError for a function that cannot be a selector, and InvalidMessageError if it does not
         return a queue of the topic.
         """

@@ -71,4 +71,4 @@ _FEATURES: Mapping[int, str] = {
     RequestCode.GET_EARLIEST_MSG_STORETIME: "store times of first messages",
     RequestCode.QUERY_ASSIGNMENT: "queue assignments",
 }
-"""What a proxy does not offer to producers and consumers, by request code. Others are of administration."""
+"""What a proxy does not offer, by request code. Any other refused request is one of Admin."""

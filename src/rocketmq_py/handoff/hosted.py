@@ -209,7 +209,7 @@ def without_iterator(argument: Any) -> Any:
 
 
 def in_list(argument: Any) -> Any:
-    """Return a list of the items of an iterable, for the same reason. Others, and texts, are left alone."""
+    """Return an iterable as a list, for the same reason. A str, bytes or a Message is returned unchanged."""
     is_iterable = isinstance(argument, Iterable) and not isinstance(argument, str | bytes | Message)
     return list(argument) if is_iterable else argument
 

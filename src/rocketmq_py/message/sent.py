@@ -288,7 +288,7 @@ class Message:
             raise
         except ValueError as error:
             raise InvalidMessageError(str(error)) from error.__cause__
-        properties = _checked_properties(properties)
+        _check_mapping(properties)
         if names.CONTENT_TYPE in properties:
             raise InvalidPropertyError(
                 f"the codec sets the property {names.CONTENT_TYPE!r}; remove it from properties"
@@ -357,9 +357,13 @@ for _field in attrs.fields(Message):
         setattr(Message, _field.name, _field.default)
 
 
-def _checked_properties(properties: object) -> Mapping[str, str]:
+def _check_mapping(properties: object) -> None:
     if not isinstance(properties, Mapping):
         raise InvalidPropertyError(f"properties must be a mapping of str, not {type(properties).__name__}")
+
+
+def _checked_properties(properties: Mapping[str, str]) -> Mapping[str, str]:
+    _check_mapping(properties)
     copied = FrozenProperties(properties)
     for name, value in copied.items():
         _check_property(name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, Generic, Self, TypeVar
@@ -259,10 +260,8 @@ class PendingReply(Pending[ReceivedMessage]):
 
 def _copy_of(error: RocketMQError) -> RocketMQError:
     """Return a copy of an error to raise. Raising the same object again would extend its traceback."""
-    copy = type(error).__new__(type(error))
-    copy.args = error.args
-    copy.__dict__.update(error.__dict__)
+    copied = copy.copy(error)
     if notes := error.__dict__.get("__notes__"):
-        copy.__notes__ = list(notes)
-    copy.__cause__ = error.__cause__
-    return copy
+        copied.__notes__ = list(notes)  # whoever catches the copy may add notes
+    copied.__cause__ = error.__cause__
+    return copied

@@ -47,9 +47,6 @@ class RowError(InvalidMessageError):
         super().__init__(message)
         self.row = row
 
-    def __reduce__(self) -> tuple[type[RowError], tuple[int, str]]:
-        return type(self), (self.row, str(self))
-
 
 @attrs.frozen
 class RowMessages:

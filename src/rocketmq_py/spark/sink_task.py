@@ -42,9 +42,6 @@ class WriteError(RocketMQError):
         self.acknowledged = acknowledged
         self.rows: Final = tuple(rows)
 
-    def __reduce__(self) -> tuple[type[WriteError], tuple[str, int, Sequence[int]]]:
-        return type(self), (str(self), self.acknowledged, self.rows)
-
 
 @attrs.frozen
 class RowWriter:

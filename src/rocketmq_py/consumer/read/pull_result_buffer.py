@@ -176,7 +176,7 @@ class PullResultBuffer:
             del items[0]
             self._queues[0].size -= len(item.body)
             size += len(item.body)
-            self._taken_size += len(item.body)
+        self._taken_size += size
         return results
 
     def _wake(self) -> None:
