@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
-from rocketmq_py import properties as names
 from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.property_names import POP_CHECKPOINT
 from rocketmq_py.protocol.bodies import BatchAck, ack_bits
 from rocketmq_py.protocol.handles import PoppedOffsets, ReceiptHandle, TopicKind
 from rocketmq_py.protocol.headers import PopMessageAnswer
@@ -46,7 +46,7 @@ def read_popped(fields: Mapping[str, str], body: bytes, broker_name: str) -> lis
 
 
 def _popped(message: ReceivedMessage, header: PopMessageAnswer, offsets: PoppedOffsets) -> Popped:
-    own = message.properties.get(names.POP_CHECKPOINT)
+    own = message.properties.get(POP_CHECKPOINT)
     queue = TopicKind.NORMAL, message.queue_id
     if own is not None:
         return Popped(message, ReceiptHandle.parse(own), 0)

@@ -18,7 +18,8 @@ from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.errors import BrokerError
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer import EndTransactionContext, Producer, SendMode
-from rocketmq_py.properties import SHARDING_KEY, decode_properties
+from rocketmq_py.properties import decode_properties
+from rocketmq_py.property_names import SHARDING_KEY
 from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.telemetry import TelemetryConsumerHook, TelemetryProducerHook
 from tests.consumer.received import QUEUE, received

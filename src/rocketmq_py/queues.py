@@ -37,14 +37,14 @@ def logical_queue(topic: str, java_name: str, number: int) -> MessageQueue:
     return MessageQueue(topic, f"{java_name}/{topic}/{number:06d}", number)
 
 
-def is_logical(broker_name: str) -> bool:
+def is_logical_broker_name(broker_name: str) -> bool:
     """Return whether this is the broker name of a logical queue."""
     return broker_name.startswith(LOGICAL_BROKER_PREFIX)
 
 
 def java_broker_name(broker_name: str) -> str:
     """Return the broker name that Java's client gives to a queue with this broker name."""
-    return broker_name.partition("/")[0] if is_logical(broker_name) else broker_name
+    return broker_name.partition("/")[0] if is_logical_broker_name(broker_name) else broker_name
 
 
 def queue_name(queue: MessageQueue) -> str:

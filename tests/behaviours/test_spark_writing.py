@@ -12,7 +12,16 @@ import pytest
 import trio
 
 from rocketmq_py import Client, Message, MessageQueue, ReceivedMessage, SelectByHash
-from rocketmq_py import properties as names
+from rocketmq_py.property_names import (
+    CLUSTER,
+    MESSAGE_REGION,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    SHARDING_KEY,
+    TRACE_SWITCH,
+    UNIQUE_KEY,
+    WAIT_STORE,
+)
 from rocketmq_py.spark import STAMP, connections
 from rocketmq_py.spark.dead_letters import BODY_SIZE, REASON
 from rocketmq_py.spark.options import ConnectionOptions
@@ -32,10 +41,7 @@ TASK = TaskIdentity("query", 7, 2)
 LONG_BODY = b"a long body that compresses well " * 300
 BROKER_LIMIT = 4 * 1024 * 1024
 """The default ``maxMessageSize`` of brokers."""
-BROKER_PROPERTIES = {
-    names.MESSAGE_REGION, names.TRACE_SWITCH, names.CLUSTER, names.WAIT_STORE, names.REAL_TOPIC,
-    names.REAL_QUEUE_ID,
-}  # fmt: skip
+BROKER_PROPERTIES = {MESSAGE_REGION, TRACE_SWITCH, CLUSTER, WAIT_STORE, REAL_TOPIC, REAL_QUEUE_ID}
 """Properties that brokers add or remove: some only in single messages, others with the topic's name."""
 
 pytestmark = pytest.mark.sockets
@@ -70,7 +76,7 @@ async def send_row_by_row(client: Client, topic: str, rows: Sequence[Row]) -> No
     async with client.producer("senders") as producer:
         for number, row in enumerate(rows):
             key = row.get("shardingKey")
-            own = {} if key is None else {names.SHARDING_KEY: key}
+            own = {} if key is None else {SHARDING_KEY: key}
             message = Message(
                 topic,
                 row["body"],
@@ -95,7 +101,7 @@ def stored(messages: Sequence[ReceivedMessage]) -> dict[str, object]:
         properties = {
             name: text
             for name, text in message.properties.items()
-            if name not in BROKER_PROPERTIES | {names.UNIQUE_KEY}
+            if name not in BROKER_PROPERTIES | {UNIQUE_KEY}
         }
         assert message.properties[STAMP] not in by_stamp, "a row is stored twice"
         by_stamp[message.properties[STAMP]] = (message.body, message.flag, message.tags, properties)
@@ -178,7 +184,7 @@ async def test_random_rows_are_stored_like_messages_of_a_producer(
     assert stored(written) == stored(sent)
 
     def queues(messages: Sequence[ReceivedMessage]) -> dict[str, tuple[str, int]]:
-        keyed = [message for message in messages if names.SHARDING_KEY in message.properties]
+        keyed = [message for message in messages if SHARDING_KEY in message.properties]
         return {each.properties[STAMP]: (each.queue.broker_name, each.queue.queue_id) for each in keyed}
 
     assert queues(written) == queues(sent)
@@ -259,7 +265,7 @@ async def test_rows_of_a_sharding_key_keep_their_order(
     messages = await read_all(client, topic, count=500)
     numbers: dict[tuple[str, MessageQueue], list[int]] = {}
     for message in messages:
-        key = message.properties[names.SHARDING_KEY]
+        key = message.properties[SHARDING_KEY]
         numbers.setdefault((key, message.queue), []).append(int(message.properties[STAMP].split("/")[-1]))
     assert len(numbers) == len(keys)  # one queue per key
     assert sorted(numbers.values()) == [list(range(first, 500, 5)) for first in range(5)]

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_py import properties as names
 from rocketmq_py.errors import TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.producer.selectors import SelectByHash
 from rocketmq_py.properties import decode_properties
+from rocketmq_py.property_names import KEYS, SHARDING_KEY, UNIQUE_KEY
 from rocketmq_py.protocol.batch import decode_batch, encode_batched
 from rocketmq_py.protocol.send_request import encode_message_properties
 from rocketmq_py.spark.batch_encoder import BatchEncoder, EncodedRows, PreparedBatch
@@ -94,7 +94,7 @@ def messages_of(encoded: EncodedRows) -> dict[int, Encoded]:
 
 TEXT = st.text(st.sampled_from("ab é\U0001f600"), max_size=5)
 ANY_TEXT = st.none() | TEXT | st.sampled_from(["", "x\x01", "\x02", "k1 k2"])
-PROPERTY_NAME = st.sampled_from(["colour", "é", names.KEYS, STAMP, names.SHARDING_KEY, "", "x\x01"])
+PROPERTY_NAME = st.sampled_from(["colour", "é", KEYS, STAMP, SHARDING_KEY, "", "x\x01"])
 MAPS = st.none() | st.dictionaries(PROPERTY_NAME, ANY_TEXT, max_size=3).map(lambda pairs: list(pairs.items()))
 COLUMNS: dict[str, st.SearchStrategy[Any]] = {
     "topic": st.sampled_from(["T", "other", "a b", "%RETRY%group", None]),
@@ -293,7 +293,11 @@ def test_rows_with_invalid_utf8_are_left_over() -> None:
 
 
 def test_reserved_properties_are_dropped() -> None:
-    properties = [[(names.UNIQUE_KEY, "1"), ("colour", "red"), (STAMP, "q/1/2/3")], None, [(names.KEYS, "k")]]
+    properties = [
+        [(UNIQUE_KEY, "1"), ("colour", "red"), (STAMP, "q/1/2/3")],
+        None,
+        [(KEYS, "k")],
+    ]
     messages = messages_of(encode(arrays({"body": [b"1", b"2", b"3"], "properties": properties})))
     assert [message[-1] for message in messages.values()] == [{"colour": "red"}, {}, {}]
 

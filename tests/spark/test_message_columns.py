@@ -25,7 +25,7 @@ from rocketmq_py.protocol.stored_message import (
     COMPRESSED_FLAG,
     INNER_BATCH_FLAG,
     NEED_UNWRAP_FLAG,
-    TRANSACTION_COMMIT,
+    TRANSACTION_COMMIT_FLAG,
     decode_messages,
 )
 from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA, SOURCE_COLUMNS
@@ -137,7 +137,7 @@ message_values = st.fixed_dictionaries(
         "queue_id": int32,
         "commit_log_offset": int64,
         "flag": int32,
-        "system_flag": st.sampled_from([0, TRANSACTION_COMMIT, NEED_UNWRAP_FLAG, INNER_BATCH_FLAG]),
+        "system_flag": st.sampled_from([0, TRANSACTION_COMMIT_FLAG, NEED_UNWRAP_FLAG, INNER_BATCH_FLAG]),
         "born_time_ms": st.integers(0, 2**41) | int64,
         "born_address": st.sampled_from([V4, V6]),
         "store_time_ms": st.integers(0, 2**41) | int64,

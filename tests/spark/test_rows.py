@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rocketmq_py import properties as names
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer.selectors import SelectByHash
+from rocketmq_py.property_names import KEYS, SHARDING_KEY, UNIQUE_KEY
 from rocketmq_py.spark.rows import MessageBuilder, RowError, RowMessages
 from rocketmq_py.spark.stamps import STAMP, Stamp, TaskIdentity
 
@@ -88,7 +88,12 @@ def test_array_of_keys() -> None:
 
 
 def test_reserved_properties_are_dropped() -> None:
-    properties = [(names.UNIQUE_KEY, "1"), (names.KEYS, "k"), ("colour", "red"), (STAMP, "q/1/2/3")]
+    properties = [
+        (UNIQUE_KEY, "1"),
+        (KEYS, "k"),
+        ("colour", "red"),
+        (STAMP, "q/1/2/3"),
+    ]
     assert build_one({"properties": properties}).properties == {"colour": "red"}
 
 
@@ -107,7 +112,7 @@ def test_sliced_columns() -> None:
 def test_destinations_by_sharding_key_or_queue() -> None:
     rows = build({"body": [b"1", b"2"], "shardingKey": ["k", None]}, topic="T")
     assert rows.destinations == [SelectByHash("k"), None]
-    assert [message.properties for message in rows.messages] == [{names.SHARDING_KEY: "k"}, {}]
+    assert [message.properties for message in rows.messages] == [{SHARDING_KEY: "k"}, {}]
 
     queues = [{"brokerName": "a", "queueId": 3}, None, {"brokerName": "a", "queueId": None}]
     rows = build({"body": [b"1", b"2", b"3"], "queue": queues}, topic="T")

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from rocketmq_py import properties as names
 from rocketmq_py.admin.fan_out import Listing, PartialResults, query_each
 from rocketmq_py.admin.operations import Operations
 from rocketmq_py.arguments import check_instances, check_integer, optional
@@ -15,6 +14,14 @@ from rocketmq_py.consumer.read.range import Bounds, QueueRange
 from rocketmq_py.errors import ConfigurationError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.names import DEAD_LETTER_PREFIX, check_group, dead_letter_topic
+from rocketmq_py.property_names import (
+    DEAD_LETTER_ORIGIN_MESSAGE_ID,
+    DEAD_LETTER_ORIGIN_TOPIC,
+    DEAD_LETTER_REASON,
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC,
+    SHARDING_KEY,
+)
 from rocketmq_py.protocol.subscription import make_subscription
 
 RESENT_FROM = "RESENT_FROM"
@@ -45,18 +52,18 @@ class DeadLetter:
     def origin_topic(self) -> str | None:
         """The topic that the message was sent to. None if its properties do not contain it."""
         properties = self.message.properties
-        return properties.get(names.DEAD_LETTER_ORIGIN_TOPIC) or properties.get(names.RETRY_TOPIC)
+        return properties.get(DEAD_LETTER_ORIGIN_TOPIC) or properties.get(RETRY_TOPIC)
 
     @property
     def origin_message_id(self) -> str | None:
         """The offset message id of the original message. None if its properties do not contain it."""
         properties = self.message.properties
-        return properties.get(names.ORIGIN_MESSAGE_ID) or properties.get(names.DEAD_LETTER_ORIGIN_MESSAGE_ID)
+        return properties.get(ORIGIN_MESSAGE_ID) or properties.get(DEAD_LETTER_ORIGIN_MESSAGE_ID)
 
     @property
     def reason(self) -> str | None:
         """Why a consumer moved it here without retries, or None (the property ``DLQ_REASON``)."""
-        return self.message.properties.get(names.DEAD_LETTER_REASON)
+        return self.message.properties.get(DEAD_LETTER_REASON)
 
 
 @attrs.frozen(kw_only=True)
@@ -175,7 +182,7 @@ def _new_message(letter: DeadLetter) -> Message:
         RESENT_FROM: message.topic,
         RESENT_MESSAGE_ID: message.message_id,
     }
-    properties.pop(names.DEAD_LETTER_REASON, None)
+    properties.pop(DEAD_LETTER_REASON, None)
     return Message(
         topic,
         message.body,
@@ -183,6 +190,6 @@ def _new_message(letter: DeadLetter) -> Message:
         message.keys,
         properties,
         flag=message.flag,
-        sharding_key=properties.pop(names.SHARDING_KEY, ""),
+        sharding_key=properties.pop(SHARDING_KEY, ""),
         lite_topic=message.lite_topic,
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from rocketmq_py import properties as names
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.storage.broker_message import TRANSACTION_BITS, BrokerMessage
 from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.property_names import KEY_SEPARATOR, KEYS, UNIQUE_KEY
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
     GetEarliestStoreTimeAnswer,
@@ -24,7 +24,7 @@ from rocketmq_py.protocol.headers import (
     SearchOffsetRequest,
     ViewMessageRequest,
 )
-from rocketmq_py.protocol.stored_message import TRANSACTION_ROLLBACK
+from rocketmq_py.protocol.stored_message import TRANSACTION_ROLLBACK_FLAG
 from rocketmq_py.remoting import Connection
 
 MAX_BY_KEY = 64
@@ -158,7 +158,7 @@ class KeyIndex:
 
     def _add(self, stored: StoredMessage, index: int) -> None:
         message = BrokerMessage.decode(stored)
-        if message.system_flag & TRANSACTION_BITS == TRANSACTION_ROLLBACK:
+        if message.system_flag & TRANSACTION_BITS == TRANSACTION_ROLLBACK_FLAG:
             return
         self.last_indexed = stored
         for key in _keys_of(message):
@@ -166,8 +166,8 @@ class KeyIndex:
 
 
 def _keys_of(message: BrokerMessage) -> set[str]:
-    keys = set(message.properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)) - {""}
-    unique_id = message.properties.get(names.UNIQUE_KEY)
+    keys = set(message.properties.get(KEYS, "").split(KEY_SEPARATOR)) - {""}
+    unique_id = message.properties.get(UNIQUE_KEY)
     if unique_id:
         keys.add(unique_id)
     return keys

@@ -19,10 +19,10 @@ import attrs
 import msgspec
 import trio
 
-from rocketmq_py import properties as names
 from rocketmq_py.cli.runner import CommandError
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message
+from rocketmq_py.property_names import SHARDING_KEY
 
 MAX_LINE_SIZE = 4 * 1024 * 1024
 """Bytes that the producer and, by default, brokers accept. Bounds memory for input without newlines."""
@@ -279,7 +279,7 @@ def json_message(fields: MessageFields, line: bytes) -> Message:
         raise InvalidMessageError(f"a line is not a message in JSON: {error}") from None
     properties = {**fields.properties, **(read.properties or {})}
     # `tail -J` prints the sharding key among the properties.
-    stored_key = properties.pop(names.SHARDING_KEY, "")
+    stored_key = properties.pop(SHARDING_KEY, "")
     own = attrs.evolve(
         fields,
         tag=fields.tag if read.tag is None else read.tag,

@@ -18,7 +18,7 @@ from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ConsumerList, LockedQueues, QueueLock
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers.base import Request
-from rocketmq_py.queues import is_logical, java_broker_name
+from rocketmq_py.queues import is_logical_broker_name, java_broker_name
 from rocketmq_py.remoting import ConnectionPool
 from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.pending_requests import PendingRequest
@@ -190,7 +190,7 @@ class BrokerCalls:
         Raises NoQueueError for a message of a logical queue, because another broker than that of the queue
         may have stored it. Send a copy instead.
         """
-        if is_logical(message.broker_name):
+        if is_logical_broker_name(message.broker_name):
             raise NoQueueError(f"message {message.message_id} of a logical queue cannot be sent back")
         header = headers.ConsumerSendMsgBackRequest(
             offset=message.commit_log_offset,

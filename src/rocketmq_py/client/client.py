@@ -27,7 +27,7 @@ from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
-from rocketmq_py.queues import is_logical
+from rocketmq_py.queues import is_logical_broker_name
 from rocketmq_py.remoting import Connection, ConnectionPool, RpcHook, RpcHooks
 
 RequestHandler: TypeAlias = Callable[[Connection, Command], bool]
@@ -199,7 +199,7 @@ class Client(Lifespan):
 
     def _broker_health(self) -> Iterator[ServerHealth]:
         for name, addresses in sorted(self.routes.brokers().items()):
-            if not addresses or is_logical(name):
+            if not addresses or is_logical_broker_name(name):
                 continue
             address = addresses[min(addresses)]
             connected = self.connections.get_nowait(address) is not None

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rocketmq_py import properties
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.names import DEFAULT_TOPIC
+from rocketmq_py.property_names import MESSAGE_REGION
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import GetRouteInfoRequest
 from rocketmq_py.remoting import ConnectionPool
@@ -21,7 +21,7 @@ from rocketmq_py.remoting import ConnectionPool
 
 def is_answer_of_proxy(answer: Command) -> bool:
     """Return whether a proxy sent this answer to a heartbeat or to a request for a route."""
-    return properties.MESSAGE_REGION in answer.fields
+    return MESSAGE_REGION in answer.fields
 
 
 async def raise_if_proxy(connections: ConnectionPool, address: str, code: int, *, timeout: float) -> None:

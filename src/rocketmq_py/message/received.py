@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import attrs
 
-from rocketmq_py import properties as names
 from rocketmq_py.address import unpack_address
 from rocketmq_py.errors import BodyDecodeError
-from rocketmq_py.properties import FrozenProperties
+from rocketmq_py.properties import FrozenProperties, decode_properties
+from rocketmq_py.property_names import (
+    CONTENT_TYPE,
+    KEY_SEPARATOR,
+    KEYS,
+    LITE_TOPIC,
+    SHARDING_KEY,
+    SYSTEM_PROPERTIES,
+    TAGS,
+    UNIQUE_KEY,
+)
 from rocketmq_py.queues import MessageQueue
 
 if TYPE_CHECKING:
@@ -92,42 +101,42 @@ class ReceivedMessage:
     @cached_property
     def properties(self) -> Mapping[str, str]:
         """All properties: the user's and RocketMQ's own."""
-        return FrozenProperties(names.decode_properties(self.encoded_properties.decode(errors="replace")))
+        return FrozenProperties(decode_properties(self.encoded_properties.decode(errors="replace")))
 
     @property
     def user_properties(self) -> Mapping[str, str]:
         """The sender's own properties, without those that RocketMQ sets."""
-        return {key: value for key, value in self.properties.items() if key not in names.SYSTEM_PROPERTIES}
+        return {key: value for key, value in self.properties.items() if key not in SYSTEM_PROPERTIES}
 
     @property
     def tags(self) -> str:
         """The tag, or an empty text."""
-        return self.properties.get(names.TAGS, "")
+        return self.properties.get(TAGS, "")
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The business keys."""
-        return tuple(filter(None, self.properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)))
+        return tuple(filter(None, self.properties.get(KEYS, "").split(KEY_SEPARATOR)))
 
     @property
     def sharding_key(self) -> str:
         """The key by which the sender chose the queue, or an empty text."""
-        return self.properties.get(names.SHARDING_KEY, "")
+        return self.properties.get(SHARDING_KEY, "")
 
     @property
     def lite_topic(self) -> str:
         """The lite topic below the topic, or an empty text."""
-        return self.properties.get(names.LITE_TOPIC, "")
+        return self.properties.get(LITE_TOPIC, "")
 
     @property
     def message_id(self) -> str:
         """The sender's id (UNIQ_KEY), else the broker's. Java: ``MessageClientExt.getMsgId``."""
-        return self.properties.get(names.UNIQUE_KEY) or self.offset_message_id
+        return self.properties.get(UNIQUE_KEY) or self.offset_message_id
 
     @property
     def content_type(self) -> str:
         """The format of the body (the property ``contentType``), or an empty text."""
-        return self.properties.get(names.CONTENT_TYPE, "")
+        return self.properties.get(CONTENT_TYPE, "")
 
     @overload
     def decode(self, kind: type[Value], codec: Codec | None = None) -> Value: ...

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypedDict, Unpack
 
 import attrs
 
-from rocketmq_py import properties as names
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError, InvalidPropertyError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_lite_topic, check_topic
 from rocketmq_py.properties import NO_PROPERTIES, FrozenProperties
+from rocketmq_py.property_names import CONTENT_TYPE, KEY_SEPARATOR, SHARDING_KEY, SYSTEM_PROPERTIES
 
 if TYPE_CHECKING:
     from rocketmq_py.codecs import Codec
@@ -44,9 +44,9 @@ def _keys(value: object) -> str:
     if isinstance(value, Iterable):
         keys = list(value)
         for key in keys:
-            if not isinstance(key, str) or not key or names.KEY_SEPARATOR in key:
+            if not isinstance(key, str) or not key or KEY_SEPARATOR in key:
                 raise InvalidMessageError(f"key {key!r} must be a str that is not empty and has no blank")
-        return names.KEY_SEPARATOR.join(keys)
+        return KEY_SEPARATOR.join(keys)
     raise InvalidMessageError(f"keys must be a str or several str, not {type(value).__name__}")
 
 
@@ -238,9 +238,9 @@ class Message:
             fields["properties"] = properties = _checked_properties(properties)
         if sharding_key != "":
             _check_text("sharding_key", sharding_key)
-            if names.SHARDING_KEY in properties:
+            if SHARDING_KEY in properties:
                 raise InvalidPropertyError(
-                    f"sharding_key and the property {names.SHARDING_KEY!r} exclude each other: give one"
+                    f"sharding_key and the property {SHARDING_KEY!r} exclude each other: give one"
                 )
         if priority is not None:
             self._check_priority()
@@ -289,11 +289,18 @@ class Message:
         except ValueError as error:
             raise InvalidMessageError(str(error)) from error.__cause__
         _check_mapping(properties)
-        if names.CONTENT_TYPE in properties:
+        if CONTENT_TYPE in properties:
             raise InvalidPropertyError(
-                f"the codec sets the property {names.CONTENT_TYPE!r}; remove it from properties"
+                f"the codec sets the property {CONTENT_TYPE!r}; remove it from properties"
             )
-        return cls(topic, body, tags, keys, {**properties, names.CONTENT_TYPE: codec.content_type}, **options)
+        return cls(
+            topic,
+            body,
+            tags,
+            keys,
+            {**properties, CONTENT_TYPE: codec.content_type},
+            **options,
+        )
 
     is_bare: ClassVar[bool] = True  # __init__ sets it to False on messages with more
     """Whether the message has only a topic and a body. Not part of the public API."""
@@ -325,7 +332,7 @@ class Message:
             check_lite_topic(self.lite_topic)
         except ConfigurationError as error:
             raise InvalidMessageError(str(error)) from None
-        has_key = self.sharding_key or names.SHARDING_KEY in self.properties
+        has_key = self.sharding_key or SHARDING_KEY in self.properties
         if has_key or self.priority is not None or self.delay_level or self.is_timed:
             raise InvalidMessageError(
                 "a message with a lite topic can have neither a sharding key nor a priority nor a delay"
@@ -375,7 +382,7 @@ def _check_property(name: str, value: str) -> None:
     _check_text(f"property {name!r}", value)
     if not name or not value:
         raise InvalidPropertyError(f"property {name!r}: neither name nor value may be empty; brokers drop it")
-    if name in names.SYSTEM_PROPERTIES:
+    if name in SYSTEM_PROPERTIES:
         raise InvalidPropertyError(f"property {name!r} is set by RocketMQ itself; choose another name")
 
 

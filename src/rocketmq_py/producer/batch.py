@@ -12,7 +12,8 @@ from rocketmq_py.arguments import kind_of
 from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.names import RETRY_PREFIX
-from rocketmq_py.properties import MAX_ENCODED_SIZE, SHARDING_KEY
+from rocketmq_py.properties import MAX_ENCODED_SIZE
+from rocketmq_py.property_names import SHARDING_KEY
 from rocketmq_py.protocol.batch import bare_size, encode_bare, encode_batched
 from rocketmq_py.protocol.send_request import encode_message_properties
 

@@ -22,7 +22,7 @@ from rocketmq_py.producer.pending import PendingSend
 from rocketmq_py.producer.requesting_producer import RequestingProducer
 from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.tracing import recall_record
-from rocketmq_py.properties import MESSAGE_REGION
+from rocketmq_py.property_names import MESSAGE_REGION
 from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import RecallMessageAnswer
 

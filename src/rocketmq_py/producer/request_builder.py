@@ -16,7 +16,7 @@ from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import SendContext
 from rocketmq_py.producer.selectors import destination_of
 from rocketmq_py.producer.send_request import Destination, SendRequest
-from rocketmq_py.properties import INSTANCE_ID
+from rocketmq_py.property_names import INSTANCE_ID
 from rocketmq_py.protocol.send_request import (
     SendRequestBuilder,
     batch_properties,

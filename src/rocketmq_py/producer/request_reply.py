@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 
 import trio
 
-from rocketmq_py import properties as names
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.client.proxies import unsupported_by_proxy
@@ -22,6 +21,15 @@ from rocketmq_py.producer.pending import PendingReply
 from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.producer.sender import Sender
+from rocketmq_py.properties import NO_PROPERTIES
+from rocketmq_py.property_names import (
+    CLUSTER,
+    CORRELATION_ID,
+    MESSAGE_TYPE,
+    REPLY_MESSAGE_TYPE,
+    REPLY_TO_CLIENT,
+    TTL,
+)
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PushReplyMessageRequest
 from rocketmq_py.protocol.reply import reply_message
@@ -97,9 +105,9 @@ class PendingReplies:
     def properties(self, pending: PendingReply, timeout: float) -> dict[str, str]:
         """Return the system properties of a request."""
         return {
-            names.CORRELATION_ID: pending.correlation_id,
-            names.REPLY_TO_CLIENT: self._client.client_id,
-            names.TTL: str(round(min(timeout, _MAX_TTL) * 1000)),
+            CORRELATION_ID: pending.correlation_id,
+            REPLY_TO_CLIENT: self._client.client_id,
+            TTL: str(round(min(timeout, _MAX_TTL) * 1000)),
         }
 
     async def submit(
@@ -216,7 +224,7 @@ class PendingReplies:
     def _accept(self, connection: Connection, command: Command) -> bool:
         header = PushReplyMessageRequest.from_fields(command.fields)
         reply = reply_message(header, command.body, self._client.now_ms())
-        correlation_id = reply.properties.get(names.CORRELATION_ID, "")
+        correlation_id = reply.properties.get(CORRELATION_ID, "")
         if not correlation_id.startswith(self._prefix):
             return False
         connection.respond(command, ResponseCode.SUCCESS)
@@ -232,7 +240,7 @@ def reply_to(
     request: ReceivedMessage,
     body: object,
     codec: Codec | None = None,
-    properties: Mapping[str, str] = names.NO_PROPERTIES,
+    properties: Mapping[str, str] = NO_PROPERTIES,
 ) -> tuple[Message, dict[str, str], MessageQueue]:
     """Return the reply to a request, its system properties, and its queue.
 
@@ -240,16 +248,21 @@ def reply_to(
     InvalidMessageError if the message is not a request.
     """
     received = request.properties
-    wanted = (names.CLUSTER, names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
+    wanted = (
+        CLUSTER,
+        CORRELATION_ID,
+        REPLY_TO_CLIENT,
+        TTL,
+    )
     missing = [name for name in wanted if not received.get(name)]
     if missing:
         raise InvalidMessageError(
             f"cannot reply to message {request.message_id} of topic {request.topic!r}; it is not a request, "
             f"because it lacks the properties {', '.join(missing)}"
         )
-    topic = reply_topic(received[names.CLUSTER])
+    topic = reply_topic(received[CLUSTER])
     system_properties = {name: received[name] for name in wanted[1:]}
-    system_properties[names.MESSAGE_TYPE] = names.REPLY_MESSAGE_TYPE
+    system_properties[MESSAGE_TYPE] = REPLY_MESSAGE_TYPE
     message = (
         Message(topic, cast("bytes", body), properties=properties)
         if codec is None

@@ -8,7 +8,6 @@ from typing import Any, Final, TypeAlias
 
 import trio
 
-from rocketmq_py import properties as names
 from rocketmq_py.callables import is_async
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import start_soon
@@ -18,6 +17,7 @@ from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.producer.transaction_reports import TransactionReporter
 from rocketmq_py.producer.transaction_values import HalfMessage, TransactionState
+from rocketmq_py.property_names import PRODUCER_GROUP
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import CheckTransactionStateRequest
 from rocketmq_py.protocol.stored_message import decode_messages
@@ -120,7 +120,7 @@ class TransactionChecker:
         header = CheckTransactionStateRequest.from_fields(request.fields)
         broker_name = header.broker_name or self._broker_name(connection.address)
         messages = self._client.namespace.unwrap_messages(decode_messages(request.body, broker_name))
-        if not messages or messages[0].properties.get(names.PRODUCER_GROUP) != self._group:
+        if not messages or messages[0].properties.get(PRODUCER_GROUP) != self._group:
             return False
         message = messages[0]
         half = HalfMessage.checked(message, header, connection)

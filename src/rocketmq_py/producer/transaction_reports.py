@@ -15,14 +15,14 @@ from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import EndTransactionContext, Hooks
 from rocketmq_py.producer.transaction_values import HalfMessage, TransactionState
 from rocketmq_py.protocol.headers import EndTransactionRequest
-from rocketmq_py.protocol.stored_message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from rocketmq_py.protocol.stored_message import TRANSACTION_COMMIT_FLAG, TRANSACTION_ROLLBACK_FLAG
 from rocketmq_py.remoting import Connection
 
 logger: Final = logging.getLogger("rocketmq_py.producer")
 
 _ON_WIRE = {
-    TransactionState.COMMIT: TRANSACTION_COMMIT,
-    TransactionState.ROLLBACK: TRANSACTION_ROLLBACK,
+    TransactionState.COMMIT: TRANSACTION_COMMIT_FLAG,
+    TransactionState.ROLLBACK: TRANSACTION_ROLLBACK_FLAG,
     TransactionState.UNKNOWN: 0,
 }
 

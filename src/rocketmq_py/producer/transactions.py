@@ -11,7 +11,6 @@ from typing import Final, TypeAlias, Unpack
 
 import trio
 
-from rocketmq_py import properties as names
 from rocketmq_py.arguments import check_number
 from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client
@@ -33,7 +32,8 @@ from rocketmq_py.producer.transaction_values import (
     TransactionState,
     TransactionStatistics,
 )
-from rocketmq_py.protocol.stored_message import TRANSACTION_PREPARED
+from rocketmq_py.property_names import CHECK_IMMUNITY_SECONDS, PRODUCER_GROUP, TRANSACTION_PREPARED
+from rocketmq_py.protocol.stored_message import TRANSACTION_PREPARED_FLAG
 
 logger: Final = logging.getLogger("rocketmq_py.producer")
 
@@ -286,7 +286,7 @@ class TransactionProducer(Producer):
                 timeout,
                 self.config.retries,
                 context,
-                system_flag=TRANSACTION_PREPARED,
+                system_flag=TRANSACTION_PREPARED_FLAG,
                 system_properties=properties,
             )
             request.wants_heartbeat = True  # brokers check back only with producers that they know
@@ -296,15 +296,15 @@ class TransactionProducer(Producer):
 
     def _half_properties(self, check_immunity: float | None) -> dict[str, str]:
         properties = {
-            names.TRANSACTION_PREPARED: "true",
-            names.PRODUCER_GROUP: self.client.namespace.wrap_group(self.config.group),
+            TRANSACTION_PREPARED: "true",
+            PRODUCER_GROUP: self.client.namespace.wrap_group(self.config.group),
         }
         if check_immunity is not None:
             if not 0 < check_number(check_immunity, "check_immunity") < math.inf:
                 raise InvalidMessageError(
                     f"check_immunity is {check_immunity!r}; it must be a number of seconds above 0"
                 )
-            properties[names.CHECK_IMMUNITY_SECONDS] = str(math.ceil(check_immunity))
+            properties[CHECK_IMMUNITY_SECONDS] = str(math.ceil(check_immunity))
         return properties
 
     async def _do_local_work(self, local_work: LocalWork, transaction: Transaction) -> Exception | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from rocketmq_py import properties as names
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.property_names import TAGS
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 ALL = "*"
 TAG = "TAG"
 SQL92 = "SQL92"
-_TAGS = f"{names.TAGS}\x01".encode()
+_TAGS = f"{TAGS}\x01".encode()
 
 
 def make_subscription(

@@ -11,7 +11,7 @@ from rocketmq_py.errors import ConfigurationError, ProtocolError
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.names import check_topic
 from rocketmq_py.producer import delay_relay
-from rocketmq_py.properties import SHARDING_KEY
+from rocketmq_py.property_names import SHARDING_KEY
 
 _NOT_FORWARDED = delay_relay.RELAY_PROPERTIES | {SHARDING_KEY}
 _NO_BODY = b"\0"

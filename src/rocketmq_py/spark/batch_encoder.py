@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rocketmq_py import properties as names
 from rocketmq_py.errors import InvalidMessageError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.producer.batch import MAX_BATCHED_MESSAGES, MAX_BATCHED_PROPERTIES
+from rocketmq_py.property_names import SHARDING_KEY, TAGS, UNIQUE_KEY, WAIT_STORE
 from rocketmq_py.spark.arrow_schema import PROPERTY_MAP
 from rocketmq_py.spark.buffers import Indexes, Mask, binary_array, binary_content, byte_lengths, valid_mask
 from rocketmq_py.spark.property_encoding import (
@@ -37,8 +37,8 @@ from rocketmq_py.spark.stamps import TaskIdentity
 _HEADER = np.dtype([("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body_size", ">i4")])
 _PROPERTIES_LENGTH = 2
 """Bytes of the length field between a message's body and its properties."""
-_UNIQUE_KEY_START = names.UNIQUE_KEY.encode() + b"\x01"
-_UNIQUE_KEY_END = b"\x02" + names.WAIT_STORE.encode() + b"\x01true\x02"
+_UNIQUE_KEY_START = UNIQUE_KEY.encode() + b"\x01"
+_UNIQUE_KEY_END = b"\x02" + WAIT_STORE.encode() + b"\x01true\x02"
 _UNBATCHABLE_COLUMNS = ("queue", "delayLevel", "deliverAt", "delay", "priority")
 """Columns with values that a batch cannot carry."""
 _STRING_LIST = pa.list_(pa.string())
@@ -147,7 +147,7 @@ class BatchEncoder:
         properties = []
         sharding_keys = columns.get("shardingKey")
         if "tags" in columns:
-            properties.append(encode_texts(names.TAGS, columns["tags"]))
+            properties.append(encode_texts(TAGS, columns["tags"]))
         if "keys" in columns:
             properties.append(encode_keys(columns["keys"]))
         if "properties" in columns:
@@ -156,7 +156,7 @@ class BatchEncoder:
         if self.task is not None:
             properties.append(encode_stamps(self.task, rows, columns.get("rowId")))
         if sharding_keys is not None:
-            encoded = encode_texts(names.SHARDING_KEY, sharding_keys)
+            encoded = encode_texts(SHARDING_KEY, sharding_keys)
             is_empty = valid_mask(sharding_keys) & (byte_lengths(sharding_keys) == 0)
             properties.append(attrs.evolve(encoded, is_valid=encoded.is_valid & ~is_empty))
         return properties

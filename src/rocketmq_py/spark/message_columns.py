@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rocketmq_py import properties as names
 from rocketmq_py.consumer import PullResult
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import MessageQueue, queue_name
+from rocketmq_py.property_names import KEYS, TAGS, UNIQUE_KEY
 from rocketmq_py.protocol.stored_message import BORN_HOST_V6_FLAG, MAGIC, MAGIC_V2, STORE_HOST_V6_FLAG
 from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS, TIMESTAMP, source_arrow_schema
 from rocketmq_py.spark.buffers import Buffer, Indexes, numbers_at, slices, unaligned_view
@@ -186,11 +186,11 @@ class _Columns:
             case "storeTimestamp":
                 return _timestamps(sections.store_times)
             case "tags":
-                return self.properties.column(names.TAGS)
+                return self.properties.column(TAGS)
             case "keys":
-                return self.properties.column(names.KEYS)
+                return self.properties.column(KEYS)
             case "msgId":
-                return _message_ids(self.properties.column(names.UNIQUE_KEY), messages, sections)
+                return _message_ids(self.properties.column(UNIQUE_KEY), messages, sections)
         raise AssertionError(f"{name} is not a column")
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketmq_py import properties as names
+from rocketmq_py.property_names import KEY_SEPARATOR, KEYS, SHARDING_KEY
 from rocketmq_py.spark.buffers import Indexes, Mask, binary_array, binary_content, byte_lengths, valid_mask
 from rocketmq_py.spark.rows import RESERVED_PROPERTIES
 from rocketmq_py.spark.stamps import STAMP, TaskIdentity
@@ -54,13 +54,13 @@ def encode_texts(name: str, column: pa.Array) -> EncodedProperties:
 def encode_keys(column: pa.Array) -> EncodedProperties:
     """Encode a column of keys: texts, or arrays of texts, which are joined by blanks."""
     if not pa.types.is_list(column.type):
-        return encode_texts(names.KEYS, column)
+        return encode_texts(KEYS, column)
     starts = column.offsets.to_numpy().astype(np.int64)
     keys = column.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
-    has_blank = pc.fill_null(pc.match_substring(keys, names.KEY_SEPARATOR), False)
+    has_blank = pc.fill_null(pc.match_substring(keys, KEY_SEPARATOR), False)
     is_invalid_key = (byte_lengths(keys) == 0) | has_blank.to_numpy(zero_copy_only=False)
     rows = np.repeat(np.arange(len(column)), np.diff(starts))
-    encoded = encode_texts(names.KEYS, pc.binary_join(column, names.KEY_SEPARATOR))
+    encoded = encode_texts(KEYS, pc.binary_join(column, KEY_SEPARATOR))
     has_invalid_key = np.bincount(rows[is_invalid_key], minlength=len(column)) > 0
     return attrs.evolve(encoded, is_valid=encoded.is_valid & ~has_invalid_key)
 
@@ -80,7 +80,7 @@ def encode_maps(column: pa.MapArray, has_sharding_key: Mask | None) -> EncodedPr
     if column.null_count:
         is_dropped = is_dropped | ~valid_mask(column)[rows]
     if has_sharding_key is not None:
-        is_sharding_key: Mask = pc.equal(keys, names.SHARDING_KEY).to_numpy(zero_copy_only=False)
+        is_sharding_key: Mask = pc.equal(keys, SHARDING_KEY).to_numpy(zero_copy_only=False)
         is_dropped = is_dropped | (is_sharding_key & has_sharding_key[rows])
     if is_dropped.any():
         kept = pa.array(~is_dropped)

@@ -10,16 +10,16 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketmq_py import properties as names
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer.selectors import SelectByHash
+from rocketmq_py.property_names import SHARDING_KEY, SYSTEM_PROPERTIES
 from rocketmq_py.spark.stamps import STAMP, TaskIdentity
 
 Texts: TypeAlias = Iterable[str | None]
 Destination: TypeAlias = MessageQueue | SelectByHash | None
 
-RESERVED_PROPERTIES = names.SYSTEM_PROPERTIES | {STAMP}
+RESERVED_PROPERTIES = SYSTEM_PROPERTIES | {STAMP}
 _MAX_QUEUE_ID = 2**31 - 1
 _SPARK_NAMES = {
     "delay_level": "delayLevel",
@@ -148,7 +148,7 @@ class MessageBuilder:
         if sharding_keys is not None:
             for properties, key in zip(maps, sharding_keys.to_pylist(), strict=True):
                 if key is not None:
-                    properties[names.SHARDING_KEY] = key
+                    properties[SHARDING_KEY] = key
         return maps
 
     def _stamps(self, row_ids: pa.Array | None, rows: Sequence[int]) -> Iterable[str] | None:

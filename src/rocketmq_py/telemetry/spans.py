@@ -15,7 +15,7 @@ from rocketmq_py.consumer import ConsumeContext, ConsumeOperation, ConsumerHook
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer import EndTransactionContext, ProducerHook, SendContext, SendMode
-from rocketmq_py.properties import SHARDING_KEY
+from rocketmq_py.property_names import SHARDING_KEY
 
 try:
     from opentelemetry import context as otel_context

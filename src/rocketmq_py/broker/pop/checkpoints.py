@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 import trio
 
-from rocketmq_py import properties as names
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.storage.broker_message import BrokerMessage, PutError
 from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
 from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.property_names import FIRST_POP_TIME, ORIGIN_GROUP
 from rocketmq_py.protocol.bodies import BatchAck
 from rocketmq_py.protocol.handles import pop_retry_topic
 from rocketmq_py.remoting import Deadlines
@@ -150,9 +150,9 @@ class MessageReviver:
         message = BrokerMessage.decode(stored)
         properties = dict(message.properties)
         if not message.reconsume_times:
-            properties.pop(names.FIRST_POP_TIME, None)
-        properties.setdefault(names.FIRST_POP_TIME, str(key.pop_time_ms))
-        properties[names.ORIGIN_GROUP] = key.group
+            properties.pop(FIRST_POP_TIME, None)
+        properties.setdefault(FIRST_POP_TIME, str(key.pop_time_ms))
+        properties[ORIGIN_GROUP] = key.group
         retry = BrokerMessage(
             self._retry_topic(key),
             0,

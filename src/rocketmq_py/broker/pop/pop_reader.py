@@ -7,7 +7,6 @@ from contextlib import suppress
 
 import attrs
 
-from rocketmq_py import properties as names
 from rocketmq_py.broker.pop.checkpoints import CheckpointKey, CheckpointTable
 from rocketmq_py.broker.pop.ordered_pops import GroupQueue, OrderedPops
 from rocketmq_py.broker.state import BrokerState
@@ -22,6 +21,8 @@ from rocketmq_py.broker.storage.consume_queue import (
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.properties import encode_properties
+from rocketmq_py.property_names import POP_CHECKPOINT
 from rocketmq_py.protocol.handles import (
     ORDERED_REVIVE_QUEUE,
     PoppedOffsets,
@@ -209,11 +210,11 @@ class PopReader:
 
     def _encode_retry(self, topic: str, stored: StoredMessage, handle: ReceiptHandle) -> bytes:
         message = BrokerMessage.decode(stored)
-        properties = {names.POP_CHECKPOINT: str(handle), **message.properties}
+        properties = {POP_CHECKPOINT: str(handle), **message.properties}
         return encode_message(
             topic=topic,
             body=message.body,
-            properties=names.encode_properties(properties).encode(),
+            properties=encode_properties(properties).encode(),
             queue_id=message.queue_id,
             queue_offset=stored.queue_offset,
             commit_log_offset=stored.commit_log_offset,

@@ -10,7 +10,6 @@ import re
 
 import msgspec
 
-from rocketmq_py import properties as names
 from rocketmq_py.broker.sends.send_requests import TIMED_PROPERTIES, SendValidator
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.storage.broker_message import TRANSACTION_BITS, packed_peer, tags_code
@@ -18,19 +17,32 @@ from rocketmq_py.broker.storage.consume_queue import ConsumeQueue
 from rocketmq_py.broker.topics import is_sendable
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.properties import decode_properties, encode_properties
+from rocketmq_py.property_names import (
+    CLUSTER,
+    DELAY_LEVEL,
+    INNER_NUMBER,
+    LITE_QUEUES,
+    LITE_TOPIC,
+    POP_CHECKPOINT,
+    PRIORITY,
+    TAGS,
+    TRANSACTION_PREPARED,
+    UNIQUE_KEY,
+)
 from rocketmq_py.protocol.stored_message import INNER_BATCH_FLAG
 from rocketmq_py.protocol.typed_sends import AnswerTemplate, SendCommand, answer_template
 from rocketmq_py.remoting import Connection
 
 _SPECIAL_BITS = TRANSACTION_BITS | INNER_BATCH_FLAG
 _SPECIAL_PROPERTIES = TIMED_PROPERTIES | {
-    names.DELAY_LEVEL,
-    names.INNER_NUMBER,
-    names.LITE_QUEUES,
-    names.LITE_TOPIC,
-    names.POP_CHECKPOINT,
-    names.PRIORITY,
-    names.TRANSACTION_PREPARED,
+    DELAY_LEVEL,
+    INNER_NUMBER,
+    LITE_QUEUES,
+    LITE_TOPIC,
+    POP_CHECKPOINT,
+    PRIORITY,
+    TRANSACTION_PREPARED,
 }
 """The properties of messages that need more than to be stored."""
 
@@ -60,8 +72,8 @@ class PlainSendHandler:
         self._topics = state.topics
         self._store = state.store
         self._common_fields = validator.common_fields
-        added = {**validator.common_fields, names.CLUSTER: state.config.cluster_name}
-        self._added_properties = names.encode_properties(added)
+        added = {**validator.common_fields, CLUSTER: state.config.cluster_name}
+        self._added_properties = encode_properties(added)
         self._special_properties = _SPECIAL_PROPERTIES | added.keys()
         self._targets: dict[str, dict[str, _Target]] = {}  # by topic, and by queue id as text
         self._topic_changes = state.topics.changes
@@ -106,8 +118,8 @@ class PlainSendHandler:
 
     def _unique_id_and_tags(self, encoded: str) -> tuple[str, str | None] | None:
         """Decode properties. Returns None unless appending the broker's properties is all that they need."""
-        properties = names.decode_properties(encoded)
-        unique_id = properties.get(names.UNIQUE_KEY)
+        properties = decode_properties(encoded)
+        unique_id = properties.get(UNIQUE_KEY)
         count = len(properties)
         if (
             not unique_id
@@ -119,7 +131,7 @@ class PlainSendHandler:
             or not self._special_properties.isdisjoint(properties)
         ):
             return None
-        return unique_id, properties.get(names.TAGS)
+        return unique_id, properties.get(TAGS)
 
     def _target(self, topic_name: str, queue_text: str) -> _Target | None:
         if self._topic_changes != self._topics.changes:

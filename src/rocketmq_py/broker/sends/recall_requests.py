@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rocketmq_py import properties as names
 from rocketmq_py.broker.dispatch import UNSET_REMARK, Refusal, RequestHandler
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.storage.broker_message import BrokerMessage, PutError, int_or_minus_one, packed_peer
 from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import InvalidMessageError
+from rocketmq_py.property_names import (
+    BORN_TIME,
+    MESSAGE_REGION,
+    PRODUCER_GROUP,
+    TAGS,
+    TIMER_DELETE_UNIQUE_KEY,
+    TIMER_DELIVER_MS,
+    TRACE_CONTEXT,
+    UNIQUE_KEY,
+)
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import RecallMessageAnswer, RecallMessageRequest
@@ -35,7 +44,7 @@ class RecallProcessor:
         self._state = state
         self._config = state.config
         self._scheduler = scheduler
-        self._common_fields = {names.MESSAGE_REGION: state.config.region_id}
+        self._common_fields = {MESSAGE_REGION: state.config.region_id}
 
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the request handlers by request code."""
@@ -76,15 +85,15 @@ class RecallProcessor:
     ) -> BrokerMessage:
         now_ms = self._state.now_ms()
         properties = {
-            names.TAGS: _TAG,
-            names.TIMER_DELETE_UNIQUE_KEY: handle.message_id,
-            names.UNIQUE_KEY: handle.message_id,
-            names.TIMER_DELIVER_MS: handle.deliver_at_ms,
-            names.BORN_TIME: str(now_ms),
-            names.TRACE_CONTEXT: "",
+            TAGS: _TAG,
+            TIMER_DELETE_UNIQUE_KEY: handle.message_id,
+            UNIQUE_KEY: handle.message_id,
+            TIMER_DELIVER_MS: handle.deliver_at_ms,
+            BORN_TIME: str(now_ms),
+            TRACE_CONTEXT: "",
         }
         if header.producer_group is not None:
-            properties[names.PRODUCER_GROUP] = header.producer_group
+            properties[PRODUCER_GROUP] = header.producer_group
         born_address = packed_peer(connection.peer_address)
         return BrokerMessage(header.topic, 0, _BODY, properties, 0, 0, now_ms, born_address)
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from rocketmq_py import properties as names
 from rocketmq_py.address import java_address
 from rocketmq_py.broker.dispatch import RequestHandler, answer_with
 from rocketmq_py.broker.forwarded_requests import call_client
 from rocketmq_py.broker.sends.send_requests import SendHeader, SendValidator, read_header, read_header_v2
 from rocketmq_py.broker.state import BrokerState
-from rocketmq_py.broker.storage.broker_message import BrokerMessage, PutError, decode_properties, packed_peer
+from rocketmq_py.broker.storage.broker_message import (
+    BrokerMessage,
+    PutError,
+    decode_complete_properties,
+    packed_peer,
+)
 from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.properties import encode_properties
+from rocketmq_py.property_names import PUSH_REPLY_TIME, REPLY_TO_CLIENT
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PushReplyMessageRequest
 from rocketmq_py.remoting import Answer, Connection
@@ -48,7 +54,7 @@ class ReplyProcessor:
     def _reply(self, read: Callable[[Command], SendHeader], connection: Connection, request: Command) -> None:
         header = read(request)
         _, queue_id = self._validator.find_queue(connection, request, header)
-        properties = decode_properties(header.properties)
+        properties = decode_complete_properties(header.properties)
         properties.update(self._validator.common_fields)
         reply = BrokerMessage(
             header.topic,
@@ -65,10 +71,10 @@ class ReplyProcessor:
         def finish(error: str | None) -> None:
             answer_with(lambda *_: self._finish(connection, request, reply, error), connection, request)
 
-        client_id = properties.get(names.REPLY_TO_CLIENT)
+        client_id = properties.get(REPLY_TO_CLIENT)
         requester = None if client_id is None else self._state.producers.connection_of(client_id)
         if client_id is None:
-            finish(f"reply message properties[{names.REPLY_TO_CLIENT}] is null")
+            finish(f"reply message properties[{REPLY_TO_CLIENT}] is null")
         elif requester is None:
             finish(f"push reply message fail, channel of <{client_id}> not found.")
         else:
@@ -93,7 +99,7 @@ class ReplyProcessor:
             sys_flag=header.system_flag,
             born_timestamp=header.born_time_ms,
             flag=header.flag,
-            properties=names.encode_properties({**properties, names.PUSH_REPLY_TIME: str(now_ms)}),
+            properties=encode_properties({**properties, PUSH_REPLY_TIME: str(now_ms)}),
             reconsume_times=header.reconsume_times,
             unit_mode=False,
             born_host=_without_brackets(connection.address),

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from rocketmq_py import properties as names
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
 from rocketmq_py.broker.sends.send_requests import SendValidator
 from rocketmq_py.broker.state import BrokerState
@@ -18,6 +17,7 @@ from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.names import dead_letter_topic, retry_topic
+from rocketmq_py.property_names import DELAY_LEVEL, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT_STORE
 from rocketmq_py.protocol.bodies import SubscriptionGroupConfig
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import ConsumerSendMsgBackRequest
@@ -73,10 +73,10 @@ class SendBackProcessor:
         failed = BrokerMessage.decode(stored)
         topic, delay_level = self._destination(failed, header, group, topic)
         properties = dict(failed.properties)
-        properties.setdefault(names.RETRY_TOPIC, failed.topic)
-        properties.setdefault(names.ORIGIN_MESSAGE_ID, state.store.message_id(stored.commit_log_offset))
-        properties[names.WAIT_STORE] = "false"
-        properties[names.DELAY_LEVEL] = str(delay_level)
+        properties.setdefault(RETRY_TOPIC, failed.topic)
+        properties.setdefault(ORIGIN_MESSAGE_ID, state.store.message_id(stored.commit_log_offset))
+        properties[WAIT_STORE] = "false"
+        properties[DELAY_LEVEL] = str(delay_level)
         retry = replace(
             failed,
             topic=topic.topic_name,

@@ -10,7 +10,6 @@ from functools import partial
 
 import msgspec
 
-from rocketmq_py import properties as names
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
 from rocketmq_py.broker.sends.transactions import TransactionProcessor
 from rocketmq_py.broker.state import BrokerState
@@ -19,7 +18,7 @@ from rocketmq_py.broker.storage.broker_message import (
     BrokerMessage,
     PutError,
     PutStatus,
-    decode_properties,
+    decode_complete_properties,
     delay_level_of,
     int_or_minus_one,
     packed_peer,
@@ -31,6 +30,22 @@ from rocketmq_py.broker.topics import PERM_WRITE, TopicConfig, is_sendable, topi
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.names import DEFAULT_TOPIC, RETRY_PREFIX, dead_letter_topic, lite_queue
+from rocketmq_py.property_names import (
+    CLUSTER,
+    DELAY_LEVEL,
+    INNER_NUMBER,
+    LITE_QUEUES,
+    LITE_TOPIC,
+    MESSAGE_REGION,
+    POP_CHECKPOINT,
+    PRIORITY,
+    REAL_TOPIC,
+    SHARDING_KEY,
+    TIMER_OUT_MS,
+    TRACE_SWITCH,
+    TRANSACTION_PREPARED,
+    UNIQUE_KEY,
+)
 from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import RecallHandle
@@ -38,9 +53,9 @@ from rocketmq_py.protocol.headers import SendMessageRequest
 from rocketmq_py.protocol.stored_message import INNER_BATCH_FLAG
 from rocketmq_py.remoting import Connection
 
-TIMED_PROPERTIES = DELIVERY_TIME_PROPERTIES | {names.TIMER_OUT_MS}
+TIMED_PROPERTIES = DELIVERY_TIME_PROPERTIES | {TIMER_OUT_MS}
 """The properties of messages that have, or have had, a delivery time."""
-_NO_PRIORITY_WITH = DELIVERY_TIME_PROPERTIES | {names.DELAY_LEVEL, names.SHARDING_KEY}
+_NO_PRIORITY_WITH = DELIVERY_TIME_PROPERTIES | {DELAY_LEVEL, SHARDING_KEY}
 _MAX_BATCH_TOPIC_LENGTH = 127
 
 
@@ -117,8 +132,8 @@ class SendValidator:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         self.common_fields: dict[str, str] = {
-            names.MESSAGE_REGION: state.config.region_id,
-            names.TRACE_SWITCH: "true" if state.config.trace_on else "false",
+            MESSAGE_REGION: state.config.region_id,
+            TRACE_SWITCH: "true" if state.config.trace_on else "false",
         }
 
     @property
@@ -229,22 +244,22 @@ class SendProcessor:
         self, connection: Connection, request: Command, header: SendHeader, topic: TopicConfig, queue_id: int
     ) -> None:
         common_fields = self._validator.common_fields
-        properties = decode_properties(header.properties)
+        properties = decode_complete_properties(header.properties)
         properties.update(common_fields)
-        properties.pop(names.POP_CHECKPOINT, None)
+        properties.pop(POP_CHECKPOINT, None)
         stored_topic, stored_queue_id = header.topic, queue_id
         if header.topic.startswith(RETRY_PREFIX) and self._exceeds_retries(header):
-            properties[names.DELAY_LEVEL] = "-1"
+            properties[DELAY_LEVEL] = "-1"
             stored_topic = dead_letter_topic(header.topic.removeprefix(RETRY_PREFIX))
             stored_queue_id = 0
             self._state.topics.get_or_create(stored_topic, 1)
-        elif names.PRIORITY in properties:
+        elif PRIORITY in properties:
             queue_id = stored_queue_id = _queue_by_priority(properties, topic, queue_id)
-        if not properties.get(names.UNIQUE_KEY):
-            properties[names.UNIQUE_KEY] = self._new_unique_id()
-        if properties.get(names.LITE_TOPIC):
-            properties[names.LITE_QUEUES] = lite_queue(header.topic, properties[names.LITE_TOPIC])
-        properties[names.CLUSTER] = self._config.cluster_name
+        if not properties.get(UNIQUE_KEY):
+            properties[UNIQUE_KEY] = self._new_unique_id()
+        if properties.get(LITE_TOPIC):
+            properties[LITE_QUEUES] = lite_queue(header.topic, properties[LITE_TOPIC])
+        properties[CLUSTER] = self._config.cluster_name
         message = BrokerMessage(
             stored_topic,
             stored_queue_id,
@@ -265,7 +280,7 @@ class SendProcessor:
             "msgId": self._store.message_id(stored.commit_log_offset),
             "queueId": str(queue_id),
             "queueOffset": str(stored.queue_offset),
-            "transactionId": properties[names.UNIQUE_KEY],
+            "transactionId": properties[UNIQUE_KEY],
         }
         if not TIMED_PROPERTIES.isdisjoint(properties):
             self._add_recall_handle(fields, stored)
@@ -287,9 +302,9 @@ class SendProcessor:
 
     def _put(self, message: BrokerMessage) -> StoredMessage:
         properties = message.properties
-        if names.INNER_NUMBER in properties or message.system_flag & INNER_BATCH_FLAG:
+        if INNER_NUMBER in properties or message.system_flag & INNER_BATCH_FLAG:
             raise PutError(PutStatus.MESSAGE_ILLEGAL)
-        if names.TRANSACTION_PREPARED not in properties or not _is_half_message(message):
+        if TRANSACTION_PREPARED not in properties or not _is_half_message(message):
             return self._scheduler.put(message)
         if self._config.reject_transaction_message:
             raise self._validator.refusal(
@@ -299,7 +314,7 @@ class SendProcessor:
 
     def _add_recall_handle(self, fields: dict[str, str], stored: StoredMessage) -> None:
         properties = BrokerMessage.decode(stored).properties
-        topic, slot = properties.get(names.REAL_TOPIC), properties.get(names.TIMER_OUT_MS)
+        topic, slot = properties.get(REAL_TOPIC), properties.get(TIMER_OUT_MS)
         if topic is None or slot is None or topic.startswith(RETRY_PREFIX):
             return
         # A recall must fall into the same slot as the message, so its time is 1 ms after the slot's start.
@@ -338,7 +353,7 @@ class SendProcessor:
             "queueId": str(queue_id),
             "queueOffset": str(first_offset),
         }
-        unique_id = decode_properties(header.properties).get(names.UNIQUE_KEY)
+        unique_id = decode_complete_properties(header.properties).get(UNIQUE_KEY)
         if unique_id is not None:
             fields["transactionId"] = unique_id
         connection.respond(request, ResponseCode.SUCCESS, fields)
@@ -351,7 +366,8 @@ class SendProcessor:
             raise refusal(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
             )
-        if header.system_flag & TRANSACTION_BITS or delay_level_of(decode_properties(header.properties)) > 0:
+        delay_level = delay_level_of(decode_complete_properties(header.properties))
+        if header.system_flag & TRANSACTION_BITS or delay_level > 0:
             raise refusal(*PutStatus.MESSAGE_ILLEGAL.answer(self._config))
 
 
@@ -359,12 +375,12 @@ def _encoded_tags_code(properties: bytes) -> int:
     """Return the hash of the tag in encoded properties; 0 without a tag."""
     if b"TAGS\x01" not in properties:
         return 0
-    return tags_code_of(decode_properties(properties.decode(errors="replace")))
+    return tags_code_of(decode_complete_properties(properties.decode(errors="replace")))
 
 
 def _is_half_message(message: BrokerMessage) -> bool:
     """Return whether a message with ``TRANSACTION_PREPARED`` is a half message. Delayed retries are not."""
-    is_prepared = message.properties[names.TRANSACTION_PREPARED].lower() == "true"
+    is_prepared = message.properties[TRANSACTION_PREPARED].lower() == "true"
     return is_prepared and not (message.reconsume_times > 0 and message.delay_level > 0)
 
 
@@ -373,11 +389,11 @@ def _queue_by_priority(properties: dict[str, str], topic: TopicConfig, queue_id:
 
     Messages that are also delayed, ordered or transactional lose the priority. Java: ``TopicMessageType``.
     """
-    priority = int_or_minus_one(properties[names.PRIORITY])
+    priority = int_or_minus_one(properties[PRIORITY])
     if priority < 0:
         return queue_id
-    is_half = properties.get(names.TRANSACTION_PREPARED, "").lower() == "true"
+    is_half = properties.get(TRANSACTION_PREPARED, "").lower() == "true"
     if is_half or not _NO_PRIORITY_WITH.isdisjoint(properties):
-        del properties[names.PRIORITY]
+        del properties[PRIORITY]
         return queue_id
     return max(0, min(priority, topic.write_queue_nums - 1))

@@ -13,7 +13,6 @@ from typing import Final
 import trio
 from msgspec.structs import replace
 
-from rocketmq_py import properties as names
 from rocketmq_py.broker.dispatch import UNSET_REMARK, Refusal, RequestHandler
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.storage.broker_message import (
@@ -27,9 +26,25 @@ from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
 from rocketmq_py.broker.topics import HALF_TOPIC, MAX_CHECKS_TOPIC
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
+from rocketmq_py.properties import encode_properties
+from rocketmq_py.property_names import (
+    CHECK_IMMUNITY_SECONDS,
+    PRODUCER_GROUP,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TRANSACTION_CHECK_TIMES,
+    TRANSACTION_ID,
+    TRANSACTION_QUEUE_OFFSET,
+    UNIQUE_KEY,
+    WAIT_STORE,
+)
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import CheckTransactionStateRequest, EndTransactionRequest
-from rocketmq_py.protocol.stored_message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, encode_message
+from rocketmq_py.protocol.stored_message import (
+    TRANSACTION_COMMIT_FLAG,
+    TRANSACTION_ROLLBACK_FLAG,
+    encode_message,
+)
 from rocketmq_py.remoting import Connection
 
 logger: Final = logging.getLogger("rocketmq_py.broker")
@@ -76,9 +91,9 @@ class TransactionProcessor:
         """Store a half message, which consumers do not receive. Raises PutError."""
         properties = {
             **message.properties,
-            names.TRANSACTION_ID: message.properties[names.UNIQUE_KEY],
-            names.REAL_TOPIC: message.topic,
-            names.REAL_QUEUE_ID: str(message.queue_id),
+            TRANSACTION_ID: message.properties[UNIQUE_KEY],
+            REAL_TOPIC: message.topic,
+            REAL_QUEUE_ID: str(message.queue_id),
         }
         half = replace(
             message,
@@ -109,14 +124,14 @@ class TransactionProcessor:
         outcome = header.commit_or_rollback
         if outcome == _UNKNOWN:
             return  # clients send it oneway, and real brokers do not answer it either
-        if outcome not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+        if outcome not in (TRANSACTION_COMMIT_FLAG, TRANSACTION_ROLLBACK_FLAG):
             raise ProtocolError(f"commitOrRollback field wrong: {outcome}")
         stored, half = self._find(header)
-        if outcome == TRANSACTION_COMMIT:
+        if outcome == TRANSACTION_COMMIT_FLAG:
             self._commit(half, header.commit_log_offset)
         if stored.queue_offset >= self._next:
             self._ended.add(stored.queue_offset)
-        remark = None if outcome == TRANSACTION_COMMIT else UNSET_REMARK
+        remark = None if outcome == TRANSACTION_COMMIT_FLAG else UNSET_REMARK
         connection.respond(request, ResponseCode.SUCCESS, remark=remark)
 
     def _find(self, header: EndTransactionRequest) -> tuple[StoredMessage, BrokerMessage]:
@@ -126,7 +141,7 @@ class TransactionProcessor:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if not header.from_transaction_check and self._is_past_immunity(half):
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, UNSET_REMARK)
-        if half.properties[names.PRODUCER_GROUP] != header.producer_group:
+        if half.properties[PRODUCER_GROUP] != header.producer_group:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if stored.queue_offset != header.tran_state_table_offset:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
@@ -134,7 +149,7 @@ class TransactionProcessor:
 
     def _is_past_immunity(self, half: BrokerMessage) -> bool:
         """Return whether a message has an immunity time, during which it is not checked, and it is over."""
-        seconds = half.properties.get(names.CHECK_IMMUNITY_SECONDS)
+        seconds = half.properties.get(CHECK_IMMUNITY_SECONDS)
         if not seconds:
             return False
         immunity_ms = max(int_or_minus_one(seconds) * 1000, self._timeout_ms)
@@ -144,10 +159,10 @@ class TransactionProcessor:
         properties = dict(half.properties)
         message = replace(
             half,
-            topic=properties.pop(names.REAL_TOPIC),
-            queue_id=int(properties.pop(names.REAL_QUEUE_ID)),
+            topic=properties.pop(REAL_TOPIC),
+            queue_id=int(properties.pop(REAL_QUEUE_ID)),
             properties=properties,
-            system_flag=half.system_flag & ~TRANSACTION_BITS | TRANSACTION_COMMIT,
+            system_flag=half.system_flag & ~TRANSACTION_BITS | TRANSACTION_COMMIT_FLAG,
             prepared_transaction_offset=commit_log_offset,
         )
         try:
@@ -169,23 +184,23 @@ class TransactionProcessor:
     def _check(self, stored: StoredMessage, now_ms: int) -> bool:
         """Check an open transaction if it is due. Returns whether to go on to the next half message."""
         half = BrokerMessage.decode(stored)
-        checks = int_or_minus_one(half.properties.get(names.TRANSACTION_CHECK_TIMES, "0"))
+        checks = int_or_minus_one(half.properties.get(TRANSACTION_CHECK_TIMES, "0"))
         age_ms = now_ms - half.born_time_ms
         if checks >= self._config.transaction_check_max or age_ms > RESERVED_MS:
             self._discard(half)
             return True
         if stored.store_time_ms >= now_ms:
             return False
-        properties = {**half.properties, names.TRANSACTION_CHECK_TIMES: str(checks + 1)}
-        immunity = properties.get(names.CHECK_IMMUNITY_SECONDS)
+        properties = {**half.properties, TRANSACTION_CHECK_TIMES: str(checks + 1)}
+        immunity = properties.get(CHECK_IMMUNITY_SECONDS)
         if immunity is None:
             if 0 <= age_ms <= self._timeout_ms:
                 return False
         else:
             seconds = int_or_minus_one(immunity)
             if age_ms <= (self._timeout_ms if seconds == -1 else seconds * 1000):
-                properties.setdefault(names.TRANSACTION_QUEUE_OFFSET, str(stored.queue_offset))
-                properties[names.WAIT_STORE] = "false"
+                properties.setdefault(TRANSACTION_QUEUE_OFFSET, str(stored.queue_offset))
+                properties[WAIT_STORE] = "false"
                 self._store_again(half, properties)
                 return True
         copy = self._store_again(half, properties)
@@ -200,17 +215,17 @@ class TransactionProcessor:
         try:
             return self._store_half(copy)
         except PutError as error:
-            logger.warning("half message lost topic=%s cause=%s", properties.get(names.REAL_TOPIC), error)
+            logger.warning("half message lost topic=%s cause=%s", properties.get(REAL_TOPIC), error)
             return None
 
     def _send_check(
         self, half: BrokerMessage, properties: Mapping[str, str], store_time_ms: int, copy: StoredMessage
     ) -> None:
         """Ask a member of the producer group for the outcome."""
-        connection = self._state.producers.choose_member(properties[names.PRODUCER_GROUP])
+        connection = self._state.producers.choose_member(properties[PRODUCER_GROUP])
         if connection is None:
             return
-        unique_id = properties.get(names.UNIQUE_KEY)
+        unique_id = properties.get(UNIQUE_KEY)
         header = CheckTransactionStateRequest(
             topic=HALF_TOPIC,
             tran_state_table_offset=copy.queue_offset,
@@ -221,10 +236,10 @@ class TransactionProcessor:
             broker_name=self._config.broker_name,
         )
         body = encode_message(
-            topic=properties[names.REAL_TOPIC],
+            topic=properties[REAL_TOPIC],
             body=half.body,
-            properties=names.encode_properties({**properties, names.WAIT_STORE: "false"}).encode(),
-            queue_id=int(properties[names.REAL_QUEUE_ID]),
+            properties=encode_properties({**properties, WAIT_STORE: "false"}).encode(),
+            queue_id=int(properties[REAL_QUEUE_ID]),
             queue_offset=copy.queue_offset,
             commit_log_offset=copy.commit_log_offset,
             flag=half.flag,
@@ -242,10 +257,14 @@ class TransactionProcessor:
         try:
             self._scheduler.put(replace(half, topic=topic.topic_name, queue_id=0))
         except PutError as error:
-            topic_name = half.properties.get(names.REAL_TOPIC)
+            topic_name = half.properties.get(REAL_TOPIC)
             logger.warning("discarded half message lost topic=%s cause=%s", topic_name, error)
 
 
 def _is_complete(half: BrokerMessage) -> bool:
     """Return whether a half message has all the properties that its end needs."""
-    return half.properties.keys() >= {names.PRODUCER_GROUP, names.REAL_TOPIC, names.REAL_QUEUE_ID}
+    return half.properties.keys() >= {
+        PRODUCER_GROUP,
+        REAL_TOPIC,
+        REAL_QUEUE_ID,
+    }

@@ -8,7 +8,6 @@ from functools import lru_cache
 
 import msgspec
 
-from rocketmq_py import properties as names
 from rocketmq_py.address import pack_address
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, StoredMessage
@@ -16,16 +15,18 @@ from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.names import is_internal_topic
+from rocketmq_py.properties import decode_properties, encode_properties
+from rocketmq_py.property_names import DELAY_LEVEL, LITE_OFFSETS, LITE_QUEUES, TAGS
 from rocketmq_py.protocol.stored_message import (
     COMPRESSED_FLAG,
     INNER_BATCH_FLAG,
-    TRANSACTION_COMMIT,
-    TRANSACTION_ROLLBACK,
+    TRANSACTION_COMMIT_FLAG,
+    TRANSACTION_ROLLBACK_FLAG,
     decode_messages,
 )
 from rocketmq_py.protocol.subscription import tag_code
 
-TRANSACTION_BITS = TRANSACTION_ROLLBACK
+TRANSACTION_BITS = TRANSACTION_ROLLBACK_FLAG
 """The bits of the system flag that hold the transaction state."""
 _SYSTEM_FLAG_AT = slice(36, 40)
 _UNPACKING_FLAGS = COMPRESSED_FLAG | INNER_BATCH_FLAG
@@ -81,12 +82,12 @@ def tags_code(tags: str | None) -> int:
 
 def tags_code_of(properties: Mapping[str, str]) -> int:
     """Return the hash of a message's tag; 0 without a tag."""
-    return tags_code(properties.get(names.TAGS))
+    return tags_code(properties.get(TAGS))
 
 
-def decode_properties(encoded: str) -> dict[str, str]:
+def decode_complete_properties(encoded: str) -> dict[str, str]:
     """Decode properties from the wire. Like Java, drops those without a name or without a value."""
-    properties = names.decode_properties(encoded)
+    properties = decode_properties(encoded)
     if "" in properties or "" in properties.values():
         return {name: value for name, value in properties.items() if name and value}
     return properties
@@ -94,13 +95,13 @@ def decode_properties(encoded: str) -> dict[str, str]:
 
 def delay_level_of(properties: Mapping[str, str]) -> int:
     """Return a message's delay level; 0 without one. Raises ProtocolError if it is not a number."""
-    level = properties.get(names.DELAY_LEVEL)
+    level = properties.get(DELAY_LEVEL)
     if level is None:
         return 0
     try:
         return int(level)
     except ValueError:
-        raise ProtocolError(f"property {names.DELAY_LEVEL} is {level!r}, which is not a number") from None
+        raise ProtocolError(f"property {DELAY_LEVEL} is {level!r}, which is not a number") from None
 
 
 def int_or_minus_one(text: str) -> int:
@@ -151,7 +152,7 @@ class BrokerMessage(msgspec.Struct, frozen=True, eq=False):
         Half messages of clients do not have the flag: the broker clears it and stores them in a topic of
         their own.
         """
-        return self.system_flag & TRANSACTION_BITS not in (0, TRANSACTION_COMMIT)
+        return self.system_flag & TRANSACTION_BITS not in (0, TRANSACTION_COMMIT_FLAG)
 
     @classmethod
     def decode(cls, stored: StoredMessage) -> BrokerMessage:
@@ -165,7 +166,7 @@ class BrokerMessage(msgspec.Struct, frozen=True, eq=False):
             message.topic,
             message.queue_id,
             message.body,
-            names.decode_properties(message.encoded_properties.decode(errors="replace")),
+            decode_properties(message.encoded_properties.decode(errors="replace")),
             message.flag,
             system_flag,
             message.born_time_ms,
@@ -187,12 +188,12 @@ class BrokerMessage(msgspec.Struct, frozen=True, eq=False):
         properties, lite_queues = self.properties, self._lite_queues(store)
         if lite_queues:
             offsets = ",".join([str(lite_queue.end) for lite_queue in lite_queues])
-            properties = {**properties, names.LITE_OFFSETS: offsets}
+            properties = {**properties, LITE_OFFSETS: offsets}
         try:
             stored = store.append(
                 queue,
                 self.body,
-                names.encode_properties(properties).encode(),
+                encode_properties(properties).encode(),
                 tags_code_of(self.properties),
                 self.flag,
                 self.system_flag,
@@ -209,7 +210,7 @@ class BrokerMessage(msgspec.Struct, frozen=True, eq=False):
 
     def _lite_queues(self, store: MessageStore) -> list[ConsumeQueue]:
         """Return the queues of the message's lite topics. A message that waits for its delivery has none."""
-        lite_queues = self.properties.get(names.LITE_QUEUES)
+        lite_queues = self.properties.get(LITE_QUEUES)
         if not lite_queues or not store.has_lite_queues or is_internal_topic(self.topic):
             return []
         return [store.lite_queue(name) for name in lite_queues.split(",")]

@@ -17,19 +17,28 @@ from typing import NamedTuple
 import trio
 from msgspec.structs import replace
 
-from rocketmq_py import properties as names
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.storage.broker_message import BrokerMessage, PutError, PutStatus
 from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketmq_py.property_names import (
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SECONDS,
+    TIMER_DELETE_UNIQUE_KEY,
+    TIMER_DELIVER_MS,
+    TIMER_DEQUEUE_MS,
+    TIMER_ENQUEUE_MS,
+    TIMER_OUT_MS,
+    UNIQUE_KEY,
+)
 
 SLOT_MS = 1000
 """Length of a time slot (timerPrecisionMs). Real brokers deliver by slot, and a recall applies to a slot."""
 
-DELIVERY_TIME_PROPERTIES = frozenset(
-    {names.TIMER_DELAY_SECONDS, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS}
-)
+DELIVERY_TIME_PROPERTIES = frozenset({TIMER_DELAY_SECONDS, TIMER_DELAY_MS, TIMER_DELIVER_MS})
 """The properties that set a delivery time."""
 
 
@@ -74,8 +83,8 @@ class MessageScheduler:
                 for name, value in message.properties.items()
                 if name not in DELIVERY_TIME_PROPERTIES
             },
-            names.REAL_TOPIC: message.topic,
-            names.REAL_QUEUE_ID: str(message.queue_id),
+            REAL_TOPIC: message.topic,
+            REAL_QUEUE_ID: str(message.queue_id),
         }
         delayed = replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=properties)
         stored = delayed.append_to(self._store)
@@ -100,7 +109,10 @@ class MessageScheduler:
         if stored is None:
             return
         message = BrokerMessage.decode(stored)
-        topic, queue_id = message.properties[names.REAL_TOPIC], int(message.properties[names.REAL_QUEUE_ID])
+        topic, queue_id = (
+            message.properties[REAL_TOPIC],
+            int(message.properties[REAL_QUEUE_ID]),
+        )
         # The properties stay unchanged, including the delay level, as on real brokers.
         with suppress(PutError):
             replace(message, topic=topic, queue_id=queue_id).append_to(self._store)
@@ -152,7 +164,7 @@ class TimerMessageStore:
             raise PutError(PutStatus.WHEEL_TIMER_NOT_ENABLE)
         now_ms = self._now_ms()
         deliver_ms = _delivery_time(message.properties, now_ms)
-        recalled_id = message.properties.get(names.TIMER_DELETE_UNIQUE_KEY)
+        recalled_id = message.properties.get(TIMER_DELETE_UNIQUE_KEY)
         if deliver_ms - now_ms > self._config.timer_max_delay_sec * 1000 or (
             deliver_ms <= now_ms and recalled_id is not None
         ):
@@ -162,9 +174,9 @@ class TimerMessageStore:
         slot_ms = (deliver_ms - 1) // SLOT_MS * SLOT_MS
         properties = {
             **message.properties,
-            names.TIMER_OUT_MS: str(slot_ms),
-            names.REAL_TOPIC: message.topic,
-            names.REAL_QUEUE_ID: str(message.queue_id),
+            TIMER_OUT_MS: str(slot_ms),
+            REAL_TOPIC: message.topic,
+            REAL_QUEUE_ID: str(message.queue_id),
         }
         timed = replace(message, topic=TIMER_TOPIC, queue_id=0, properties=properties)
         stored = timed.append_to(self._store)
@@ -200,30 +212,30 @@ class TimerMessageStore:
         if stored is None:
             return
         message = BrokerMessage.decode(stored)
-        if message.properties.get(names.UNIQUE_KEY) in self._recalled.get(entry.slot_ms, ()):
+        if message.properties.get(UNIQUE_KEY) in self._recalled.get(entry.slot_ms, ()):
             return
         properties = {
             **message.properties,
-            names.TIMER_ENQUEUE_MS: str(stored.store_time_ms // SLOT_MS * SLOT_MS),
-            names.TIMER_DEQUEUE_MS: str(self._now_ms()),
+            TIMER_ENQUEUE_MS: str(stored.store_time_ms // SLOT_MS * SLOT_MS),
+            TIMER_DEQUEUE_MS: str(self._now_ms()),
         }
-        topic, queue_id = properties[names.REAL_TOPIC], int(properties[names.REAL_QUEUE_ID])
+        topic, queue_id = properties[REAL_TOPIC], int(properties[REAL_QUEUE_ID])
         with suppress(PutError):  # the two properties made the message too large; real brokers drop it, too
             replace(message, topic=topic, queue_id=queue_id, properties=properties).append_to(self._store)
 
 
 def _has_delivery_time(properties: Mapping[str, str]) -> bool:
     """Return whether a message has a delivery time and has not waited for it yet."""
-    return not DELIVERY_TIME_PROPERTIES.isdisjoint(properties) and names.TIMER_OUT_MS not in properties
+    return not DELIVERY_TIME_PROPERTIES.isdisjoint(properties) and TIMER_OUT_MS not in properties
 
 
 def _delivery_time(properties: Mapping[str, str], now_ms: int) -> int:
     """Return the delivery time, epoch milliseconds. Raises PutError if it is not a number."""
     try:
-        if names.TIMER_DELAY_SECONDS in properties:
-            return now_ms + int(properties[names.TIMER_DELAY_SECONDS]) * 1000
-        if names.TIMER_DELAY_MS in properties:
-            return now_ms + int(properties[names.TIMER_DELAY_MS])
-        return int(properties[names.TIMER_DELIVER_MS])
+        if TIMER_DELAY_SECONDS in properties:
+            return now_ms + int(properties[TIMER_DELAY_SECONDS]) * 1000
+        if TIMER_DELAY_MS in properties:
+            return now_ms + int(properties[TIMER_DELAY_MS])
+        return int(properties[TIMER_DELIVER_MS])
     except ValueError:
         raise PutError(PutStatus.WHEEL_TIMER_MSG_ILLEGAL) from None

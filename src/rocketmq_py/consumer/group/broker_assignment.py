@@ -25,7 +25,7 @@ from rocketmq_py.protocol.bodies import (
     RequestMode,
 )
 from rocketmq_py.protocol.headers import QueryAssignmentRequest
-from rocketmq_py.queues import is_logical, logical_queue
+from rocketmq_py.queues import is_logical_broker_name, logical_queue
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -132,7 +132,7 @@ def _queues_of(
     queues = [each.message_queue.queue for each in assigned if each.mode is mode]
     return [
         logical_queue(route.topic, queue.broker_name, queue.queue_id)
-        if is_logical(queue.broker_name)
+        if is_logical_broker_name(queue.broker_name)
         else attrs.evolve(queue, topic=route.topic)
         for queue in queues
     ]

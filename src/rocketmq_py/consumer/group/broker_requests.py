@@ -13,11 +13,11 @@ from typing import Final
 import attrs
 import trio
 
-from rocketmq_py import properties as names
 from rocketmq_py.client.client import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.statistics import ConsumerCounters
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.property_names import RETRY_TOPIC
 from rocketmq_py.protocol.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerData,
@@ -175,7 +175,7 @@ class BrokerRequests:
         (message,) = namespace.unwrap_messages(
             decode_messages(request.body, header.source_broker_name or header.broker_name or "")
         )
-        original = message.properties.get(names.RETRY_TOPIC)
+        original = message.properties.get(RETRY_TOPIC)
         if original is not None:
             message = attrs.evolve(message, topic=namespace.unwrap_topic(original))
         logger.info(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocketmq_py import properties as names
 from rocketmq_py.client.tracing import TraceDispatcher
 from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeOperation, ConsumerHook
 from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.property_names import MESSAGE_REGION, TRACE_SWITCH
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.protocol.trace import ConsumeEndTrace, ConsumeStartTrace
 
@@ -39,8 +39,7 @@ class ConsumeTraceHook(ConsumerHook):
         traced = [
             message
             for message in context.messages
-            if message.properties.get(names.TRACE_SWITCH) != "false"
-            and message.topic != self._dispatcher.topic
+            if message.properties.get(TRACE_SWITCH) != "false" and message.topic != self._dispatcher.topic
         ]
         request_id = self._unique_ids.next()
         context.state[self] = request_id, traced
@@ -49,7 +48,7 @@ class ConsumeTraceHook(ConsumerHook):
             self._dispatcher.append(
                 ConsumeStartTrace(
                     timestamp_ms=now_ms,
-                    region=message.properties.get(names.MESSAGE_REGION, _NO_REGION),
+                    region=message.properties.get(MESSAGE_REGION, _NO_REGION),
                     group=context.consumer_group,
                     request_id=request_id,
                     message_id=message.message_id,

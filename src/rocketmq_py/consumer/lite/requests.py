@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rocketmq_py import properties as names
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import ResponseCode
@@ -14,6 +13,7 @@ from rocketmq_py.consumer.pop.messages import MESSAGE_FIELDS, PoppedMessage
 from rocketmq_py.consumer.pop.requests import BROKERS_OWN_TIME, PopRequests, PopSpec
 from rocketmq_py.errors import BrokerError, LiteTopicExpiredError, ProtocolError
 from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.property_names import LITE_OFFSETS
 from rocketmq_py.protocol.bodies import ALL_QUEUES
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import ReceiptHandle, TopicKind
@@ -120,7 +120,7 @@ def read_popped_lite(answer: Command, broker_name: str, namespace: Namespace) ->
 
 
 def _popped(message: ReceivedMessage, header: PopLiteMessageAnswer, count: int) -> PoppedMessage:
-    offset = message.properties.get(names.LITE_OFFSETS, "")
+    offset = message.properties.get(LITE_OFFSETS, "")
     if not message.lite_topic or not offset.isdecimal():
         raise ProtocolError(
             f"the answer to a pop from {message.broker_name} has a message without a lite topic, or without "

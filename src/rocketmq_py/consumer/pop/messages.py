@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from rocketmq_py import properties as names
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.consumer.group.statistics import TopicCounters
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.property_names import POP_CHECKPOINT
 from rocketmq_py.protocol.bodies import BatchAck, SubscriptionData, ack_bits
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import PoppedOffsets, ReceiptHandle, TopicKind
@@ -64,7 +64,7 @@ def read_popped(answer: Command, broker_name: str, namespace: Namespace) -> list
 
 
 def _receipt(message: ReceivedMessage, header: PopMessageAnswer, start_offset: int | None) -> ReceiptHandle:
-    own = message.properties.get(names.POP_CHECKPOINT)
+    own = message.properties.get(POP_CHECKPOINT)
     if own is not None:  # set by brokers for messages of a retry topic
         return ReceiptHandle.parse(own)
     if start_offset is None:

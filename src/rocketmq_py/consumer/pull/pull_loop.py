@@ -10,7 +10,6 @@ from typing import Final
 import attrs
 import trio
 
-from rocketmq_py import properties as names
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.meter import Arrivals
@@ -24,6 +23,7 @@ from rocketmq_py.consumer.pull.retry import PullRetry
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.property_names import RETRY_TOPIC
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
@@ -267,9 +267,7 @@ class PullLoop:
         return [
             attrs.evolve(
                 message,
-                topic=original_topic(
-                    message.properties.get(names.RETRY_TOPIC, message.topic), group, namespace
-                ),
+                topic=original_topic(message.properties.get(RETRY_TOPIC, message.topic), group, namespace),
             )
             for message in messages
         ]

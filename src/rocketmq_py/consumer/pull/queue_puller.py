@@ -21,7 +21,7 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageAnswer, PullMessageRequest
 from rocketmq_py.protocol.stored_message import decode_within_budget
 from rocketmq_py.protocol.subscription import matches
-from rocketmq_py.queues import is_logical
+from rocketmq_py.queues import is_logical_broker_name
 from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.pending_requests import Answer, CallbackRequest, PendingRequest
 
@@ -124,7 +124,7 @@ class QueuePuller:
         self._batch_size = batch_size
         self._hold = hold
         self._timeout = timeout
-        self._is_logical = is_logical(queue.broker_name)
+        self._is_logical = is_logical_broker_name(queue.broker_name)
         self._broker_id = MASTER_ID
         self._prepared: tuple[SubscriptionData, int, dict[str, str]] | None = None
 

@@ -7,13 +7,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from rocketmq_py import properties as names
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.group.handler_results import DEAD_LETTER, FIRST_DELAY_LEVEL
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MAX_DELAY_LEVEL, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.names import retry_topic
+from rocketmq_py.property_names import (
+    DEAD_LETTER_REASON,
+    DELAY_LEVEL,
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC,
+    TRANSACTION_PREPARED,
+    UNIQUE_KEY,
+    WAIT_STORE,
+)
 from rocketmq_py.protocol.compression import CompressionType, compress
 from rocketmq_py.protocol.send_request import send_fields
 from rocketmq_py.protocol.stored_message import (
@@ -34,7 +42,14 @@ COMPRESS_OVER = 4096
 MAX_REASON = 1000
 """Characters of the reason in a dead letter. Brokers limit the size of all properties together."""
 
-_NOT_COPIED = frozenset({names.UNIQUE_KEY, names.WAIT_STORE, names.DELAY_LEVEL, names.TRANSACTION_PREPARED})
+_NOT_COPIED = frozenset(
+    {
+        UNIQUE_KEY,
+        WAIT_STORE,
+        DELAY_LEVEL,
+        TRANSACTION_PREPARED,
+    }
+)
 """Properties that are not copied, because the copy must not have them or gets its own."""
 
 
@@ -148,10 +163,10 @@ class SendBack:
         elif not delay_level:
             delay_level = min(FIRST_DELAY_LEVEL + message.reconsume_times, MAX_DELAY_LEVEL)
         properties = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
-        properties.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
+        properties.setdefault(ORIGIN_MESSAGE_ID, message.message_id)
         if reason:
-            properties[names.DEAD_LETTER_REASON] = _printable(reason)[:MAX_REASON]
-        properties[names.RETRY_TOPIC] = self._client.namespace.wrap_topic(message.topic)
+            properties[DEAD_LETTER_REASON] = _printable(reason)[:MAX_REASON]
+        properties[RETRY_TOPIC] = self._client.namespace.wrap_topic(message.topic)
         fields = partial(
             send_fields,
             Message(topic, message.body, flag=message.flag, delay_level=delay_level),

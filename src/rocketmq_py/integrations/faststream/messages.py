@@ -8,19 +8,25 @@ from typing import Any, Final, TypeAlias
 
 from faststream.message import StreamMessage, decode_message
 
-from rocketmq_py import properties as names
 from rocketmq_py.consumer import ConsumeLater, ConsumeResult, Suspend
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.names import reply_topic
+from rocketmq_py.property_names import (
+    CLUSTER,
+    CORRELATION_ID,
+    MESSAGE_TYPE,
+    REPLY_MESSAGE_TYPE,
+    REPLY_TO_CLIENT,
+)
 
 RawMessage: TypeAlias = ReceivedMessage | tuple[ReceivedMessage, ...]
 """A received message, or the messages of a batch."""
 
 CONTENT_TYPE: Final = "contentType"
 """The property with the content type of the body. Spring's RocketMQ template uses the same name."""
-CORRELATION_ID: Final = "correlation_id"
-REPLY_TO: Final = "reply_to"
+CORRELATION_ID_HEADER: Final = "correlation_id"
+REPLY_TO_HEADER: Final = "reply_to"
 """The names of both properties are those of the headers of FastStream's Kafka brokers."""
 DEAD_LETTER: Final = -1
 """The delay level that moves a message to the dead letters of its group."""
@@ -138,13 +144,13 @@ class RocketMQParser:
     async def parse_message(self, message: ReceivedMessage) -> RocketMQMessage:
         """Return a message in FastStream's terms. Its headers are the sender's own properties."""
         headers = dict(message.user_properties)
-        correlation_id = headers.get(CORRELATION_ID) or message.properties.get(names.CORRELATION_ID)
+        correlation_id = headers.get(CORRELATION_ID_HEADER) or message.properties.get(CORRELATION_ID)
         return RocketMQMessage(
             message,
             message.body,
             delivery=current_delivery.get(None),
             headers=headers,
-            reply_to=_reply_topic(message) or headers.get(REPLY_TO, ""),
+            reply_to=_reply_topic(message) or headers.get(REPLY_TO_HEADER, ""),
             content_type=headers.get(CONTENT_TYPE),
             correlation_id=correlation_id,
             message_id=message.message_id,
@@ -161,7 +167,7 @@ class RocketMQParser:
             headers=first,
             batch_headers=batch_headers,
             content_type=first.get(CONTENT_TYPE),
-            correlation_id=first.get(CORRELATION_ID),
+            correlation_id=first.get(CORRELATION_ID_HEADER),
             message_id=f"{messages[0].message_id}-{messages[-1].message_id}",
         )
 
@@ -183,12 +189,10 @@ def received_messages(message: StreamMessage[RawMessage]) -> tuple[ReceivedMessa
 def is_request(message: ReceivedMessage) -> bool:
     """Return whether the sender waits for a reply (``Producer.request``)."""
     properties = message.properties
-    return bool(properties.get(names.REPLY_TO_CLIENT)) and (
-        properties.get(names.MESSAGE_TYPE) != names.REPLY_MESSAGE_TYPE
-    )
+    return bool(properties.get(REPLY_TO_CLIENT)) and (properties.get(MESSAGE_TYPE) != REPLY_MESSAGE_TYPE)
 
 
 def _reply_topic(message: ReceivedMessage) -> str:
     """Return the topic through which the broker sends the reply to a request, or an empty text."""
-    cluster = message.properties.get(names.CLUSTER)
+    cluster = message.properties.get(CLUSTER)
     return reply_topic(cluster) if cluster and is_request(message) else ""

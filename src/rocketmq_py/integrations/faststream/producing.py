@@ -17,8 +17,8 @@ from rocketmq_py.errors import ClosedError, RocketMQError
 from rocketmq_py.integrations.faststream.commands import RocketMQPublishCommand, RocketMQResponse, SendOptions
 from rocketmq_py.integrations.faststream.messages import (
     CONTENT_TYPE,
-    CORRELATION_ID,
-    REPLY_TO,
+    CORRELATION_ID_HEADER,
+    REPLY_TO_HEADER,
     RocketMQParser,
 )
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
@@ -120,9 +120,9 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
         if content_type:
             properties[CONTENT_TYPE] = content_type
         if correlation_id:
-            properties[CORRELATION_ID] = correlation_id
+            properties[CORRELATION_ID_HEADER] = correlation_id
         if cmd.reply_to and cmd.request is None:
-            properties[REPLY_TO] = cmd.reply_to
+            properties[REPLY_TO_HEADER] = cmd.reply_to
         # Headers of the user replace these properties.
         return payload, properties | {name: _header_value(value) for name, value in headers.items()}
 

@@ -13,7 +13,6 @@ import anyio
 from faststream._internal.testing.broker import EnterType, TestBroker, change_producer
 from faststream.exceptions import SubscriberNotFound
 
-from rocketmq_py import properties as names
 from rocketmq_py.integrations.faststream.broker import RocketMQBroker
 from rocketmq_py.integrations.faststream.commands import RocketMQPublishCommand
 from rocketmq_py.integrations.faststream.messages import RawMessage
@@ -22,6 +21,7 @@ from rocketmq_py.integrations.faststream.publisher import DefaultPublisher
 from rocketmq_py.integrations.faststream.subscriber import RocketMQSubscriber
 from rocketmq_py.message import Message, ReceivedMessage, SendResult, SendStatus
 from rocketmq_py.properties import encode_properties
+from rocketmq_py.property_names import KEYS, PRIORITY, SHARDING_KEY, TAGS, UNIQUE_KEY
 from rocketmq_py.protocol.subscription import matches
 
 DEFAULT_TIMEOUT = 3.0
@@ -169,15 +169,15 @@ class InMemoryProducer(RocketMQProducer):
     def _received(self, message: Message) -> ReceivedMessage:
         """Return a message as a consumer receives it."""
         self._sent += 1
-        own = {names.UNIQUE_KEY: f"{self._sent:032X}"}
+        own = {UNIQUE_KEY: f"{self._sent:032X}"}
         if message.tags:
-            own[names.TAGS] = message.tags
+            own[TAGS] = message.tags
         if message.keys:
-            own[names.KEYS] = message.keys
+            own[KEYS] = message.keys
         if message.sharding_key:
-            own[names.SHARDING_KEY] = message.sharding_key
+            own[SHARDING_KEY] = message.sharding_key
         if message.priority is not None:
-            own[names.PRIORITY] = str(message.priority)
+            own[PRIORITY] = str(message.priority)
         now_ms = int(time.time() * 1000)
         return ReceivedMessage(
             topic=message.topic,
