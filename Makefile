@@ -68,7 +68,9 @@ LONG = tests/test_examples.py tests/aio/test_loops.py tests/blocking/test_exit.p
 	tests/handoff/test_finalizers.py tests/handoff/test_interrupts.py tests/handoff/test_stress.py \
 	tests/relay/test_relay.py tests/relay/test_store.py tests/simulation/test_workload.py tests/testing/test_simulation.py
 CHECK_SPARK = tests/spark tests/behaviours/test_spark_reading.py tests/behaviours/test_spark_writing.py
-PARALLEL = -q -n auto --dist worksteal
+# Three processes on two cores, because tests wait for a third of their time.
+PROCESSES := $(shell $(PYTHON) -c 'import os; print(os.cpu_count() * 3 // 2)')
+PARALLEL = -q -n $(PROCESSES) --dist worksteal
 WITHOUT_SPARK = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
 WITHOUT_LONG = $(WITHOUT_SPARK) $(LONG:%=--ignore=%)
 

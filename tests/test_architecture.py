@@ -103,7 +103,7 @@ ALLOWED = {
 INTEGRATIONS = sorted((PACKAGE / "integrations").glob("[!_]*"))
 CONSUMER_ROOMS = ("allocation", "config", "group", "pull", "read", "lite_pull", "pop", "push", "lite")
 """The rooms of consumers. Each may import those before it."""
-MODULES = sorted(PACKAGE.rglob("*.py"))
+MODULES = frozenset(PACKAGE.rglob("*.py"))
 
 
 def room_of(module: Path) -> str:
@@ -198,9 +198,9 @@ def imported_modules(module: Path, *, runtime: bool) -> set[Path]:
     for name in imported_names(module, runtime=runtime):
         parts = name.split(".")[1:] if name.startswith("rocketmq_py.") else []
         for place in (PACKAGE.joinpath(*parts), PACKAGE.joinpath(*parts[:-1])) if parts else ():
-            file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-            if file.is_file() and file != PACKAGE / "__init__.py":
-                found.add(file)
+            files = {place.with_suffix(".py"), place / "__init__.py"} & MODULES - {PACKAGE / "__init__.py"}
+            if files:
+                found |= files
                 break
     return found - {module}
 
