@@ -128,7 +128,7 @@ SPARK = $(wildcard integration/test_spark_*.py)
 SPARK_KILLS = integration/test_spark_kills.py
 SPARK_COUNTS = integration/test_spark_counts.py integration/test_spark_pipeline.py
 # The slowest first.
-REAL_PARTS = spark interoperation faults spark-counts spark-kills behaviours
+REAL_PARTS = interoperation faults spark-counts behaviours spark spark-kills
 
 real: java  ## All tests on real brokers; APIS=all: each API on each version
 	$(MAKE) --jobs=4 --keep-going $(REAL_PARTS)
