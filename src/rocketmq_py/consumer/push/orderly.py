@@ -95,6 +95,8 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             if not messages:
                 process_queue.is_ready = False
                 continue
+            if batch_size > 1:
+                messages = _split_off_corrupt(process_queue, messages)
             meter = process_queue.counts.meter
             if meter is not None:
                 meter.waited(wait, len(messages))
@@ -114,9 +116,8 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         started = trio.current_time() if is_timed else None
         pause: float | None = None
         try:
-            for message in messages:
-                if message.corruption is not None:
-                    raise corruption_error(message)
+            if messages[0].corruption is not None:
+                raise corruption_error(messages[0])
             call = partial(self._call_hooked, process_queue) if self._hooked else self._invoker.call
             result = await call(messages[0] if self._batch_size is None else messages)
         except Exception as error:
@@ -208,6 +209,19 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             process_queue.remove_all(messages)
         else:
             process_queue.uncommitted += messages
+
+
+def _split_off_corrupt(process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+    """Return the messages before the first corrupt one, or only that if it is the first. Requeue the others.
+
+    A corrupt message fails alone, so that its retries do not count for messages that the handler never got.
+    """
+    for index, message in enumerate(messages):
+        if message.corruption is not None:
+            count = max(index, 1)
+            process_queue.requeue_first(messages[count:])
+            return messages[:count]
+    return messages
 
 
 def _record_call(
