@@ -182,7 +182,9 @@ async def test_time_of_an_awaited_result_counts(
     dispatch.offer(process_queue)
     while len(process_queue):
         await trio.lowlevel.checkpoint()
-    assert calls(process_queue) == (1, pytest.approx(5, abs=0.5))
+    count, seconds = calls(process_queue)
+    assert count == 1
+    assert seconds == pytest.approx(5, abs=0.5)
     assert [(outcome, count) for outcome, (count, _) in durations(process_queue).items()] == [
         ("ValueError" if fails else "", 1)
     ]

@@ -130,6 +130,11 @@ class LitePullSession:
             )
             ended.set()
 
+    @property
+    def is_member(self) -> bool:
+        """Whether the consumer has joined its group."""
+        return self._membership.joined.is_set()
+
     def subscription_changed(self, topic: str) -> None:
         """Apply a changed subscription: restart its pull requests, send a heartbeat and rebalance."""
         self.queues.restart_pull(topic)

@@ -188,9 +188,11 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
             raise ConfigurationError(f"{missing} subscribed: call subscribe() before receive()")
         failed = await self._subscriptions.check_filters(topics)
         accepted = {each: self._subscriptions[each] for each in topics if each in self._subscriptions}
-        if not accepted and failed:
+        if accepted:
+            return accepted
+        if failed:
             raise next(iter(failed.values()))
-        return accepted
+        return await self._subscriptions_of(topic)  # they were changed during the check
 
     @property
     def _init_mode(self) -> int:
@@ -208,7 +210,8 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
             RequestTimeoutError: a request failed.
         """
         self._check_open()
-        routes = [await self.client.routes.get(topic) for topic in self._subscriptions]
+        # A copy of the topics, because another task may subscribe in the meantime.
+        routes = [await self.client.routes.get(topic) for topic in list(self._subscriptions)]
         brokers, group = self.client.brokers, self.config.group
         return await query_lag(
             self.client,
