@@ -154,7 +154,9 @@ async def test_assign_refuses_a_consumer_that_has_unsubscribed(client: Client, f
         assert consumer.assignment == [QUEUE]
 
 
-async def test_assign_refuses_a_consumer_that_subscribes_in_the_meantime(client: Client, fill: Fill) -> None:
+async def test_assign_refuses_a_consumer_that_subscribes_in_the_meantime(
+    client: Client, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await fill("T", 1)
 
     async def subscribe(_: str) -> list[MessageQueue]:
@@ -162,7 +164,7 @@ async def test_assign_refuses_a_consumer_that_subscribes_in_the_meantime(client:
         return [QUEUE]
 
     async with consumer_of(client) as consumer:
-        consumer.queues = subscribe  # type: ignore[method-assign]  # while assign() looks up the route
+        monkeypatch.setattr(consumer, "queues", subscribe)  # while assign() looks up the route
         with pytest.raises(ConfigurationError, match="this consumer uses subscribe"):
             await consumer.assign([QUEUE])
 
