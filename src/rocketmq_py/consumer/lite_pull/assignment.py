@@ -25,7 +25,7 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 NO_SPACE = -1
-"""A limit that even an empty queue exceeds."""
+"""A limit on the number of messages that even an empty queue exceeds."""
 
 
 class LitePullOffsetStore(RemoteOffsetStore):
@@ -81,6 +81,7 @@ class Assignment:
         infos: the state of the queues for operators.
         track_progress: see AssignedQueues.
         statistics: see AssignedQueues.
+        cached: see AssignedQueues.
     """
 
     def __init__(
@@ -214,7 +215,7 @@ class Assignment:
             max_messages: maximum number of messages.
             timeout: seconds to wait for the first message.
             check: called after each wait. It raises an error if no messages can come.
-            yields: whether other tasks run first.
+            yields: whether to let other tasks run first.
 
         Raises ConfigurationError if another task is polling. When cancelled, no message is lost.
         """
@@ -289,6 +290,7 @@ class Assignment:
         )
 
     def _limits(self, queues: int) -> FlowLimits:
+        """Return the limits of a queue of a topic with this number of queues."""
         limits = self._pull_config.flow_limits(queues)
         if self.buffer.total <= self._config.pull_threshold_for_all:
             return limits

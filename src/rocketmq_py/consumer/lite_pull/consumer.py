@@ -79,14 +79,9 @@ class LitePullConsumer(GroupConsumer):
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
         super().__init__(
-            LitePullConsumerConfig,
-            client,
-            configs=configs,
-            group=group,
-            options=options,
-            rng=rng,
-            now_ms=now_ms,
-        )
+            LitePullConsumerConfig, client,
+            configs=configs, group=group, options=options, rng=rng, now_ms=now_ms,
+        )  # fmt: skip
         if assignment_listener is not None:
             check_methods(assignment_listener, "assignment_listener", AssignmentListener)
         self._session = LitePullSession(

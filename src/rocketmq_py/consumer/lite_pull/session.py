@@ -126,7 +126,7 @@ class LitePullSession:
             forget_routes()
             # There are no handlers to drain, so the commits get the drain share of the time too.
             await self._membership.leave(
-                self._config.close_timeout, self.queues.leave, finish_share=DRAIN_SHARE + COMMIT_SHARE
+                self._config.close_timeout, self.queues.leave, commit_share=DRAIN_SHARE + COMMIT_SHARE
             )
             ended.set()
 

@@ -56,20 +56,20 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
     PushConsumers can pop as well, see AllocateByBroker.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
-            an open client to share.
-        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared. They replace the
-            keyword options, or complement them.
+        client: name servers as ``host:port;host:port``, or an open client to share. None reads NAMESRV_ADDR,
+            or uses 127.0.0.1:9876 if that is not set.
+        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared. Keyword options can be
+            given in addition.
         group: the consumer group. All members must have the same subscriptions.
-        rng: the source of randomness, for tests that replay a run.
+        rng: the source of randomness, for reproducible tests.
         now_ms: the clock for the versions of subscriptions, epoch milliseconds.
         **options: the fields of PopConsumerConfig, and those of ClientConfig unless a client is shared.
 
+    Raises:
+        ConfigurationError: an option is unknown, given twice, or invalid.
+
     Entering raises:
         ConfigurationError: another consumer of the shared client is in the group.
-
-    Raises:
-        ConfigurationError: an option is unknown, given twice, or out of range.
     """
 
     config: PopConsumerConfig
