@@ -63,7 +63,9 @@ class LitePullOffsetStore(RemoteOffsetStore):
 
 
 class Assignment:
-    """The assigned queues with their pull loops. Java: ``AssignedMessageQueue``.
+    """The assigned queues, the buffer that they fill, and the limit on the messages of all queues together.
+
+    Java: ``AssignedMessageQueue``.
 
     Args:
         client: sends the requests.

@@ -120,10 +120,8 @@ class PopAssignedQueues:
         popped: list[MessageQueue] = []
         for loop in self:
             queues = (await self._client.routes.get(loop.queue.topic)).read_queues
-            if loop.queue.queue_id == ALL_QUEUES:
-                popped += [queue for queue in queues if queue.broker_name == loop.queue.broker_name]
-            else:
-                popped += [queue for queue in queues if queue == loop.queue]
+            of_broker = [queue for queue in queues if queue.broker_name == loop.queue.broker_name]
+            popped += [queue for queue in of_broker if loop.queue.queue_id in (queue.queue_id, ALL_QUEUES)]
         return popped
 
     def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:

@@ -273,6 +273,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         for message in messages:
             if message.corruption is not None:
                 error = corruption_error(message)
+                buffer.counts.note_error(error)
                 logger.error("handler failed: %s", describe(buffer, message), exc_info=error)
                 self._nursery.start_soon(self._redelivery.redeliver, buffer, [message], 0)
 
@@ -347,7 +348,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         return list(self._workers)
 
     def _time_out(self, call: RunningCall, delivery: Any) -> None:
-        """Time out a running call: send its messages back, and cancel the handler if it is cancellable."""
+        """Time out a running call: send its messages back, and cancel the handler if possible."""
         buffer = call.buffer
         call.pending = None
         buffer.counts.note_error(TimeoutError(f"a handler call took more than {self._timeout:g} s"))

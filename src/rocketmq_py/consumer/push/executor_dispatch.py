@@ -28,20 +28,20 @@ from rocketmq_py.message import ReceivedMessage
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 MAX_PREFETCH = 512
-"""Calls that are queued in the executor at most, in addition to the ``concurrency`` running ones."""
+"""The maximum number of calls queued in the executor, in addition to the ``concurrency`` running ones."""
 
 
 class ExecutorDispatch(ConcurrentDispatch):
     """Dispatches messages concurrently to handlers in threads, or in tasks of an asyncio loop.
 
-    Fast path: calls go to the executor several at a time, when messages arrive and when calls have ended, and
-    the outcome of a call is processed without a trio task unless it has to be awaited. ConcurrentDispatch
-    would use a trio task for each call. Saves 75 % of push with a handler in threads or on asyncio.
+    Fast path: it starts several calls at a time, when messages arrive and when calls have ended. Successful
+    calls need no trio task. ConcurrentDispatch would use a trio task for each call. Saves 75 % of push with a
+    handler in threads or on asyncio.
 
-    Up to twice as many calls as have ended together last are queued in the executor ahead of time. So a fast
-    handler never waits for messages, and no messages grow old waiting for a slow one.
+    It queues calls in the executor ahead of time, up to twice the number of calls that ended together last.
+    So a fast handler never waits for messages, and few messages wait in the queue of a slow handler.
 
-    With hooks, which may be async, each call has a trio task, as the calls of async handlers have.
+    With hooks, which may be async, the workers of ConcurrentDispatch make the calls.
 
     Args as ConcurrentDispatch.
     """
@@ -72,6 +72,7 @@ class ExecutorDispatch(ConcurrentDispatch):
             self._start_executor_calls()
 
     def _start_executor_calls(self) -> None:
+        """Start calls with waiting messages, as far as ``concurrency`` and prefetch allow."""
         ready, batch_size = self._ready, self._batch_size
         space = self._concurrency - self._in_flight
         prefetch = self._prefetch
@@ -195,6 +196,7 @@ class ExecutorDispatch(ConcurrentDispatch):
             counts.meter.called(call.seconds, count, outcome)
 
     def _continue(self) -> None:
+        """Start more calls after some have ended."""
         if self._closed:
             self._check_drained()
         elif self._ready:
