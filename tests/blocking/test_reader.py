@@ -14,7 +14,7 @@ import pytest
 from rocketmq_py import Message, SendResult, StartPosition
 from rocketmq_py.blocking import Client, OffsetRange
 from rocketmq_py.consumer.group.statistics import PullState
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
+from rocketmq_py.consumer.pull.retry import RETRY_DELAYS
 from rocketmq_py.errors import ClosedError, ConfigurationError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.stored_message import decode_messages
@@ -134,7 +134,7 @@ def test_pulls_end_when_they_are_closed_or_dropped(client: Client, sent: list[Se
 def test_an_error_ends_a_pull(
     client: Client, sent: list[SendResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(WAIT_SECONDS, PullState.FAILED, 0.01)  # before the retry
+    monkeypatch.setitem(RETRY_DELAYS, PullState.FAILED, 0.01)  # before the retry
     with client.reader() as reader:
         chunks = reader.pull([OffsetRange(MessageQueue("T", "broker-z", 0), 0, 1)], patience=0.001)
         with pytest.raises(RocketMQError, match="broker-z"):

@@ -138,6 +138,37 @@ async def test_subscribe_and_assign_exclude_each_other(client: Client, fill: Fil
         assert consumer.assignment == [QUEUE]
 
 
+async def test_assign_refuses_a_consumer_that_has_unsubscribed(client: Client, fill: Fill) -> None:
+    """Rebalances of its group would replace the assigned queues."""
+    await fill("T", 1)
+    async with consumer_of(client) as consumer:
+        consumer.subscribe("T")
+        consumer.unsubscribe("T")
+        with pytest.raises(ConfigurationError, match="this consumer uses subscribe"):
+            await consumer.assign([QUEUE])
+    consumer = consumer_of(client)
+    consumer.subscribe("T")
+    consumer.unsubscribe("T")
+    async with consumer:
+        await consumer.assign([QUEUE])
+        assert consumer.assignment == [QUEUE]
+
+
+async def test_assign_refuses_a_consumer_that_subscribes_in_the_meantime(
+    client: Client, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill("T", 1)
+
+    async def subscribe(_: str) -> list[MessageQueue]:
+        consumer.subscribe("T")
+        return [QUEUE]
+
+    async with consumer_of(client) as consumer:
+        monkeypatch.setattr(consumer, "queues", subscribe)  # while assign() looks up the route
+        with pytest.raises(ConfigurationError, match="this consumer uses subscribe"):
+            await consumer.assign([QUEUE])
+
+
 async def test_two_members_of_a_group_need_two_clients(
     client: Client, jumping_clock: trio.testing.MockClock
 ) -> None:

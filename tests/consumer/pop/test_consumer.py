@@ -31,6 +31,7 @@ from rocketmq_py.protocol.bodies import BatchAcks, Heartbeat
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.cancelling import cancel_at_each_await
+from tests.consumer.conftest import Fill
 from tests.consumer.pop_broker import POP_TIME, message, pop_brokers
 from tests.scripted import scripted_cluster
 
@@ -306,6 +307,36 @@ async def test_sql_filter_is_checked_until_a_broker_accepts_it() -> None:
         broker.refused.clear()
         assert numbers(await consumer.receive()) == [1]
     assert broker.log[:3] == ["CHECK_CLIENT_CONFIG", "CHECK_CLIENT_CONFIG", "POP_MESSAGE"]
+
+
+async def test_sql_filter_that_is_replaced_during_its_check_is_checked_again(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with pop_brokers() as (cluster, [broker]), PopConsumer(cluster.address, group="g") as consumer:
+        broker.delays = {RequestCode.CHECK_CLIENT_CONFIG: 1.0}
+        broker.put(message(1))
+        consumer.subscribe("T", sql="a > 5")
+
+        async def replace_filter() -> None:
+            await trio.sleep(0.5)
+            consumer.subscribe("T", sql="a > 6")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(replace_filter)
+            assert numbers(await consumer.receive()) == [1]
+    assert broker.log[:3] == ["CHECK_CLIENT_CONFIG", "CHECK_CLIENT_CONFIG", "POP_MESSAGE"]
+    assert broker.pops[0]["exp"] == "a > 6"
+
+
+async def test_lag_while_another_task_subscribes(address: str, fill: Fill) -> None:
+    await fill("T", 3)
+
+    async def subscribe() -> None:
+        consumer.subscribe("U")
+
+    async with consumer_of(address) as consumer, trio.open_nursery() as nursery:
+        nursery.start_soon(subscribe)  # runs while lag() looks up a route
+        assert list((await consumer.lag()).values()) == [3]
 
 
 async def test_brokers_of_4_x_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
 from rocketmq_py.consumer.group.statistics import PullState
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, flow_state
+from rocketmq_py.consumer.pull.flow_control import flow_state
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.pull.retry import RETRY_DELAYS
 from tests.consumer.received import QUEUE, received, several
 
 LIMITS = FlowLimits(count=3, size=100, span=10)
@@ -61,7 +62,7 @@ def test_limits_and_delays_are_those_of_java() -> None:
     assert PushConsumerConfig(group="g").flow_limits(7) == FlowLimits(
         count=1000, size=100 * 1024 * 1024, span=2000
     )
-    assert WAIT_SECONDS == {PullState.STALLED: 0.05, PullState.BUSY: 0.02, PullState.FAILED: 3.0}
+    assert RETRY_DELAYS == {PullState.STALLED: 0.05, PullState.BUSY: 0.02, PullState.FAILED: 3.0}
 
 
 @pytest.mark.parametrize(("queues", "count", "size"), [(1, 900, 90_000), (4, 225, 22_500), (10_000, 1, 9)])

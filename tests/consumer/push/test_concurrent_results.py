@@ -161,6 +161,8 @@ async def test_lists_do_not_contain_corrupt_messages(
     assert sent_back.offsets == [0, 1, 2, 4]
     assert process_queue.safe_offset == 6
     assert caplog.text.count("its body cannot be read: not zlib") == 4
+    assert process_queue.counts.last_error
+    assert "its body cannot be read" in process_queue.counts.last_error[0]
 
 
 async def test_messages_of_a_list_that_cannot_be_sent_back_are_retried_locally(

@@ -149,7 +149,7 @@ async def test_call_that_ends_before_the_timeout_is_processed_is_acknowledged(
     await wait_all_tasks_blocked()
     (worker,) = dispatch._workers
     end.set()
-    dispatch._time_out(worker, worker.item)
+    dispatch._time_out(worker, worker.pending)
     await wait_all_tasks_blocked()
     assert process_queue.safe_offset == 1
     assert sent_back.offsets == []
@@ -258,6 +258,32 @@ async def test_no_thread_call_starts_after_a_cancellation() -> None:
         blocking.go.set()
     assert blocking.handled == [0]
     assert process_queue.safe_offset == 1
+
+
+async def test_awaitable_result_of_a_synchronous_handler_times_out(
+    nursery: trio.Nursery, mock_clock: trio.testing.MockClock
+) -> None:
+    sent_back = SentBackMessages()
+    cancelled = False
+
+    async def hang() -> None:
+        nonlocal cancelled
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled = True
+
+    process_queue = filled_queue(1)
+    dispatch = concurrent_dispatch(nursery, lambda _: hang(), 1, timeout=TIMEOUT, send_back=sent_back)
+    dispatch.offer(process_queue)
+    for _ in range(10_000):  # the call starts in a thread, and timeouts are checked periodically
+        mock_clock.jump(TIMEOUT / 10)
+        await trio.sleep(0)
+        if process_queue.safe_offset and not dispatch.in_flight:
+            break
+    assert sent_back.offsets == [0]
+    assert cancelled
+    assert not dispatch.in_flight
 
 
 async def test_threads_are_abandoned_after_thread_grace() -> None:

@@ -267,6 +267,27 @@ async def test_only_exhausted_messages_of_a_list_become_dead_letters(
     assert process_queue.safe_offset == 3
 
 
+async def test_failures_of_a_corrupt_message_do_not_count_for_the_others_of_a_list(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    lists: list[tuple[float, list[tuple[int, int]]]] = []
+    dead_letters = DeadLetters()
+
+    async def handle(messages: list[ReceivedMessage]) -> None:
+        tries = [(message.queue_offset, message.reconsume_times) for message in messages]
+        lists.append((trio.current_time(), tries))
+
+    process_queue = ProcessQueue(QUEUE, 0, held_lock())
+    process_queue.put([*several([0, 1]), received(2, corruption="not zlib"), *several([3, 4])], 5)
+    orderly_dispatch(
+        nursery, handle, batch_size=4, max_reconsume_times=2, send_to_dead_letters=dead_letters
+    ).offer(process_queue)
+    await trio.sleep(20)
+    assert lists == [(0.0, [(0, 0), (1, 0)]), (2.0, [(3, 0), (4, 0)])]
+    assert dead_letters.offsets == [2]
+    assert process_queue.safe_offset == 5
+
+
 # Commit and rollback
 
 

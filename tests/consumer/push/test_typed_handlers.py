@@ -305,3 +305,14 @@ async def test_operator_gets_the_reason(nursery: trio.Nursery, body: bytes, code
     result = await consume_directly(invoker, LISTS, received(0, body))
     assert result.consume_result == code
     assert ("cannot be decoded" in (result.remark or "")) is (body is BAD)
+
+
+async def test_operator_gets_the_error_of_a_corrupt_message(nursery: trio.Nursery) -> None:
+    async def handle(_: ReceivedMessage) -> None:
+        pytest.fail("the handler is not called with it")
+
+    invoker = Invoker(handle, 1, nursery, in_lists=False)
+    config = PushConsumerConfig(group="g")
+    result = await consume_directly(invoker, config, received(0, corruption="not zlib"))
+    assert result.consume_result == "CR_THROW_EXCEPTION"
+    assert result.remark == "RocketMQError: its body cannot be read: not zlib"

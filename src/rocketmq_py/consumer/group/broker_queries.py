@@ -1,4 +1,4 @@
-"""Queries about many queues at once, and the consumer lag that they give."""
+"""Concurrent queries to brokers, and the consumer lag."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.remoting.nurseries import open_nursery
 
 MAX_CONCURRENT_QUERIES = 256
-"""Queries in flight at once. Their answers may contain messages, which take memory."""
+"""The maximum number of queries in flight. Their answers may contain messages, which take memory."""
 
 _Key = TypeVar("_Key")
 _Answer = TypeVar("_Answer")
@@ -20,10 +20,10 @@ _Answer = TypeVar("_Answer")
 async def map_concurrently(
     keys: Iterable[_Key], query: Callable[[_Key], Awaitable[_Answer]]
 ) -> dict[_Key, _Answer]:
-    """Run a query for each key, many concurrently. Return the answers in the order of the keys.
+    """Run queries, up to MAX_CONCURRENT_QUERIES at once. Return the answers by key, in the order of the keys.
 
-    Raises the RocketMQError of the query that failed first. Queries in flight are finished, and no other is
-    started.
+    Raises the RocketMQError of the query that failed first. After a failure no other query is started, and
+    those in flight are finished.
     """
     keys = list(keys)
     answers: dict[_Key, _Answer] = {}

@@ -51,14 +51,15 @@ class ConsumerQueues(Protocol):
 
 
 class BaseConsumer(Member):
-    """A consumer of a group: its settings, hooks, traces and statistics.
+    """The settings, hooks, traces and statistics of a consumer.
 
     Args:
-        kind: the class of its settings, with at least the fields ``group``, ``trace`` and ``close_timeout``.
+        config_class: the class of the settings. It has at least the fields ``group``, ``trace`` and
+            ``close_timeout``.
         client: see Member.
-        configs: configuration objects of the consumer, and of a client of its own. See split_options.
+        configs: configuration objects: one of ``config_class``, and a ClientConfig unless a client is shared.
         group: the consumer group.
-        options: fields of the configuration objects as keywords.
+        options: fields of these classes as keywords.
         rng: see Member.
     """
 
@@ -66,7 +67,7 @@ class BaseConsumer(Member):
 
     def __init__(
         self,
-        kind: type[attrs.AttrsInstance],
+        config_class: type[attrs.AttrsInstance],
         client: str | Client | None,
         *,
         configs: Sequence[attrs.AttrsInstance],
@@ -74,8 +75,8 @@ class BaseConsumer(Member):
         options: Mapping[str, Any],
         rng: random.Random | None,
     ) -> None:
-        own, shared = split_options(options, kind, ClientConfig, configs=configs, group=group)
-        config: Any = kind(**own)
+        own, shared = split_options(options, config_class, ClientConfig, configs=configs, group=group)
+        config: Any = config_class(**own)
         self.config = config
         super().__init__(client, rng, shared)
         client = self.client
@@ -159,13 +160,13 @@ class GroupConsumer(BaseConsumer):
     """A consumer that subscribes to topics as a member of a group.
 
     Args:
-        kind, client, configs, group, options, rng: see BaseConsumer.
+        config_class, client, configs, group, options, rng: see BaseConsumer.
         now_ms: the clock for the versions of subscriptions, epoch milliseconds.
     """
 
     def __init__(
         self,
-        kind: type[attrs.AttrsInstance],
+        config_class: type[attrs.AttrsInstance],
         client: str | Client | None,
         *,
         configs: Sequence[attrs.AttrsInstance],
@@ -175,7 +176,7 @@ class GroupConsumer(BaseConsumer):
         now_ms: Callable[[], int],
     ) -> None:
         check_callable(now_ms, "now_ms", awaited=False)
-        super().__init__(kind, client, configs=configs, group=group, options=options, rng=rng)
+        super().__init__(config_class, client, configs=configs, group=group, options=options, rng=rng)
         self._now_ms = now_ms
         self._subscriptions = Subscriptions(self.client, self._group, self._subscription_changed)
 

@@ -130,16 +130,16 @@ class ConsumerHooks:
         self.all.append(hook)
         return lambda: self.all.remove(hook)
 
-    async def call(self, call: Callable[[Any], Awaitable[Any]], queue: MessageQueue, item: Any) -> Any:
+    async def call(self, call: Callable[[Any], Awaitable[Any]], queue: MessageQueue, delivery: Any) -> Any:
         """Call a handler with the hooks around it. Returns its result, and raises its exception.
 
         Args:
             call: calls the handler with a message, or a sequence of messages.
             queue: the queue of the messages.
-            item: the message, or the sequence.
+            delivery: the message, or the sequence of messages.
         """
-        is_single = isinstance(item, ReceivedMessage)
-        context = self._context(ConsumeOperation.PROCESS, queue, [item] if is_single else list(item))
+        is_single = isinstance(delivery, ReceivedMessage)
+        context = self._context(ConsumeOperation.PROCESS, queue, [delivery] if is_single else list(delivery))
         hooks = tuple(self.all)
         called: list[ConsumerHook] = []
         started = trio.current_time()

@@ -28,15 +28,15 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 DRAIN_SHARE = 0.5
 COMMIT_SHARE = 0.3
 UNREGISTER_SHARE = 0.15
-"""Shares of ``close_timeout`` for running handlers, for commits, and for unregistering from the brokers. The
-rest is left for trace records and for the client, which closes after the consumer."""
+"""Shares of ``close_timeout``: to wait for running handlers, to commit, and to unregister from the brokers.
+The rest is left for trace records and for the client, which closes after the consumer."""
 
 SETTLE_SECONDS = 2.0
-"""Seconds from a change in a group to the comparison of subscriptions. The other members may be about to
-announce the same change."""
+"""Seconds to wait after a change in a group before subscriptions are compared. The other members may be about
+to announce the same change."""
 
 MAX_REMEMBERED_DIFFERENCES = 100
-"""Differences that are remembered so that each is logged once."""
+"""The number of different warnings after which a consumer logs no more. Each is logged once."""
 
 _CONSUME_FROM_WHERE = {
     ConsumeFrom.LAST: ConsumeFromWhere.LAST_OFFSET,
@@ -79,7 +79,7 @@ class Membership:
         self._consume_from = consume_from
         self._model = model
         self._members_changed = members_changed
-        self._comparison = _SubscriptionComparison(client, group, self.describe)
+        self._comparison = _SubscriptionComparison(client, group)
         self._change_reported = trio.Event()
         self.joined: trio.Event = trio.Event()
 
@@ -123,7 +123,7 @@ class Membership:
             await self._change_reported.wait()
             await trio.sleep(SETTLE_SECONDS)
             self._change_reported = trio.Event()
-            await self._comparison.run()
+            await self._comparison.run(self.describe())
 
     def _report_change(self) -> None:
         self._change_reported.set()
@@ -133,22 +133,22 @@ class Membership:
     async def leave(
         self,
         close_timeout: float,
-        finish: Callable[[], Awaitable[None]] | None = None,
+        commit: Callable[[], Awaitable[None]] | None = None,
         *,
-        finish_share: float = COMMIT_SHARE,
+        commit_share: float = COMMIT_SHARE,
     ) -> None:
-        """Call ``finish`` to commit, then unregister, so that the brokers reassign the queues.
+        """Commit offsets or acknowledge messages, then unregister, so that the brokers reassign the queues.
 
         Shielded from cancellation, and bounded by shares of ``close_timeout``. The consumer leaves even if
-        ``finish`` times out or raises. If unregistering times out it continues while the client is open.
+        ``commit`` times out or raises. If unregistering times out it continues while the client is open.
         """
         is_member = self.joined.is_set()
         if is_member:
             self._client.on_members_changed(self._group, None)
         try:
-            if finish is not None:
-                with trio.move_on_after(close_timeout * finish_share, shield=True):
-                    await finish()
+            if commit is not None:
+                with trio.move_on_after(close_timeout * commit_share, shield=True):
+                    await commit()
         finally:
             if is_member:
                 self.joined = trio.Event()
@@ -163,15 +163,13 @@ class _SubscriptionComparison:
     different subscriptions therefore lose messages.
     """
 
-    def __init__(self, client: Client, group: str, describe: Callable[[], ConsumerData]) -> None:
+    def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self._group = group
-        self._describe = describe
         self._logged: set[str] = set()
 
-    async def run(self) -> None:
+    async def run(self, own: ConsumerData) -> None:
         """Query one broker, and log each difference once."""
-        own = self._describe()
         broker_name = self._first_broker(own)
         if broker_name is None:
             return
@@ -195,6 +193,7 @@ class _SubscriptionComparison:
                 )  # fmt: skip
 
     def _first_broker(self, own: ConsumerData) -> str | None:
+        """Return a broker of a subscribed topic. None while no route is known."""
         for subscription in own.subscription_data_set:
             route = self._client.routes.get_nowait(subscription.topic)
             if route is not None and route.brokers and not route.is_default:
@@ -202,10 +201,11 @@ class _SubscriptionComparison:
         return None
 
     def _differences(self, own: ConsumerData, connection: ConsumerConnection) -> Iterator[str]:
+        """Yield the differences between this member and the broker's answer. Ignores retry topics."""
         if connection.message_model not in (None, own.message_model):
             yield f"this member is {own.message_model}, another member is {connection.message_model}"
         unwrap = self._client.namespace.unwrap_topic
-        others = {unwrap(topic): of_topic for topic, of_topic in connection.subscription_table.items()}
+        others = {unwrap(topic): their for topic, their in connection.subscription_table.items()}
         mine = {subscription.topic: subscription for subscription in own.subscription_data_set}
         for topic in sorted({*others, *mine}):
             if topic.startswith(RETRY_PREFIX):

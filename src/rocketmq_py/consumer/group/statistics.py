@@ -58,7 +58,8 @@ class TopicStatistics:
         pull_seconds: mean time of a pull that returned messages, including the wait at the broker.
         handled_per_second: messages acknowledged.
         failed_per_second: messages whose handler failed.
-        handle_seconds: mean time of a handler call. 0.0 for consumers without a handler.
+        handle_seconds: mean time of a handler call, also of failed ones and timeouts. 0.0 for consumers
+            without a handler.
     """
 
     pulled: int

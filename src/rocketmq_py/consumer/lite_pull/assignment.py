@@ -25,7 +25,7 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 NO_SPACE = -1
-"""A limit that even an empty queue exceeds."""
+"""A limit on the number of messages that even an empty queue exceeds."""
 
 
 class LitePullOffsetStore(RemoteOffsetStore):
@@ -63,7 +63,9 @@ class LitePullOffsetStore(RemoteOffsetStore):
 
 
 class Assignment:
-    """The assigned queues with their pull loops. Java: ``AssignedMessageQueue``.
+    """The assigned queues, the buffer that they fill, and the limit on the messages of all queues together.
+
+    Java: ``AssignedMessageQueue``.
 
     Args:
         client: sends the requests.
@@ -81,6 +83,7 @@ class Assignment:
         infos: the state of the queues for operators.
         track_progress: see AssignedQueues.
         statistics: see AssignedQueues.
+        cached: see AssignedQueues.
     """
 
     def __init__(
@@ -214,7 +217,7 @@ class Assignment:
             max_messages: maximum number of messages.
             timeout: seconds to wait for the first message.
             check: called after each wait. It raises an error if no messages can come.
-            yields: whether other tasks run first.
+            yields: whether to let other tasks run first.
 
         Raises ConfigurationError if another task is polling. When cancelled, no message is lost.
         """
@@ -289,6 +292,7 @@ class Assignment:
         )
 
     def _limits(self, queues: int) -> FlowLimits:
+        """Return the limits of a queue of a topic with this number of queues."""
         limits = self._pull_config.flow_limits(queues)
         if self.buffer.total <= self._config.pull_threshold_for_all:
             return limits

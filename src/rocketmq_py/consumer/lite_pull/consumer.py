@@ -79,14 +79,9 @@ class LitePullConsumer(GroupConsumer):
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
         super().__init__(
-            LitePullConsumerConfig,
-            client,
-            configs=configs,
-            group=group,
-            options=options,
-            rng=rng,
-            now_ms=now_ms,
-        )
+            LitePullConsumerConfig, client,
+            configs=configs, group=group, options=options, rng=rng, now_ms=now_ms,
+        )  # fmt: skip
         if assignment_listener is not None:
             check_methods(assignment_listener, "assignment_listener", AssignmentListener)
         self._session = LitePullSession(
@@ -119,6 +114,14 @@ class LitePullConsumer(GroupConsumer):
         if self.is_open:
             self._session.join()
 
+    def _before_assigning(self) -> None:
+        self._check_open()
+        # A member's rebalances would replace the assigned queues, even without subscriptions now.
+        if not self._is_manually_assigned and (self._subscriptions.topics or self._session.is_member):
+            raise ConfigurationError(
+                "cannot assign queues: this consumer uses subscribe(). Use another consumer to assign queues"
+            )
+
     def _subscription_changed(self, topic: str) -> None:
         self._session.subscription_changed(topic)
 
@@ -137,8 +140,8 @@ class LitePullConsumer(GroupConsumer):
 
         Raises:
             ConfigurationError: ``tags`` contains no tag, ``sql`` is empty, both are given, topics are
-                subscribed, or another call of this method is running, for example because it is called by
-                an AssignmentListener.
+                subscribed or were while the consumer was open, or another call of this method is running, for
+                example because it is called by an AssignmentListener.
             SqlFilterRefusedError: a broker refuses the SQL filter. The assignment is unchanged.
             TopicNotFoundError: a topic does not exist.
             NoQueueError: a topic does not have one of the queues.
@@ -148,11 +151,7 @@ class LitePullConsumer(GroupConsumer):
 
         When cancelled, part of the assignment may have changed.
         """
-        self._check_open()
-        if self._subscriptions.topics and not self._is_manually_assigned:
-            raise ConfigurationError(
-                "cannot assign queues: this consumer uses subscribe(). Use another consumer to assign queues"
-            )
+        self._before_assigning()
         wanted: defaultdict[str, list[MessageQueue]] = defaultdict(list)
         for queue in check_instances(queues, "queues", MessageQueue):
             wanted[queue.topic].append(queue)
@@ -164,6 +163,7 @@ class LitePullConsumer(GroupConsumer):
                 raise NoQueueError(f"cannot assign {queue_name(min(missing))}: no such readable queue")
         for subscription in subscriptions:
             await check_sql_filter(self.client, self.config.group, subscription)
+        self._before_assigning()  # another task may have subscribed in the meantime
         self._is_manually_assigned = True
         await self._queues.replace(wanted, subscriptions)
 

@@ -45,7 +45,7 @@ class PollBuffer:
         self.wake()
 
     def recount(self, process_queue: ProcessQueue) -> None:
-        """Update ``total`` after a queue's messages have changed, or it was paused or dropped."""
+        """Update ``total`` after a queue's messages have changed, or after it was paused or dropped."""
         counts = not (process_queue.dropped or process_queue.paused)
         count = len(process_queue) if counts else 0
         self.total += count - self._counted.pop(process_queue, 0)
@@ -59,7 +59,7 @@ class PollBuffer:
     async def poll(self, count: int, timeout: float, check: Callable[[], None]) -> list[ReceivedMessage]:
         """Return at most ``count`` messages, or none after ``timeout`` seconds. When cancelled, none is lost.
 
-        ``check`` is called after each wait, and may raise the reason why no messages will come.
+        ``check`` is called after each wait. It raises an error if no messages can come.
         """
         started = trio.current_time()
         batches = self.take(count)

@@ -126,9 +126,14 @@ class LitePullSession:
             forget_routes()
             # There are no handlers to drain, so the commits get the drain share of the time too.
             await self._membership.leave(
-                self._config.close_timeout, self.queues.leave, finish_share=DRAIN_SHARE + COMMIT_SHARE
+                self._config.close_timeout, self.queues.leave, commit_share=DRAIN_SHARE + COMMIT_SHARE
             )
             ended.set()
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the consumer has joined its group."""
+        return self._membership.joined.is_set()
 
     def subscription_changed(self, topic: str) -> None:
         """Apply a changed subscription: restart its pull requests, send a heartbeat and rebalance."""

@@ -1,4 +1,4 @@
-"""The queues from which a push consumer pops, because its brokers assign pop instead of pull (5.x)."""
+"""The queues that a push consumer pops from, if its brokers assign pop instead of pull (5.x)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PopAssignedQueues:
     Args:
         client: the client that sends the requests.
         config: the consumer's settings.
-        subscriptions: the subscriptions by topic. They may change.
+        subscriptions: the current subscriptions by topic.
         statistics: the counters of the topics.
 
     Attributes:
@@ -117,13 +117,12 @@ class PopAssignedQueues:
 
     async def read_queues(self) -> list[MessageQueue]:
         """Return all popped queues, which other members may pop from as well. Raises as ``Routes.get``."""
-        return [
-            queue
-            for loop in self
-            for queue in (await self._client.routes.get(loop.queue.topic)).read_queues
-            if queue == loop.queue
-            or (loop.queue.queue_id == ALL_QUEUES and queue.broker_name == loop.queue.broker_name)
-        ]
+        popped: list[MessageQueue] = []
+        for loop in self:
+            queues = (await self._client.routes.get(loop.queue.topic)).read_queues
+            of_broker = [queue for queue in queues if queue.broker_name == loop.queue.broker_name]
+            popped += [queue for queue in of_broker if loop.queue.queue_id in (queue.queue_id, ALL_QUEUES)]
+        return popped
 
     def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
         """Set the queues of a topic to pop from: start loops for new queues and drop the others."""

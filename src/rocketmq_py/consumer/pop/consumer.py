@@ -56,20 +56,20 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
     PushConsumers can pop as well, see AllocateByBroker.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
-            an open client to share.
-        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared. They replace the
-            keyword options, or complement them.
+        client: name servers as ``host:port;host:port``, or an open client to share. None reads NAMESRV_ADDR,
+            or uses 127.0.0.1:9876 if that is not set.
+        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared. Keyword options can be
+            given in addition.
         group: the consumer group. All members must have the same subscriptions.
-        rng: the source of randomness, for tests that replay a run.
+        rng: the source of randomness, for reproducible tests.
         now_ms: the clock for the versions of subscriptions, epoch milliseconds.
         **options: the fields of PopConsumerConfig, and those of ClientConfig unless a client is shared.
 
+    Raises:
+        ConfigurationError: an option is unknown, given twice, or invalid.
+
     Entering raises:
         ConfigurationError: another consumer of the shared client is in the group.
-
-    Raises:
-        ConfigurationError: an option is unknown, given twice, or out of range.
     """
 
     config: PopConsumerConfig
@@ -188,9 +188,11 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
             raise ConfigurationError(f"{missing} subscribed: call subscribe() before receive()")
         failed = await self._subscriptions.check_filters(topics)
         accepted = {each: self._subscriptions[each] for each in topics if each in self._subscriptions}
-        if not accepted and failed:
+        if accepted:
+            return accepted
+        if failed:
             raise next(iter(failed.values()))
-        return accepted
+        return await self._subscriptions_of(topic)  # they were changed during the check
 
     @property
     def _init_mode(self) -> int:
@@ -208,7 +210,8 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
             RequestTimeoutError: a request failed.
         """
         self._check_open()
-        routes = [await self.client.routes.get(topic) for topic in self._subscriptions]
+        # A copy of the topics, because another task may subscribe in the meantime.
+        routes = [await self.client.routes.get(topic) for topic in list(self._subscriptions)]
         brokers, group = self.client.brokers, self.config.group
         return await query_lag(
             self.client,

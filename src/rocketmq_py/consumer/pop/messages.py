@@ -19,7 +19,7 @@ from rocketmq_py.protocol.stored_message import decode_within_budget
 from rocketmq_py.protocol.subscription import matches
 
 
-# Like ReceivedMessage, without slots, compared by identity, and with its repr.
+# ReceivedMessage has no slots either, is compared by identity, and defines the repr.
 @attrs.frozen(slots=False, eq=False, repr=False)
 class PoppedMessage(ReceivedMessage):
     """A message that is invisible to other consumers for a time, and redelivered unless it is acknowledged.
@@ -56,17 +56,17 @@ def read_popped(answer: Command, broker_name: str, namespace: Namespace) -> list
         queue = (TopicKind.NORMAL, message.queue_id)
         values = {name: getattr(message, name) for name in MESSAGE_FIELDS}
         # Ordered pops do not use a retry topic. The broker counts the deliveries and returns the count.
-        times = offsets.counts.get((queue, message.queue_offset), offsets.queue_counts.get(queue))
-        if times:
-            values["reconsume_times"] = times
+        redeliveries = offsets.counts.get((queue, message.queue_offset), offsets.queue_counts.get(queue))
+        if redeliveries:
+            values["reconsume_times"] = redeliveries
         popped.append(PoppedMessage(**values, receipt=_receipt(message, header, offsets.starts.get(queue))))
     return popped
 
 
 def _receipt(message: ReceivedMessage, header: PopMessageAnswer, start_offset: int | None) -> ReceiptHandle:
-    own = message.properties.get(POP_CHECKPOINT)
-    if own is not None:  # set by brokers for messages of a retry topic
-        return ReceiptHandle.parse(own)
+    checkpoint = message.properties.get(POP_CHECKPOINT)
+    if checkpoint is not None:  # brokers set it for messages of a retry topic
+        return ReceiptHandle.parse(checkpoint)
     if start_offset is None:
         raise ProtocolError(
             f"the answer to a pop from {message.broker_name} has a message of queue {message.queue_id}, but "
@@ -86,10 +86,10 @@ def _receipt(message: ReceivedMessage, header: PopMessageAnswer, start_offset: i
 
 @attrs.frozen
 class ClassifiedMessages:
-    """Popped messages by their further treatment.
+    """Popped messages: those to deliver, to acknowledge at once, and to make dead letters.
 
     Attributes:
-        deliverable: messages for the handler.
+        deliverable: messages for the handler or the program.
         filtered_out: messages whose tag only has the same hash as a subscribed one. To be acknowledged.
         exhausted: messages that were delivered too often. To become dead letters.
     """

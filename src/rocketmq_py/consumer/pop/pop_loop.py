@@ -13,8 +13,7 @@ from rocketmq_py.consumer.group.statistics import PullState, TopicCounters
 from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
 from rocketmq_py.consumer.pop.messages import PoppedMessage, classify, count_popped
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, state_after_empty
-from rocketmq_py.consumer.pull.retry import PullRetry
+from rocketmq_py.consumer.pull.retry import RETRY_DELAYS, PullRetry, state_after_empty
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
 
@@ -142,14 +141,14 @@ class PopLoop(Generic[Buffer]):
             )
         except RocketMQError as error:
             self.process_queue.counts.note_error(error)
-            return WAIT_SECONDS[self._retry.failed(error)]
+            return RETRY_DELAYS[self._retry.failed(error)]
         self._retry.succeeded()
         if popped:
             now = trio.current_time()
             count_popped(self.process_queue.counts, popped, now - self.pulled_at)
             self._accept(popped, spec, now + spec.invisible)
             return 0.0
-        return WAIT_SECONDS.get(state_after_empty(self.pulled_at), 0.0)
+        return RETRY_DELAYS.get(state_after_empty(self.pulled_at), 0.0)
 
     def _accept(self, popped: list[PoppedMessage], spec: PopSpec, until: float) -> None:
         """Dispatch popped messages, except those that are filtered out or were delivered too often."""

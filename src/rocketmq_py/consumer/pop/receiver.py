@@ -23,7 +23,7 @@ from rocketmq_py.consumer.pop.messages import ClassifiedMessages, PoppedMessage,
 from rocketmq_py.consumer.pop.pending_pops import PendingPops
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.consumer.pop.targets import SHARED_HOLD_SECONDS, PopTargets
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
+from rocketmq_py.consumer.pull.retry import RETRY_DELAYS
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
@@ -97,7 +97,7 @@ class PopReceiver:
             if messages or deadline - now < LAST_MOMENT_SECONDS:
                 return messages
             if hold:  # pause, in case the broker does not hold pops but answers at once
-                await trio.sleep_until(round_started + WAIT_SECONDS[PullState.STALLED])
+                await trio.sleep_until(round_started + RETRY_DELAYS[PullState.STALLED])
                 now = trio.current_time()
             hold = SHARED_HOLD_SECONDS
 

@@ -1,33 +1,10 @@
-"""Flow control: the states of a pull loop, and how long each lasts."""
+"""Flow control: whether the unacknowledged messages of a queue allow another pull."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-
-import trio
 
 from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-
-WAIT_SECONDS: Mapping[PullState, float] = {
-    PullState.STALLED: 0.05,
-    PullState.BUSY: 0.02,
-    PullState.FAILED: 3.0,
-}
-"""States that follow a broker's answer, with the delay before the next pull.
-
-Java: PULL_TIME_DELAY_MILLS_WHEN_…"""
-
-
-def state_after_empty(pulled_at: float) -> PullState:
-    """Return the state after an answer without messages to the pull at ``pulled_at``.
-
-    STALLED if the broker answered at once. It does not hold pulls then, and must not be polled in a tight
-    loop.
-    """
-    at_once = trio.current_time() - pulled_at < WAIT_SECONDS[PullState.STALLED]
-    return PullState.STALLED if at_once else PullState.PULLING
 
 
 def flow_state(process_queue: ProcessQueue, limits: FlowLimits) -> PullState:

@@ -16,10 +16,10 @@ from rocketmq_py.consumer.group.meter import Arrivals
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.group.statistics import PullState, TopicCounters
 from rocketmq_py.consumer.group.subscriptions import original_topic
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, flow_state
+from rocketmq_py.consumer.pull.flow_control import flow_state
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, QueuePuller
-from rocketmq_py.consumer.pull.retry import PullRetry
+from rocketmq_py.consumer.pull.retry import RETRY_DELAYS, PullRetry
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import RETRY_PREFIX
@@ -127,7 +127,7 @@ class PullLoop:
             self.flow = self._retry.failed(error)
             if not self._is_retry:
                 self._counts.note_error(error)
-        pause = WAIT_SECONDS.get(self.flow)
+        pause = RETRY_DELAYS.get(self.flow)
         if pause is not None:
             await trio.sleep(pause)
 
@@ -185,7 +185,7 @@ class PullLoop:
     @property
     def state(self) -> PullState:
         """The state of the loop, including changes that it will notice after the current pull."""
-        if self.process_queue is None or self.flow in WAIT_SECONDS:
+        if self.process_queue is None or self.flow in RETRY_DELAYS:
             return self.flow
         return flow_state(self.process_queue, self._limits())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -15,7 +15,6 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RepeatedLog, RetryLog
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.group.statistics import PullState
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, state_after_empty
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullResponse, PullStatus, QueuePuller
 from rocketmq_py.errors import BrokerError, NoQueueError, QueueGoneError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
@@ -24,8 +23,26 @@ from rocketmq_py.protocol.subscription import SQL92
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
+RETRY_DELAYS: Final[Mapping[PullState, float]] = {
+    PullState.STALLED: 0.05,
+    PullState.BUSY: 0.02,
+    PullState.FAILED: 3.0,
+}
+"""States that follow a broker's answer or an error, with the seconds until the next pull.
+
+Java: PULL_TIME_DELAY_MILLS_WHEN_…"""
 SECOND_CORRECTION_SECONDS = 30.0
 """A broker that corrects an offset twice within this time is not followed, to avoid an endless loop."""
+
+
+def state_after_empty(pulled_at: float) -> PullState:
+    """Return the state after an answer without messages to the pull at ``pulled_at``.
+
+    STALLED if the broker answered at once. It does not hold pulls then, and must not be polled in a tight
+    loop.
+    """
+    at_once = trio.current_time() - pulled_at < RETRY_DELAYS[PullState.STALLED]
+    return PullState.STALLED if at_once else PullState.PULLING
 
 
 class PullRetry:
@@ -46,7 +63,7 @@ class PullRetry:
         invalidate_route: Callable[[], None],
         *,
         is_quiet: bool = False,
-        pause: float = WAIT_SECONDS[PullState.FAILED],
+        pause: float = RETRY_DELAYS[PullState.FAILED],
     ) -> None:
         self._where = {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id}
         self._log = log
@@ -58,7 +75,7 @@ class PullRetry:
         self._corrected_at = -math.inf
 
     def failed(self, error: RocketMQError) -> PullState:
-        """Record a failure. Return the next state, whose delay is in WAIT_SECONDS."""
+        """Record a failure. Return the next state, whose delay is in RETRY_DELAYS."""
         if error.invalidates_route:
             self._invalidate_route()
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
@@ -164,7 +181,7 @@ class LossCheck:
         self._is_unconfirmed = True
         self._puller.use_master()
         if upto <= requested:
-            await trio.sleep(WAIT_SECONDS[PullState.FAILED])
+            await trio.sleep(RETRY_DELAYS[PullState.FAILED])
         return None
 
 
@@ -220,7 +237,7 @@ class BoundedRetry:
             return True
         if now - self._failing_since >= self._patience:
             raise error
-        await trio.sleep(WAIT_SECONDS[self._retry.failed(error)])
+        await trio.sleep(RETRY_DELAYS[self._retry.failed(error)])
         return False
 
     def answered(self) -> None:

@@ -32,46 +32,58 @@ _COMPLETED = object()
 
 
 class RunningCall(Protocol):
-    """A handler call in progress.
+    """A handler call in progress. Its delivery is a message, or a tuple of messages.
 
     Attributes:
         buffer: the queue of the messages.
-        item: the message, or tuple of messages, passed to the handler. None when idle, or after the call has
-            timed out.
-        seen: ``item`` at the previous timeout check.
-        since: the time of the check that saw ``item`` first.
+        pending: the delivery while its outcome is pending. None when idle, after the call has timed out, and
+            once its messages are being sent back.
+        seen: ``pending`` at the previous timeout check.
+        since: the time of the check that saw it first.
     """
 
     buffer: MessageBuffer
-    item: Any
+    pending: Any
     seen: Any
     since: float
 
 
 class _Worker:
-    """A worker task's state: its current call and the cancel scope around it.
+    """A worker task's state: its current calls and the cancel scope around them.
+
+    A worker calls the handler several times for one queue. Only the last of these calls can suspend, fail, or
+    return a result.
 
     Attributes:
-        called_with: the item of the last call, or None at the end of a queue.
-        calls: calls started since the worker turned to its current queue.
-        has_suspended: whether the last of these calls has suspended.
+        buffer, pending, seen, since: the last call as a RunningCall.
+        delivery: the delivery of the last call, or None at the end of a queue.
+        calls: the number of calls.
+        has_suspended: whether the last call has suspended.
+        started: the time when the first call started.
+        suspended_at: the time when the last call suspended. None if it did not.
+        wait: seconds that the first message has waited. None if unknown.
+        scope: cancelled when the last call times out.
         until_yield: calls left before the worker yields to other tasks.
     """
 
     __slots__ = (
-        "buffer", "called_with", "calls", "has_suspended", "item", "scope", "seen", "since", "until_yield",
+        "buffer", "calls", "delivery", "has_suspended", "pending", "scope", "seen", "since", "started",
+        "suspended_at", "until_yield", "wait",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.called_with: Any = None
-        self.calls = 0
-        self.has_suspended = False
-        self.until_yield = 0
         self.buffer: MessageBuffer
-        self.item: Any = None
-        self.scope = trio.CancelScope()
+        self.pending: Any = None
         self.seen: Any = None
         self.since = 0.0
+        self.delivery: Any = None
+        self.calls = 0
+        self.has_suspended = False
+        self.started = 0.0
+        self.suspended_at: float | None = None
+        self.wait: float | None = None
+        self.scope = trio.CancelScope()
+        self.until_yield = 0
 
 
 class ConcurrentDispatch(Dispatch[MessageBuffer]):
@@ -80,8 +92,6 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
     A worker calls the handler in a loop for as long as the calls complete without suspending, and
     acknowledges their messages together. When a call suspends, the worker wakes another worker, so that up to
     ``concurrency`` calls run at once.
-
-    An item is the argument of one call: a message, or a tuple of messages.
 
     Args:
         nursery: runs the workers.
@@ -119,11 +129,11 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         self._workers.append(worker)
         self._is_waking = False
         while True:
-            with trio.CancelScope() as worker.scope:  # cancelled when a call times out
+            with trio.CancelScope() as worker.scope:
                 await self._serve(worker)
 
     async def _serve(self, worker: _Worker) -> None:
-        """Run handler calls until one fails or times out."""
+        """Call the handler for one queue after the other, until a call fails or times out."""
         ready = self._ready
         worker.until_yield = YIELD_EVERY
         while True:
@@ -135,50 +145,36 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
             worker.buffer = buffer = ready[0]
             self._in_flight += 1
             result: Any = None
-            failure: BaseException | None = None
-            suspended_at: float | None = None
-            wait = None if buffer.arrivals is None else buffer.wait_of_next()
-            started = trio.current_time()
             try:
                 result = self._start_calls(worker, buffer)
-                if result is not _COMPLETED:
-                    self._wake_another()
-                    if type(result) is SuspendedCall:
-                        suspended_at = trio.current_time()
-                        result = await result
-                        worker.until_yield = YIELD_EVERY
-            except Exception as error:
-                failure = error
-                self._wake_another()
-                buffer.counts.note_error(error)
-                logger.exception("handler failed: %s", describe_call(buffer, worker.called_with))
-                await self._redeliver(worker, _messages(worker.called_with))
-            except BaseExceptionGroup as group:
-                failure = group
-                called_with = describe_call(buffer, worker.called_with)
-                raise_without_failures(group, logger, "handler failed: %s", called_with)
+                if type(result) is SuspendedCall:
+                    worker.suspended_at = trio.current_time()
+                    result = await result
+                    worker.until_yield = YIELD_EVERY
+            except Exception as error:  # noqa: BLE001  # _process_failure() logs it
+                self._record_calls(worker, error, result)
+                await self._process_failure(worker, worker.delivery, error)
+            except BaseException as error:
+                if worker.pending is None:  # the call has timed out
+                    self._record_calls(worker, error, result)
+                if isinstance(error, BaseExceptionGroup):
+                    call = describe_call(buffer, worker.delivery)
+                    raise_without_failures(error, logger, "handler failed: %s", call)
+                raise
             else:
+                self._record_calls(worker, None, result)
                 if result is None:
-                    buffer.remove_all(_messages(worker.called_with))
+                    buffer.remove_all(messages_of(worker.delivery))
                 elif result is not _COMPLETED:
-                    await self._process_result(worker, worker.called_with, result)
+                    await self._process_result(worker, worker.delivery, result)
             finally:
                 self._in_flight -= 1
                 if self._closed:
                     self._check_drained()
-            ended = trio.current_time()
-            counts = buffer.counts
-            counts.calls += worker.calls
-            counts.call_seconds += ended - started
-            if counts.meter is not None:
-                counts.meter.waited(wait, worker.calls)
-                outcome = "" if result is _COMPLETED else outcome_name(failure, result)
-                counts.meter.called_in_sequence(worker.calls, started, suspended_at, ended, outcome)
-            failure = None
             if result is not _COMPLETED:
-                if worker.item is None:
+                if worker.pending is None:
                     return
-                worker.item = None
+                worker.pending = None
             if ready and not worker.until_yield:  # (an empty queue parks, which yields anyway)
                 worker.until_yield = YIELD_EVERY
                 self._is_waking = True  # this worker continues first, so waking another one would be wasted
@@ -188,7 +184,8 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
     def _start_calls(self, worker: _Worker, buffer: MessageBuffer) -> Any:
         """Call the handler for messages of one queue until a call suspends or returns a result but None.
 
-        Bookkeeping is done once, after the last call.
+        Acknowledges the messages of the completed calls together. If another call follows them, wakes up
+        another worker, which continues with the messages after it.
 
         Fast path: drives the coroutine of ``_run_calls`` by hand, so that a worker learns whether a call has
         suspended. Waking another worker before each call instead would need no SuspendedCall. Saves 24 % of
@@ -202,6 +199,9 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         """
         completed: list[Any] = []
         worker.has_suspended = False
+        worker.suspended_at = None
+        worker.wait = None if buffer.arrivals is None else buffer.wait_of_next()
+        worker.started = trio.current_time()
         calls = self._run_calls(worker, buffer, completed)
         result: Any = None
         try:
@@ -213,18 +213,20 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
             worker.calls = len(completed)
             if result is not _COMPLETED:
                 worker.calls += 1
-                worker.item = worker.called_with
+                worker.pending = worker.delivery
             worker.until_yield -= worker.calls
             if completed:
                 buffer.remove_all(completed if self._batch_size is None else chain.from_iterable(completed))
             if self._ready:  # else the handler has stopped the consumer
-                self._rotate_ready(buffer, is_empty=worker.called_with is None)
+                self._rotate_ready(buffer, is_empty=worker.delivery is None)
+                if self._ready and result is not _COMPLETED and not self._is_waking:
+                    self._wake()
         return result
 
     async def _run_calls(self, worker: _Worker, buffer: MessageBuffer, completed: list[Any]) -> Any:
-        """Call the handler with items of a queue until a call has suspended or does not return None.
+        """Call the handler with messages of a queue until a call has suspended or does not return None.
 
-        The items of the calls before that are added to ``completed``. Returns and raises as
+        The deliveries of the calls before that are added to ``completed``. Returns and raises as
         :meth:`_start_calls`.
         """
         take: Callable[[], Any] = buffer.take
@@ -237,15 +239,15 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         for _ in range(worker.until_yield):
             if not ready:  # the handler has stopped the consumer
                 break
-            worker.called_with = item = take()
-            if item is None:  # the queue is empty or dropped
+            worker.delivery = delivery = take()
+            if delivery is None:  # the queue is empty or dropped
                 break
-            if one_by_one and item.corruption is not None:
-                raise corruption_error(item)
-            result = await call(item)
+            if one_by_one and delivery.corruption is not None:
+                raise corruption_error(delivery)
+            result = await call(delivery)
             if result is not None or worker.has_suspended:
                 return result
-            completed.append(item)
+            completed.append(delivery)
         return _COMPLETED
 
     def _rotate_ready(self, buffer: MessageBuffer, *, is_empty: bool) -> None:
@@ -255,10 +257,6 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
             buffer.is_ready = False
         elif len(self._ready) > 1:
             self._ready.rotate(-1)
-
-    def _wake_another(self) -> None:
-        if self._ready and not self._is_waking:
-            self._wake()
 
     def _take_readable(self, buffer: MessageBuffer) -> tuple[ReceivedMessage, ...] | None:
         """Return the next batch of readable messages. Corrupt messages are sent back to the broker."""
@@ -275,12 +273,29 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         for message in messages:
             if message.corruption is not None:
                 error = corruption_error(message)
+                buffer.counts.note_error(error)
                 logger.error("handler failed: %s", describe(buffer, message), exc_info=error)
                 self._nursery.start_soon(self._redelivery.redeliver, buffer, [message], 0)
 
-    async def _process_result(self, call: RunningCall, item: Any, result: object) -> None:
+    def _record_calls(self, worker: _Worker, error: BaseException | None, result: object) -> None:
+        """Record the durations of a worker's calls, with the outcome of the last one."""
+        counts, ended = worker.buffer.counts, trio.current_time()
+        counts.calls += worker.calls
+        counts.call_seconds += ended - worker.started
+        if counts.meter is not None:
+            outcome = "" if result is _COMPLETED else outcome_of_call(worker, error, result)
+            counts.meter.waited(worker.wait, worker.calls)
+            counts.meter.called_in_sequence(worker.calls, worker.started, worker.suspended_at, ended, outcome)
+
+    async def _process_failure(self, call: RunningCall, delivery: Any, error: Exception) -> None:
+        """Log an exception of the handler, and send the messages back."""
+        call.buffer.counts.note_error(error)
+        logger.error("handler failed: %s", describe_call(call.buffer, delivery), exc_info=error)
+        await self._redeliver(call, messages_of(delivery))
+
+    async def _process_result(self, call: RunningCall, delivery: Any, result: object) -> None:
         """Process a handler result other than None."""
-        messages = _messages(item)
+        messages = messages_of(delivery)
         if isinstance(result, SplitResult):
             messages, result = await self._process_split(call, messages, result)
             if not messages:
@@ -293,13 +308,13 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
             logger.error(
                 "handler failed: %s: it returned %r, which concurrent consumers do not support. The messages "
                 "are redelivered. Return ConsumeLater(...) to choose the delay",
-                describe_call(call.buffer, item), result,
+                describe_call(call.buffer, delivery), result,
             )  # fmt: skip
             await self._redeliver(call, messages)
             return
         call.buffer.remove_all(messages[: result.done])
-        if call.item is not None:
-            call.item = None
+        if call.pending is not None:
+            call.pending = None
             await self._redelivery.redeliver(call.buffer, messages[result.done :], result.delay_level)
 
     async def _process_split(
@@ -307,14 +322,14 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
     ) -> tuple[list[ReceivedMessage], object]:
         """Settle the messages that the handler did not get. Return the others, and the handler's result."""
         call.buffer.remove_all([messages[index] for index in result.done])
-        if result.dead_letters and call.item is not None:  # else it has timed out, and they were sent back
+        if result.dead_letters and call.pending is not None:  # else it has timed out, and they were sent back
             reasons = {messages[index]: reason for index, reason in result.dead_letters.items()}
             await self._redelivery.give_up(call.buffer, reasons)
         return result.remaining(messages), result.result
 
     async def _redeliver(self, call: RunningCall, messages: Sequence[ReceivedMessage]) -> None:
-        if call.item is not None:  # else it has timed out, and they were sent back
-            call.item = None
+        if call.pending is not None:  # else it has timed out, and they were sent back
+            call.pending = None
             await self._redelivery.redeliver(call.buffer, messages, 0)
 
     # Timeouts
@@ -324,24 +339,26 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
             await trio.sleep(self._timeout / CHECKS_PER_TIMEOUT)
             now = trio.current_time()
             for call in self._running_calls():
-                if call.item is not call.seen:
-                    call.seen, call.since = call.item, now
-                elif call.item is not None and now - call.since >= self._timeout:
+                if call.pending is not call.seen:
+                    call.seen, call.since = call.pending, now
+                elif call.pending is not None and now - call.since >= self._timeout:
                     self._time_out(call, call.seen)
 
     def _running_calls(self) -> Iterable[RunningCall]:
         return list(self._workers)
 
-    def _time_out(self, call: RunningCall, item: Any) -> None:
-        """Time out a running call: send its messages back, and cancel the handler if it is cancellable."""
+    def _time_out(self, call: RunningCall, delivery: Any) -> None:
+        """Time out a running call: send its messages back, and cancel the handler if possible."""
         buffer = call.buffer
-        call.item = None
+        call.pending = None
         buffer.counts.note_error(TimeoutError(f"a handler call took more than {self._timeout:g} s"))
         logger.error(
             "handler timed out after %g s: %s. The messages are sent back for redelivery",
-            self._timeout, describe_call(buffer, item),
+            self._timeout, describe_call(buffer, delivery),
         )  # fmt: skip
-        self._nursery.start_soon(self._redelivery.redeliver, buffer, _messages(item), TIMEOUT_DELAY_LEVEL)
+        self._nursery.start_soon(
+            self._redelivery.redeliver, buffer, messages_of(delivery), TIMEOUT_DELAY_LEVEL
+        )
         self._cancel(call)
 
     def _cancel(self, call: RunningCall) -> None:
@@ -349,10 +366,16 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
             call.scope.cancel()
 
 
-def _messages(item: Any) -> Sequence[ReceivedMessage]:
-    return item if isinstance(item, tuple) else (item,)
+def outcome_of_call(call: RunningCall, error: BaseException | None, result: object) -> str:
+    """Return the outcome of a call that has just ended, for metrics. Call it before its messages settle."""
+    return "TimeoutError" if call.pending is None else outcome_name(error, result)
 
 
-def describe_call(buffer: MessageBuffer, item: Any) -> str:
+def messages_of(delivery: Any) -> Sequence[ReceivedMessage]:
+    """Return the messages of a delivery."""
+    return delivery if isinstance(delivery, tuple) else (delivery,)
+
+
+def describe_call(buffer: MessageBuffer, delivery: Any) -> str:
     """Describe the messages of a handler call for log lines."""
-    return describe(buffer, *_messages(item))
+    return describe(buffer, *messages_of(delivery))

@@ -43,13 +43,13 @@ class PushConsumer(RunsHandler[Session], GroupConsumer):
     messages are dropped.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
-            an open client to share.
-        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared. They replace the
-            keyword options, or complement them.
+        client: name servers as ``host:port;host:port``, or an open client to share. None reads NAMESRV_ADDR,
+            or uses 127.0.0.1:9876 if that is not set.
+        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared. Keyword options can be
+            given in addition.
         group: the consumer group. All its members must subscribe alike.
         assignment_listener: called when queues are assigned to this consumer or revoked.
-        rng: the source of randomness, for tests that replay a run.
+        rng: the source of randomness, for reproducible tests.
         now_ms: the clock for the versions of subscriptions, epoch milliseconds.
         **options: the fields of PushConsumerConfig, and those of ClientConfig unless a client is shared.
 

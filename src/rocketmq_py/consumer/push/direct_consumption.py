@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import trio
 
@@ -18,6 +18,7 @@ from rocketmq_py.consumer.group.handler_results import (
     Suspend,
     check_result,
 )
+from rocketmq_py.consumer.push.handler_failures import corruption_error
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.bodies import ConsumeMessageDirectlyResult
@@ -39,8 +40,9 @@ async def consume_directly(
     started = trio.current_time()
     remark: str | None = None
     try:
-        item: Any = message if config.batch_size is None else (message,)
-        result = await invoker.call(item)
+        if message.corruption is not None:
+            raise corruption_error(message)
+        result = await invoker.call(message if config.batch_size is None else (message,))
         if isinstance(result, SplitResult):
             remark = next(iter(result.dead_letters.values()), None)
             result = result.result

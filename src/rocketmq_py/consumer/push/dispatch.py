@@ -96,10 +96,10 @@ class Dispatch(Generic[Buffer]):
             self._worker_count += 1
             self._nursery.start_soon(self._work)
 
-    async def _call_hooked(self, buffer: Buffer, item: Any) -> Any:
-        """Call the handler and the hooks around it."""
+    async def _call_hooked(self, buffer: Buffer, delivery: Any) -> Any:
+        """Call the handler and the hooks around it. A delivery is a message, or a sequence of messages."""
         assert self._hooks is not None
-        return await self._hooks.call(self._invoker.call, buffer.queue, item)
+        return await self._hooks.call(self._invoker.call, buffer.queue, delivery)
 
     async def _work(self) -> None:
         """Run a worker until cancelled."""

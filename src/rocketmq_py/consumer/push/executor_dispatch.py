@@ -6,13 +6,20 @@ import contextvars
 import inspect
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any, Final
 
+import trio
+
 from rocketmq_py.client.user_calls import raise_without_failures
-from rocketmq_py.consumer.group.meter import outcome_name
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
-from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch, RunningCall, describe_call
+from rocketmq_py.consumer.push.concurrent import (
+    ConcurrentDispatch,
+    RunningCall,
+    describe_call,
+    messages_of,
+    outcome_of_call,
+)
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, CallBatch, HandlerCall
 from rocketmq_py.consumer.push.handler_failures import corruption_error
@@ -21,20 +28,20 @@ from rocketmq_py.message import ReceivedMessage
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 MAX_PREFETCH = 512
-"""Calls that are queued in the executor at most, in addition to the ``concurrency`` running ones."""
+"""The maximum number of calls queued in the executor, in addition to the ``concurrency`` running ones."""
 
 
 class ExecutorDispatch(ConcurrentDispatch):
     """Dispatches messages concurrently to handlers in threads, or in tasks of an asyncio loop.
 
-    Fast path: calls go to the executor several at a time, when messages arrive and when calls have ended, and
-    the outcome of a call is processed without a trio task unless it has to be awaited. ConcurrentDispatch
-    would use a trio task for each call. Saves 75 % of push with a handler in threads or on asyncio.
+    Fast path: it starts several calls at a time, when messages arrive and when calls have ended. Successful
+    calls need no trio task. ConcurrentDispatch would use a trio task for each call. Saves 75 % of push with a
+    handler in threads or on asyncio.
 
-    Up to twice as many calls as have ended together last are queued in the executor ahead of time. So a fast
-    handler never waits for messages, and no messages grow old waiting for a slow one.
+    It queues calls in the executor ahead of time, up to twice the number of calls that ended together last.
+    So a fast handler never waits for messages, and few messages wait in the queue of a slow handler.
 
-    With hooks, which may be async, each call has a trio task, as the calls of async handlers have.
+    With hooks, which may be async, the workers of ConcurrentDispatch make the calls.
 
     Args as ConcurrentDispatch.
     """
@@ -44,6 +51,7 @@ class ExecutorDispatch(ConcurrentDispatch):
         self._executor = self._invoker.executor
         self._executor.on_ended = self._process_ended
         self._context = contextvars.copy_context()
+        self._awaiting: set[_QueueCall] = set()  # calls whose result is being awaited
         self._until_timed = 0  # calls to start before one is timed
         self._prefetch = 0  # calls to queue in the executor, in addition to the running ones
 
@@ -64,6 +72,7 @@ class ExecutorDispatch(ConcurrentDispatch):
             self._start_executor_calls()
 
     def _start_executor_calls(self) -> None:
+        """Start calls with waiting messages, as far as ``concurrency`` and prefetch allow."""
         ready, batch_size = self._ready, self._batch_size
         space = self._concurrency - self._in_flight
         prefetch = self._prefetch
@@ -78,23 +87,23 @@ class ExecutorDispatch(ConcurrentDispatch):
                 break
             wait = None if buffer.arrivals is None else buffer.wait_of_next()
             if batch_size is None:
-                items: list[Any] = buffer.take_batch(allowed)
+                deliveries: list[Any] = buffer.take_batch(allowed)
             else:
                 batch = self._take_readable(buffer)
-                items = [] if batch is None else [batch]
-            self._rotate_ready(buffer, is_empty=not items)
-            if not items:  # the queue is dropped, or all its messages are corrupt
+                deliveries = [] if batch is None else [batch]
+            self._rotate_ready(buffer, is_empty=not deliveries)
+            if not deliveries:  # the queue is dropped, or all its messages are corrupt
                 continue
-            space -= len(items)
-            count += len(items)
+            space -= len(deliveries)
+            count += len(deliveries)
             is_metered = buffer.counts.meter is not None
             if buffer.counts.meter is not None:
-                buffer.counts.meter.waited(wait, len(items))
+                buffer.counts.meter.waited(wait, len(deliveries))
             # Fast path: one object and one start check for many calls. Saves 15 % of push on asyncio.
             if in_batches:
-                calls.append(_QueueCallBatch(buffer, deque(items)))
+                calls.append(_QueueCallBatch(buffer, deque(deliveries)))
             else:
-                calls += [_QueueCall(buffer, item) for item in items]
+                calls += [_QueueCall(buffer, delivery) for delivery in deliveries]
         if calls:
             self._in_flight += count
             self._until_timed -= count
@@ -107,39 +116,29 @@ class ExecutorDispatch(ConcurrentDispatch):
 
     def _process_ended(self, ended: list[HandlerCall]) -> None:
         """Process the outcomes of ended calls."""
-        processed: dict[MessageBuffer, list[ReceivedMessage]] = {}
+        acknowledged: dict[MessageBuffer, list[ReceivedMessage]] = {}
         count = 0
         for call in ended:
             if type(call) is _QueueCallBatch:
                 count += len(call.done)
-                if call.seconds is not None:
-                    call.buffer.counts.calls += len(call.done)
-                    call.buffer.counts.call_seconds += call.seconds
-                    if call.buffer.counts.meter is not None:
-                        call.buffer.counts.meter.called(call.seconds, len(call.done))
                 if call.done:
+                    self._record(call, len(call.done), "")
                     call.buffer.remove_all(call.done)
                 continue
             assert type(call) is _QueueCall
-            buffer, item = call.buffer, call.called_with
-            if call.seconds is not None:
-                buffer.counts.calls += 1
-                buffer.counts.call_seconds += call.seconds
-                # A call that returned an awaitable has not ended.
-                has_ended = call.result is not NO_RESULT and not inspect.isawaitable(call.result)
-                if buffer.counts.meter is not None and has_ended:
-                    buffer.counts.meter.called(call.seconds, 1, outcome_name(call.error, call.result))
             if call.error is not None or call.result is not None:
                 # In the context of the consumer's run(), because the result may have to be awaited.
                 self._context.copy().run(self._nursery.start_soon, self._process_outcome, call)
                 continue
+            if call.seconds is not None:
+                self._record(call, 1, outcome_of_call(call, None, None))
             count += 1
-            messages = processed.setdefault(buffer, [])
-            if type(item) is tuple:
-                messages += item
+            messages = acknowledged.setdefault(call.buffer, [])
+            if type(call.delivery) is tuple:
+                messages += call.delivery
             else:
-                messages.append(item)
-        for buffer, messages in processed.items():
+                messages.append(call.delivery)
+        for buffer, messages in acknowledged.items():
             buffer.remove_all(messages)
         self._in_flight -= count
         self._prefetch = min(2 * max(count, len(ended)), MAX_PREFETCH)
@@ -147,30 +146,57 @@ class ExecutorDispatch(ConcurrentDispatch):
 
     async def _process_outcome(self, call: _QueueCall) -> None:
         """Process the outcome of a call that failed or returned a result other than None."""
-        buffer, item = call.buffer, call.called_with
+        result: Any = NO_RESULT
         try:
             if call.error is not None:
                 raise call.error
             result = call.result
             if inspect.isawaitable(result):
-                result = await result
-        except Exception as error:
-            buffer.counts.note_error(error)
-            logger.exception("handler failed: %s", describe_call(buffer, item))
-            await self._redeliver(call, item if type(item) is tuple else (item,))
+                result = await self._await_result(call, result)
+        except Exception as error:  # noqa: BLE001  # _process_failure() logs it
+            self._record(call, 1, outcome_of_call(call, error, None))
+            await self._process_failure(call, call.delivery, error)
         except BaseExceptionGroup as group:
-            raise_without_failures(group, logger, "handler failed: %s", describe_call(buffer, item))
+            raise_without_failures(
+                group, logger, "handler failed: %s", describe_call(call.buffer, call.delivery)
+            )
         else:
+            if result is not NO_RESULT or call.pending is None:  # it was started
+                self._record(call, 1, outcome_of_call(call, None, result))
             if result is None:
-                buffer.remove_all(item if type(item) is tuple else (item,))
+                call.buffer.remove_all(messages_of(call.delivery))
             elif result is not NO_RESULT:
-                await self._process_result(call, item, result)
+                await self._process_result(call, call.delivery, result)
         finally:
             call.error = None  # break the reference cycle through the traceback
             self._in_flight -= 1
             self._continue()
 
+    async def _await_result(self, call: _QueueCall, result: Awaitable[Any]) -> Any:
+        """Await what a handler outside of trio has returned. Return NO_RESULT if that times out."""
+        started = trio.current_time()
+        self._awaiting.add(call)
+        try:
+            with trio.CancelScope() as call.runner:
+                return await result
+            return NO_RESULT
+        finally:
+            self._awaiting.discard(call)
+            if call.seconds is not None:
+                call.seconds += trio.current_time() - started
+
+    def _record(self, call: _QueueCall | _QueueCallBatch, count: int, outcome: str) -> None:
+        """Record the duration of a call, or of the calls of a batch, if it was timed."""
+        if call.seconds is None:
+            return
+        counts = call.buffer.counts
+        counts.calls += count
+        counts.call_seconds += call.seconds
+        if counts.meter is not None:
+            counts.meter.called(call.seconds, count, outcome)
+
     def _continue(self) -> None:
+        """Start more calls after some have ended."""
         if self._closed:
             self._check_drained()
         elif self._ready:
@@ -178,28 +204,30 @@ class ExecutorDispatch(ConcurrentDispatch):
 
     def _running_calls(self) -> Iterable[RunningCall]:
         yield from super()._running_calls()
-        for call in list(self._executor.calls):
+        for call in [*self._executor.calls, *self._awaiting]:
             if isinstance(call, _QueueCall | _QueueCallBatch) and call.runner is not None:
                 yield call
 
     def _cancel(self, call: RunningCall) -> None:
-        if isinstance(call, _QueueCall | _QueueCallBatch):
-            self._executor.cancel(call)
-        else:
+        if not isinstance(call, _QueueCall | _QueueCallBatch):
             super()._cancel(call)
+        elif call in self._awaiting:
+            call.runner.cancel()
+        else:
+            self._executor.cancel(call)
 
 
 class _QueueCall(HandlerCall):
     """A handler call with messages of one queue. Also the RunningCall of the timeout checks.
 
     Attributes:
-        called_with: the message, or tuple of messages.
+        delivery: the message, or tuple of messages. The handler gets a tuple as a list of its own.
     """
 
-    def __init__(self, buffer: MessageBuffer, item: Any) -> None:
-        super().__init__(list(item) if type(item) is tuple else item)
+    def __init__(self, buffer: MessageBuffer, delivery: Any) -> None:
+        super().__init__(list(delivery) if type(delivery) is tuple else delivery)
         self.buffer = buffer
-        self.called_with = self.item = item
+        self.delivery = self.pending = delivery
         self.seen: Any = None
         self.since = 0.0
 
@@ -207,8 +235,8 @@ class _QueueCall(HandlerCall):
         """Return False if the queue was revoked. Raise the error of a message whose body is corrupt."""
         if self.buffer.dropped:
             return False
-        if type(self.called_with) is not tuple and self.called_with.corruption is not None:
-            raise corruption_error(self.called_with)
+        if type(self.delivery) is not tuple and self.delivery.corruption is not None:
+            raise corruption_error(self.delivery)
         return True
 
 
@@ -222,13 +250,13 @@ class _QueueCallBatch(CallBatch):
         self.since = 0.0
 
     @property
-    def item(self) -> Any:
+    def pending(self) -> Any:
         """The message of the current call. None after the call has timed out."""
         current = self.current
         return None if current is self.expired else current
 
-    @item.setter
-    def item(self, _: None) -> None:
+    @pending.setter
+    def pending(self, _: None) -> None:
         self.expired = self.seen  # ``current`` may have changed since the timeout check
 
     def may_start_next(self, argument: ReceivedMessage) -> bool:
@@ -243,7 +271,7 @@ class _QueueCallBatch(CallBatch):
         """Return a call for the message whose call has just started."""
         self.detached = call = _QueueCall(self.buffer, argument)
         if argument is self.expired:
-            call.item = None
+            call.pending = None
         return call
 
     def split_rest(self) -> _QueueCallBatch:

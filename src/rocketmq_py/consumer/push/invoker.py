@@ -66,8 +66,8 @@ class Invoker:
         self.abandoned = bool(self.executor.calls) and not self.cancels
         self.executor.abandon()
 
-    async def _call_in_executor(self, item: Any) -> Any:
-        result = await self.executor.call(item)
+    async def _call_in_executor(self, delivery: Any) -> Any:
+        result = await self.executor.call(delivery)
         if result is not None and inspect.isawaitable(result):
             return await result
         return result

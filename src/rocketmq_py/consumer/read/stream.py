@@ -18,9 +18,8 @@ from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.client.routes import Route
 from rocketmq_py.consumer.group.broker_queries import map_concurrently
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullStatus, QueuePuller
-from rocketmq_py.consumer.pull.retry import BoundedRetry, Gap, PullRetry, is_filtered
+from rocketmq_py.consumer.pull.retry import RETRY_DELAYS, BoundedRetry, Gap, PullRetry, is_filtered
 from rocketmq_py.consumer.read.start_position import StartPosition, StartPositionKind
 from rocketmq_py.errors import BrokerError, ClosedError, NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
@@ -245,8 +244,8 @@ class MessageStream(MessageIterator, Lifespan):
                 retry.succeeded()
                 await self._send_messages(send, pulled, requested, sys.maxsize)
                 self._next_offsets[queue], state = retry.next_step(requested, pulled_at, pulled)
-            if state in WAIT_SECONDS:
-                await trio.sleep(WAIT_SECONDS[state])
+            if state in RETRY_DELAYS:
+                await trio.sleep(RETRY_DELAYS[state])
 
     async def _read_to(self, end: int, puller: QueuePuller, retry: PullRetry, send: _Send) -> None:
         """Read a queue up to ``end``. Lost offsets are logged and skipped."""
