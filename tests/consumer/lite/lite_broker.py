@@ -39,6 +39,7 @@ class LiteBroker:
     refused: dict[int, int] = attrs.field(factory=dict)
     is_silent: bool = False
     _messages: deque[bytes] = attrs.field(factory=deque)
+    _unanswered: list[tuple[Connection, Command]] = attrs.field(factory=list)
 
     @property
     def changes(self) -> list[tuple[str, list[str]]]:
@@ -48,6 +49,12 @@ class LiteBroker:
     def put(self, *messages: bytes) -> None:
         """Answer the next pop with messages."""
         self._messages += messages
+
+    def answer_late(self) -> None:
+        """Answer the changes that got no answer, and those that follow."""
+        self.is_silent = False
+        for connection, request in self._unanswered:
+            connection.respond(request, ResponseCode.SUCCESS)
 
     def __call__(self, connection: Connection, request: Command) -> None:
         if request.code == RequestCode.HEART_BEAT:
@@ -59,6 +66,7 @@ class LiteBroker:
         if request.code == RequestCode.LITE_SUBSCRIPTION_CTL:
             self.subscriptions += LiteSubscriptions.decode(request.body).subscription_set
             if self.is_silent:
+                self._unanswered.append((connection, request))
                 return
         if request.code in self.refused:
             connection.respond(request, self.refused[request.code], remark="scripted")

@@ -55,9 +55,9 @@ class LiteSubscriber:
         self._parent = parent
         self._renew_interval = renew_interval
         self._renew_logs = RetryLogs(logger, "renewal of lite topics", "broker", group=group)
-        # Connections over which the broker got a subscription. A new connection may lead to a broker that has
-        # restarted.
-        self._current: WeakKeyDictionary[Connection, None] = WeakKeyDictionary()
+        # The connections over which lite topics were sent, with the names of their brokers. A new connection
+        # may lead to a broker that has restarted.
+        self._current: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
         # Brokers handle the requests of a connection in several threads, so one must end before the next.
         self._locks: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
         self.lite_topics: set[str] = set()
@@ -158,14 +158,16 @@ class LiteSubscriber:
         Brokers do not notice that a consumer has left. Without this request they would offer it messages, and
         hand them to another one only after a while.
         """
+        self.lite_topics.clear()  # so that no renewal restores the subscription
         async with open_nursery() as nursery:
-            for connection in list(self._current):
+            for connection, broker_name in list(self._current.items()):
                 if not connection.is_closed:
-                    nursery.start_soon(self._leave, connection)
+                    nursery.start_soon(self._leave, broker_name, connection)
 
-    async def _leave(self, connection: Connection) -> None:
+    async def _leave(self, broker_name: str, connection: Connection) -> None:
         try:
-            await self._send(connection, LiteSubscriptionAction.COMPLETE_REMOVE, ())
+            async with self._locks[broker_name]:
+                await self._remove_all(connection)
         except RocketMQError as error:
             logger.info(
                 "unsubscribing from lite topics failed: group=%s parent=%s broker=%s error=%s",
@@ -182,13 +184,17 @@ class LiteSubscriber:
         async with self._locks[broker_name]:
             connection = await self._connect(broker_name)
             await self._ensure_current_locked(broker_name, connection)
+            self._current[connection] = broker_name
             await self._send(connection, action, lite_topics, start)
-            self._current[connection] = None
 
     async def _renew(self, broker_name: str) -> None:
         try:
             async with self._locks[broker_name]:
-                await self._send_all(broker_name, await self._connect(broker_name))
+                connection = await self._connect(broker_name)
+                if self.lite_topics:
+                    await self._send_all(broker_name, connection)
+                elif connection in self._current:  # the broker may have lite topics of a change that failed
+                    await self._remove_all(connection)
         except RocketMQError as error:
             self._renew_logs.failed(broker_name, error, retry_in=self._renew_interval)
         else:
@@ -204,7 +210,11 @@ class LiteSubscriber:
         lite_topics = [lite_topic for lite_topic in self.lite_topics if not pending[lite_topic]]
         if lite_topics:
             await self._send(connection, LiteSubscriptionAction.COMPLETE_ADD, lite_topics)
-            self._current[connection] = None
+            self._current[connection] = broker_name
+
+    async def _remove_all(self, connection: Connection) -> None:
+        await self._send(connection, LiteSubscriptionAction.COMPLETE_REMOVE, ())
+        self._current.pop(connection, None)
 
     async def _broker_names(self) -> list[str]:
         route = await self._client.routes.get(self._parent)
