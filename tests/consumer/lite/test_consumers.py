@@ -321,6 +321,36 @@ async def test_brokers_of_a_changed_route_are_popped_from(caplog: pytest.LogCapt
     assert "route lookup failed, retrying: group=g topic=T" in caplog.text
 
 
+async def test_messages_of_a_broker_that_left_the_route_for_a_while_are_renewed_and_in_order() -> None:
+    calls: list[str] = []
+    async with lite_brokers(2) as (cluster, [broker, _]):
+        consumer = LitePushConsumer(
+            cluster.address, group="g", parent="T", pull_hold=1, invisible=8.0, route_refresh_interval=5
+        )
+
+        async def handle(message: ReceivedMessage) -> None:
+            calls.append(f"begin {message.queue_offset}")
+            await trio.sleep(60)
+            calls.append(f"end {message.queue_offset}")
+
+        async with consumer, trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.run, handle)
+            broker.put(lite_message(1))
+            await trio.sleep(2)
+            removed = cluster.brokers.pop("broker-a")
+            await trio.sleep(10)
+            broker.log.clear()
+            cluster.brokers["broker-a"] = removed
+            await trio.sleep(10)
+            assert CHANGE.name in broker.log
+            broker.put(lite_message(1), lite_message(2))  # as when the renewals did not arrive
+            await trio.sleep(20)
+            assert calls == ["begin 1"]
+            await trio.sleep(180)
+            assert calls == ["begin 1", "end 1", "begin 1", "end 1", "begin 2", "end 2"]
+            consumer.stop()
+
+
 async def test_threads_are_abandoned_when_asked() -> None:
     async with lite_brokers() as (cluster, _), push_consumer(cluster) as consumer:
         consumer.abandon_threads()

@@ -81,6 +81,8 @@ class LiteSession:
             requests, config.group, max_reconsume_times=config.max_reconsume_times
         )
         self._loops: LoopTable[PopLoop[LiteTopicQueues]] = LoopTable()
+        # The messages of each broker. They stay when the broker leaves the route, because they are still
+        # handled, and the broker may come back.
         self._queues: dict[MessageQueue, LiteTopicQueues] = {}
         self._pop_logs = RetryLogs(logger, "pop", "broker", group=config.group)
         self._renew_logs = RetryLogs(logger, "renewal of invisible messages", "broker", group=config.group)
@@ -186,13 +188,15 @@ class LiteSession:
         revoked = [loop for loop in self._loops if loop.queue not in wanted]
         for loop in revoked:
             loop.drop()
-            del self._queues[loop.queue]
         self._loops.remove(revoked)
         start_loops(self._loops.add(route.topic, wanted, self._make_loop), nursery)
 
     def _make_loop(self, queue: MessageQueue) -> PopLoop[LiteTopicQueues]:
         config = self._config
-        queues = self._queues[queue] = LiteTopicQueues(queue, self._counts, self._acknowledger.acknowledge)
+        queues = self._queues.get(queue)
+        if queues is None:
+            queues = LiteTopicQueues(queue, self._counts, self._acknowledger.acknowledge)
+            self._queues[queue] = queues
         return PopLoop(
             queues,
             self._requests,
