@@ -14,7 +14,7 @@ import msgspec
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import QueueGoneError, RocketMQError
+from rocketmq_py.errors import BrokerError, QueueGoneError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
 from rocketmq_py.protocol.command import Command
@@ -162,10 +162,14 @@ class QueuePuller:
         commit: int | None = None,
         batch_size: int | None = None,
     ) -> PullResponse:
-        """Pull as :meth:`pull` does, without decoding. ``batch_size`` replaces that of the puller."""
-        routes, name = self._client.routes, self.queue.broker_name
+        """Pull as :meth:`pull` does, without decoding. ``batch_size`` replaces that of the puller.
+
+        A pull that a suggested replica refuses is repeated at the master, because a new replica may not have
+        the topic or the group yet.
+        """
+        routes, name, broker_id = self._client.routes, self.queue.broker_name, self._broker_id
         # Without a master, replicas serve pulls.
-        address = routes.broker_address(name, broker_id=self._broker_id, any_id=True)
+        address = routes.broker_address(name, broker_id=broker_id, any_id=True)
         flag = _SUBSCRIPTION | _SUSPEND if self._hold else _SUBSCRIPTION
         if commit is not None and address == routes.master_address_nowait(name):
             flag |= _COMMIT
@@ -174,10 +178,12 @@ class QueuePuller:
         request = PendingRequest(RequestCode.PULL_MESSAGE, fields, b"", self._timeout)
         try:
             answer = await self._client.brokers.pull(address, request)
-        except RocketMQError:
+            return self._read(answer, address)
+        except RocketMQError as error:
             self._broker_id = MASTER_ID  # do not retry at a replica that failed
-            raise
-        return self._read(answer, address)
+            if broker_id == MASTER_ID or not isinstance(error, BrokerError | QueueGoneError):
+                raise
+        return await self.pull_undecoded(offset, subscription, commit=commit, batch_size=batch_size)
 
     def submit_pull(
         self,
@@ -215,11 +221,11 @@ class QueuePuller:
         self, address: str, on_response: Callable[[PullResponse | None], None], answer: Answer
     ) -> None:
         response = None
-        if isinstance(answer, RocketMQError):
-            self._broker_id = MASTER_ID
-        else:
+        if not isinstance(answer, RocketMQError):
             with suppress(RocketMQError):
                 response = self._read(answer, address)
+        if response is None:
+            self._broker_id = MASTER_ID
         on_response(response)
 
     def _fields(
