@@ -193,6 +193,40 @@ async def test_a_cancelled_subscription_is_not_renewed() -> None:
         assert consumer.lite_topics == {"s1"}
 
 
+async def test_a_cancelled_call_does_not_undo_another_one_for_the_same_lite_topic() -> None:
+    async with lite_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        scope = trio.CancelScope()
+
+        async def subscribe() -> None:
+            with scope:
+                await consumer.subscribe_lite("s1")
+
+        broker.is_silent = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(subscribe)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(consumer.subscribe_lite, "s1")
+            await trio.testing.wait_all_tasks_blocked()
+            broker.is_silent = False
+            scope.cancel()
+        assert consumer.lite_topics == {"s1"}
+
+
+async def test_an_unsubscription_during_a_subscription_removes_the_lite_topic() -> None:
+    async with lite_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        broker.is_silent = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.subscribe_lite, "s1")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(consumer.subscribe_lite, "s2")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(consumer.unsubscribe_lite, "s1", "s2")
+            await trio.testing.wait_all_tasks_blocked()
+            broker.answer_late()
+        assert consumer.lite_topics == frozenset()
+        assert broker.changes[-1] == (REMOVE, ["s1", "s2"])
+
+
 async def test_notices_for_others_are_ignored() -> None:
     async with lite_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
         await consumer.subscribe_lite("s1", "s2")
