@@ -202,8 +202,8 @@ _HEAD_FIELDS = (
     "born_time_ms", "born_address", "store_time_ms", "store_address", "reconsume_times",
     "prepared_transaction_offset", None,
 )  # fmt: skip
-"""The attributes of a ReceivedMessage in the order of HEAD. None stands for the magic number, the queue offset
-(which every message has unpacked), and the size of the body."""
+"""The attributes of a ReceivedMessage in the order of HEAD. None stands for the magic number, for the queue
+offset, which every message has unpacked, and for the size of the body."""
 
 
 # Fast path: avoids unpacking attributes that are rarely read, saves 20 % of push

@@ -33,8 +33,8 @@ from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
-RENEWALS_PER_TIME = 8
-"""Checks for messages that must be renewed, per invisible time."""
+CHECKS_PER_INVISIBLE_TIME = 8
+"""How often the session checks for messages to renew, in each invisible time."""
 ROUTE_PAUSE_SECONDS = 1.0
 """Seconds between attempts to get the route of the parent topic."""
 
@@ -214,17 +214,18 @@ class LiteSession:
         assert self._dispatch is not None
         for queue in queues.take_new():
             assert queue.lock is not None
-            # A running call with an earlier delivery of the lite topic offers the queue when it ends.
+            # A handler call for an earlier delivery of the lite topic may hold the lock. The queue is offered
+            # again when it ends.
             queue.lock.on_acquired = partial(self._dispatch.offer, queue)
             self._dispatch.offer(queue)
 
     # Outcomes
 
     async def _keep_invisible(self) -> None:
-        """Renew the invisible time of the messages that are not handled yet, until cancelled."""
+        """Renew the invisible time of all unacknowledged messages, until cancelled."""
         invisible = self._config.invisible
         while True:
-            await trio.sleep(invisible / RENEWALS_PER_TIME)
+            await trio.sleep(invisible / CHECKS_PER_INVISIBLE_TIME)
             due = trio.current_time() + invisible / 2
             async with open_nursery() as nursery:
                 for queues in list(self._queues.values()):
@@ -244,13 +245,14 @@ class LiteSession:
             self._renew_logs.succeeded(broker_name)
 
     async def _suspend_on_broker(self, queue: LiteTopicQueue, seconds: float) -> None:
+        """Have the broker redeliver the unacknowledged messages of a lite topic after ``seconds``."""
         messages = queue.popped
         if messages:
             await self._requests.change_invisible(messages[0], seconds, suspend=True)
             self._counts.sent_back += len(messages)
 
     async def _send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
-        """Make a message a dead letter. Brokers make the copy themselves, so only the log has the reason."""
+        """Make a message a dead letter. The broker copies the message, so only the log has the reason."""
         assert isinstance(message, PoppedMessage)
         broker_name = message.receipt.broker_name
         try:

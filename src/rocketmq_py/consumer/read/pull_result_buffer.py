@@ -44,7 +44,7 @@ class PullResultBuffer:
     def __init__(self, size: int, *, queues: int) -> None:
         self._size = size
         self._used = 0  # bytes of results and of reserved space
-        self._queues = deque([ResultQueue() for _ in range(queues)])  # those that have not ended
+        self._queues = deque([ResultQueue() for _ in range(queues)])  # in the order of the ranges
         self._unassigned = deque(self._queues)
         self._ended = False
         self._taken_size = 0  # bytes that the last take() returned, which count as used until the next one
