@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -378,6 +379,7 @@ async def test_a_consumer_that_is_closed_ends_its_run() -> None:
     [
         ({"invisible": 1.0}, "invisible is 1.0; it must be finite, and at least 2"),
         ({"pop_batch_nums": 33}, "pop_batch_nums is 33"),
+        ({"pull_hold": math.inf}, "pull_hold is inf; it must be finite"),
         ({"batch_size": 0}, "batch_size is 0"),
     ],
 )
