@@ -30,6 +30,7 @@ class LiteBroker:
         counts: the order count info of answers to pops.
         refused: the answers to codes of requests that it refuses.
         is_silent: whether changes of subscriptions get no answer.
+        ignored: the codes of other requests that get no answer.
     """
 
     subscriptions: list[LiteSubscription] = attrs.field(factory=list)
@@ -38,6 +39,7 @@ class LiteBroker:
     counts: str | None = None
     refused: dict[int, int] = attrs.field(factory=dict)
     is_silent: bool = False
+    ignored: set[int] = attrs.field(factory=set)
     _messages: deque[bytes] = attrs.field(factory=deque)
     _unanswered: list[tuple[Connection, Command]] = attrs.field(factory=list)
 
@@ -68,6 +70,8 @@ class LiteBroker:
             if self.is_silent:
                 self._unanswered.append((connection, request))
                 return
+        if request.code in self.ignored:
+            return
         if request.code in self.refused:
             connection.respond(request, self.refused[request.code], remark="scripted")
         elif request.code == RequestCode.POP_LITE_MESSAGE:

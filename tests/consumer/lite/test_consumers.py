@@ -292,6 +292,25 @@ async def test_a_failed_renewal_of_the_invisible_time_is_repeated(caplog: pytest
     assert "lite_topic=s1" in caplog.text
 
 
+async def test_a_broker_that_does_not_answer_delays_no_renewal_at_others() -> None:
+    async def handle(_: ReceivedMessage) -> None:
+        await trio.sleep_forever()
+
+    async with lite_brokers(2) as (cluster, [one, other]), push_consumer(cluster, invisible=2.5) as consumer:
+        other.ignored.add(CHANGE)
+        one.put(lite_message(1))
+        other.put(lite_message(1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.run, handle)
+            await trio.sleep(1)
+            for _ in range(5):
+                one.log.clear()
+                await trio.sleep(2)
+                assert CHANGE.name in one.log
+            nursery.cancel_scope.cancel()
+        assert other.log.count(CHANGE.name) in (3, 4), "one at a time"
+
+
 async def test_brokers_of_a_changed_route_are_popped_from(caplog: pytest.LogCaptureFixture) -> None:
     async with lite_brokers(2) as (cluster, [one, other]):
         removed = cluster.brokers.pop("broker-b")

@@ -224,12 +224,13 @@ class LiteSession:
     async def _keep_invisible(self) -> None:
         """Renew the invisible time of all unacknowledged messages, until cancelled."""
         invisible = self._config.invisible
-        while True:
-            await trio.sleep(invisible / CHECKS_PER_INVISIBLE_TIME)
-            due = trio.current_time() + invisible / 2
-            async with open_nursery() as nursery:
-                for queues in list(self._queues.values()):
+        async with open_nursery() as nursery:  # a slow broker must not delay the renewals of others
+            while True:
+                await trio.sleep(invisible / CHECKS_PER_INVISIBLE_TIME)
+                due = trio.current_time() + invisible / 2
+                for queues in self._queues.values():
                     for queue in queues.due_before(due):
+                        queue.is_renewing = True
                         nursery.start_soon(self._renew, queue)
 
     async def _renew(self, queue: LiteTopicQueue) -> None:
@@ -243,6 +244,8 @@ class LiteSession:
         else:
             queue.visible_at = started + invisible
             self._renew_logs.succeeded(broker_name)
+        finally:
+            queue.is_renewing = False
 
     async def _suspend_on_broker(self, queue: LiteTopicQueue, seconds: float) -> None:
         """Have the broker redeliver the unacknowledged messages of a lite topic after ``seconds``."""
