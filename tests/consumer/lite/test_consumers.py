@@ -292,6 +292,26 @@ async def test_a_failed_renewal_of_the_invisible_time_is_repeated(caplog: pytest
     assert "lite_topic=s1" in caplog.text
 
 
+async def test_a_renewal_leaves_out_messages_that_were_acknowledged_meanwhile() -> None:
+    async with lite_brokers() as (cluster, [broker]), push_consumer(cluster, invisible=8.0) as consumer:
+
+        async def handle(_: ReceivedMessage) -> None:
+            while not renewals():
+                await trio.sleep(0.1)
+            broker.answer_late()
+
+        def renewals() -> list[str]:
+            return [request.fields["offset"] for request in broker.requests if request.code == CHANGE]
+
+        broker.ignored.add(CHANGE)
+        broker.put(lite_message(1), lite_message(2), lite_message(3))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.run, handle)
+            await trio.sleep(20)
+            nursery.cancel_scope.cancel()
+    assert renewals() == ["1"]
+
+
 async def test_a_broker_that_does_not_answer_delays_no_renewal_at_others() -> None:
     async def handle(_: ReceivedMessage) -> None:
         await trio.sleep_forever()

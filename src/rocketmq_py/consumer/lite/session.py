@@ -238,7 +238,8 @@ class LiteSession:
         broker_name = queue.queue.broker_name
         try:
             for message in queue.popped:
-                await self._requests.change_invisible(message, invisible)
+                if message in queue:  # not acknowledged in the meantime
+                    await self._requests.change_invisible(message, invisible)
         except RocketMQError as error:
             self._renew_logs.failed(broker_name, error, lite_topic=queue.lite_topic)
         else:
