@@ -55,8 +55,8 @@ def _to_delay_level(value: int | str) -> int:
         return _to_int("delay_level", value)
     if value not in DELAY_LEVEL_NAMES:
         raise InvalidMessageError(
-            f"delay_level {value!r} is not one of {' '.join(DELAY_LEVEL_NAMES)}. Use delay for any other "
-            "delay, which brokers 5.x support"
+            f"delay_level {value!r} is not one of {' '.join(DELAY_LEVEL_NAMES)}; brokers 5.x support "
+            "any other delay: use delay"
         )
     return DELAY_LEVEL_NAMES.index(value) + 1
 
