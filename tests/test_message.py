@@ -60,6 +60,7 @@ def test_several_keys_are_one_text() -> None:
         ({"properties": None, "sharding_key": "k"}, "properties must be a mapping of str, not NoneType"),
         ({"properties": None, "lite_topic": "k"}, "properties must be a mapping of str, not NoneType"),
         ({"delay_level": -1}, "0 to 18"),
+        ({"delay_level": True}, "delay_level must be an int, not bool"),
         ({"flag": 2**31}, "does not fit 32 bits"),
         ({"flag": 1.5}, "flag must be an int, not float"),
         ({"flag": 0.0}, "flag must be an int, not float"),

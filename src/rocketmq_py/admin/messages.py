@@ -27,7 +27,12 @@ from rocketmq_py.admin.operations import (
     master_address,
 )
 from rocketmq_py.arguments import check_instance, check_integer, check_not_blank, optional
-from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS, find_by_unique_id, look_up_key, view
+from rocketmq_py.consumer.read.message_queries import (
+    END_OF_TIME_MS,
+    find_by_offset_id,
+    find_by_unique_id,
+    look_up_key,
+)
 from rocketmq_py.consumer.read.range import Bounds, QueueRange
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -80,7 +85,7 @@ class Messages(Operations):
         check_not_blank(message_id, "message_id")
         optional(check_topic, topic, "topic")
         if topic is None or await self._is_offset_message_id(message_id):
-            return await view(self._client, message_id, topic)
+            return await find_by_offset_id(self._client, message_id, topic)
         return await find_by_unique_id(self._client, topic, message_id)
 
     async def find(

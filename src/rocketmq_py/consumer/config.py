@@ -32,7 +32,6 @@ DEFAULT_RECONSUME_TIMES = 16
 UNLIMITED_RECONSUME_TIMES = 2**31 - 1
 """The limit in requests for messages that never become dead letters."""
 
-
 LOCK_INTERVAL = 20.0
 """Default seconds between two renewals of a queue lock."""
 LOCK_MAX_LIVE_TIME = 30.0
@@ -205,7 +204,7 @@ class PushConsumerConfig:
     pull_hold: float = attrs.field(default=15.0, validator=positive)
     pull_timeout: float = attrs.field(default=30.0, validator=positive)
     pop_invisible_time: float = attrs.field(default=60.0, validator=_within(5, 300))
-    pop_batch_nums: int = attrs.field(default=32, validator=_within(1, 32))
+    pop_batch_nums: int = attrs.field(default=32, validator=[whole, _within(1, 32)])
     pop_threshold_for_queue: int = attrs.field(default=96, validator=positive)
     pull_max_idle_time: float = attrs.field(default=120.0, validator=positive)
     trace: bool | str = attrs.field(default=False, validator=trace_topic)

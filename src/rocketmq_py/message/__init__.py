@@ -1,8 +1,8 @@
 """Messages: plain, frozen values without any I/O.
 
-:class:`Message` is what a program sends, :class:`ReceivedMessage` what it receives. Both hold their
-properties (``rocketmq_py.properties``) as a mapping. Begin with ``sent``: it checks everything that a user
-may pass. The values of ``rocketmq_py.queues`` are re-exported here.
+Programs send a :class:`Message` and receive a :class:`ReceivedMessage`. Both hold their properties
+(``rocketmq_py.properties``) as a mapping. Begin with ``sent``, which checks all arguments of a Message. The
+values of ``rocketmq_py.queues`` are re-exported here.
 """
 
 from rocketmq_py.message.received import ReceivedMessage

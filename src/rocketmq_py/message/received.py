@@ -38,7 +38,7 @@ class ReceivedMessage:
     """A message as a broker stored it. Java: ``MessageExt``.
 
     Attributes:
-        topic: the topic that the consumer subscribed. For a retried message, the original topic.
+        topic: the topic that the consumer subscribed to. For a retried message, the original topic.
         body: the payload, decompressed.
         broker_name: the broker that sent it.
         queue_id: the queue on that broker.
@@ -196,14 +196,14 @@ def decode_body(message: ReceivedMessage, decoder: BodyDecoder) -> Any:
 
 
 HEAD = struct.Struct(">iiiiiqqiq8sq8siqi")
-"""The head of a stored message: the numbers before its body. Sender and broker have IPv4 addresses."""
+"""The head of a stored message: the fields before its body, with IPv4 addresses of sender and broker."""
 _HEAD_FIELDS = (
     "store_size", None, "body_crc", "queue_id", "flag", None, "commit_log_offset", "system_flag",
     "born_time_ms", "born_address", "store_time_ms", "store_address", "reconsume_times",
     "prepared_transaction_offset", None,
 )  # fmt: skip
-"""The attributes of a ReceivedMessage that HEAD holds, in order. None stands for the magic number, the queue
-offset, which every message has unpacked, and the body's size."""
+"""The attributes of a ReceivedMessage in the order of HEAD. None stands for the magic number, for the queue
+offset, which every message has unpacked, and for the size of the body."""
 
 
 # Fast path: avoids unpacking attributes that are rarely read, saves 20 % of push
@@ -224,7 +224,10 @@ def message_with_packed_head(
 
 
 class _PackedAttribute:
-    """An attribute in the packed head. Not used by messages that have it in their ``__dict__``."""
+    """An attribute in the packed head of a message.
+
+    It does not define ``__set__``, so messages that have the attribute in their ``__dict__`` do not use it.
+    """
 
     def __init__(self, index: int) -> None:
         self._index = index

@@ -17,6 +17,7 @@ from tests.consumer.received import stored
 from tests.scripted import ScriptedCluster, scripted_cluster
 
 POP_TIME = 1_700_000_000_000
+NUMBERS = {"popTime": str(POP_TIME), "invisibleTime": "60000", "reviveQid": "999"}
 
 
 @attrs.define(eq=False)
@@ -30,6 +31,7 @@ class LiteBroker:
         counts: the order count info of answers to pops.
         refused: the answers to codes of requests that it refuses.
         is_silent: whether changes of subscriptions get no answer.
+        ignored: the codes of other requests that get no answer.
     """
 
     subscriptions: list[LiteSubscription] = attrs.field(factory=list)
@@ -38,7 +40,9 @@ class LiteBroker:
     counts: str | None = None
     refused: dict[int, int] = attrs.field(factory=dict)
     is_silent: bool = False
+    ignored: set[int] = attrs.field(factory=set)
     _messages: deque[bytes] = attrs.field(factory=deque)
+    _unanswered: list[tuple[Connection, Command]] = attrs.field(factory=list)
 
     @property
     def changes(self) -> list[tuple[str, list[str]]]:
@@ -49,27 +53,37 @@ class LiteBroker:
         """Answer the next pop with messages."""
         self._messages += messages
 
+    def answer_late(self) -> None:
+        """Answer the requests that got no answer, and all that follow."""
+        self.is_silent = False
+        self.ignored.clear()
+        for connection, request in self._unanswered:
+            connection.respond(request, ResponseCode.SUCCESS, NUMBERS)
+
     def __call__(self, connection: Connection, request: Command) -> None:
         if request.code == RequestCode.HEART_BEAT:
             connection.respond(request, ResponseCode.SUCCESS)
             return
         self.log.append(RequestCode(request.code).name)
         self.requests.append(request)
-        numbers = {"popTime": str(POP_TIME), "invisibleTime": "60000", "reviveQid": "999"}
         if request.code == RequestCode.LITE_SUBSCRIPTION_CTL:
             self.subscriptions += LiteSubscriptions.decode(request.body).subscription_set
             if self.is_silent:
+                self._unanswered.append((connection, request))
                 return
+        if request.code in self.ignored:
+            self._unanswered.append((connection, request))
+            return
         if request.code in self.refused:
             connection.respond(request, self.refused[request.code], remark="scripted")
         elif request.code == RequestCode.POP_LITE_MESSAGE:
-            fields = numbers if self.counts is None else {**numbers, "orderCountInfo": self.counts}
+            fields = NUMBERS if self.counts is None else {**NUMBERS, "orderCountInfo": self.counts}
             code = ResponseCode.SUCCESS if self._messages else ResponseCode.POLLING_TIMEOUT
             body = b"".join(self._messages)
             self._messages.clear()
             connection.respond(request, code, fields, body)
         else:
-            connection.respond(request, ResponseCode.SUCCESS, numbers)
+            connection.respond(request, ResponseCode.SUCCESS, NUMBERS)
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -291,6 +292,45 @@ async def test_a_failed_renewal_of_the_invisible_time_is_repeated(caplog: pytest
     assert "lite_topic=s1" in caplog.text
 
 
+async def test_a_renewal_leaves_out_messages_that_were_acknowledged_meanwhile() -> None:
+    async with lite_brokers() as (cluster, [broker]), push_consumer(cluster, invisible=8.0) as consumer:
+
+        async def handle(_: ReceivedMessage) -> None:
+            while not renewals():
+                await trio.sleep(0.1)
+            broker.answer_late()
+
+        def renewals() -> list[str]:
+            return [request.fields["offset"] for request in broker.requests if request.code == CHANGE]
+
+        broker.ignored.add(CHANGE)
+        broker.put(lite_message(1), lite_message(2), lite_message(3))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.run, handle)
+            await trio.sleep(20)
+            nursery.cancel_scope.cancel()
+    assert renewals() == ["1"]
+
+
+async def test_a_broker_that_does_not_answer_delays_no_renewal_at_others() -> None:
+    async def handle(_: ReceivedMessage) -> None:
+        await trio.sleep_forever()
+
+    async with lite_brokers(2) as (cluster, [one, other]), push_consumer(cluster, invisible=2.5) as consumer:
+        other.ignored.add(CHANGE)
+        one.put(lite_message(1))
+        other.put(lite_message(1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.run, handle)
+            await trio.sleep(1)
+            for _ in range(5):
+                one.log.clear()
+                await trio.sleep(2)
+                assert CHANGE.name in one.log
+            nursery.cancel_scope.cancel()
+        assert other.log.count(CHANGE.name) in (3, 4), "one at a time"
+
+
 async def test_brokers_of_a_changed_route_are_popped_from(caplog: pytest.LogCaptureFixture) -> None:
     async with lite_brokers(2) as (cluster, [one, other]):
         removed = cluster.brokers.pop("broker-b")
@@ -321,6 +361,36 @@ async def test_brokers_of_a_changed_route_are_popped_from(caplog: pytest.LogCapt
     assert "route lookup failed, retrying: group=g topic=T" in caplog.text
 
 
+async def test_messages_of_a_broker_that_left_the_route_for_a_while_are_renewed_and_in_order() -> None:
+    calls: list[str] = []
+    async with lite_brokers(2) as (cluster, [broker, _]):
+        consumer = LitePushConsumer(
+            cluster.address, group="g", parent="T", pull_hold=1, invisible=8.0, route_refresh_interval=5
+        )
+
+        async def handle(message: ReceivedMessage) -> None:
+            calls.append(f"begin {message.queue_offset}")
+            await trio.sleep(60)
+            calls.append(f"end {message.queue_offset}")
+
+        async with consumer, trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.run, handle)
+            broker.put(lite_message(1))
+            await trio.sleep(2)
+            removed = cluster.brokers.pop("broker-a")
+            await trio.sleep(10)
+            broker.log.clear()
+            cluster.brokers["broker-a"] = removed
+            await trio.sleep(10)
+            assert CHANGE.name in broker.log
+            broker.put(lite_message(1), lite_message(2))  # as when the renewals did not arrive
+            await trio.sleep(20)
+            assert calls == ["begin 1"]
+            await trio.sleep(180)
+            assert calls == ["begin 1", "end 1", "begin 1", "end 1", "begin 2", "end 2"]
+            consumer.stop()
+
+
 async def test_threads_are_abandoned_when_asked() -> None:
     async with lite_brokers() as (cluster, _), push_consumer(cluster) as consumer:
         consumer.abandon_threads()
@@ -348,6 +418,7 @@ async def test_a_consumer_that_is_closed_ends_its_run() -> None:
     [
         ({"invisible": 1.0}, "invisible is 1.0; it must be finite, and at least 2"),
         ({"pop_batch_nums": 33}, "pop_batch_nums is 33"),
+        ({"pull_hold": math.inf}, "pull_hold is inf; it must be finite"),
         ({"batch_size": 0}, "batch_size is 0"),
     ],
 )

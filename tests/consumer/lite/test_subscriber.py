@@ -141,6 +141,45 @@ async def test_a_refused_subscription_is_not_renewed() -> None:
         assert one.changes == [(ADD, ["s1"]), (ADD, ["s1", "s2"]), (ADD_ALL, ["s1"]), (REMOVE_ALL, [])]
 
 
+async def test_a_renewal_drops_a_lite_topic_that_only_some_brokers_added() -> None:
+    async with lite_brokers(2) as (cluster, [one, other]):
+        async with consumer_of(cluster.address, renew_interval=10) as consumer:
+            other.refused[RequestCode.LITE_SUBSCRIPTION_CTL] = ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
+            with pytest.raises(LiteQuotaError):
+                await consumer.subscribe_lite("s1")
+            other.refused.clear()
+            await trio.sleep(31)
+        assert one.changes == other.changes == [(ADD, ["s1"]), (REMOVE_ALL, [])]
+
+
+async def test_a_renewal_drops_the_last_lite_topic_if_a_broker_did_not_remove_it() -> None:
+    async with lite_brokers() as (cluster, [broker]):
+        async with consumer_of(cluster.address, renew_interval=10) as consumer:
+            await consumer.subscribe_lite("s1")
+            broker.refused[RequestCode.LITE_SUBSCRIPTION_CTL] = ResponseCode.SYSTEM_ERROR
+            with pytest.raises(BrokerError, match="SYSTEM_ERROR"):
+                await consumer.unsubscribe_lite("s1")
+            await trio.sleep(11)
+            broker.refused.clear()
+            await trio.sleep(21)
+        assert broker.changes == [(ADD, ["s1"]), (REMOVE, ["s1"]), (REMOVE_ALL, []), (REMOVE_ALL, [])]
+
+
+async def test_the_subscription_is_removed_after_a_renewal_in_progress_has_ended() -> None:
+    async with lite_brokers() as (cluster, [broker]):
+        async with consumer_of(cluster.address, renew_interval=10) as consumer:
+            await consumer.subscribe_lite("s1")
+            broker.is_silent = True
+            await trio.sleep(10.5)
+            assert broker.changes == [(ADD, ["s1"]), (ADD_ALL, ["s1"])]
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(consumer.aclose)
+                await trio.sleep(0.5)
+                assert broker.changes[2:] == []
+                broker.answer_late()
+        assert broker.changes[2:] == [(REMOVE_ALL, [])]
+
+
 async def test_a_cancelled_subscription_is_not_renewed() -> None:
     async with lite_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
         broker.is_silent = True
@@ -152,6 +191,40 @@ async def test_a_cancelled_subscription_is_not_renewed() -> None:
         broker.is_silent = False
         await consumer.subscribe_lite("s1")
         assert consumer.lite_topics == {"s1"}
+
+
+async def test_a_cancelled_call_does_not_undo_another_one_for_the_same_lite_topic() -> None:
+    async with lite_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        scope = trio.CancelScope()
+
+        async def subscribe() -> None:
+            with scope:
+                await consumer.subscribe_lite("s1")
+
+        broker.is_silent = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(subscribe)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(consumer.subscribe_lite, "s1")
+            await trio.testing.wait_all_tasks_blocked()
+            broker.is_silent = False
+            scope.cancel()
+        assert consumer.lite_topics == {"s1"}
+
+
+async def test_an_unsubscription_during_a_subscription_removes_the_lite_topic() -> None:
+    async with lite_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        broker.is_silent = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.subscribe_lite, "s1")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(consumer.subscribe_lite, "s2")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(consumer.unsubscribe_lite, "s1", "s2")
+            await trio.testing.wait_all_tasks_blocked()
+            broker.answer_late()
+        assert consumer.lite_topics == frozenset()
+        assert broker.changes[-1] == (REMOVE, ["s1", "s2"])
 
 
 async def test_notices_for_others_are_ignored() -> None:

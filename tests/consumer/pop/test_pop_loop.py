@@ -369,8 +369,14 @@ def test_name_of_the_pop_retry_topic(namespace: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("pop_invisible_time", 4.9), ("pop_invisible_time", 301), ("pop_batch_nums", 33)]
+    ("name", "value"),
+    [
+        ("pop_invisible_time", 4.9),
+        ("pop_invisible_time", 301),
+        ("pop_batch_nums", 33),
+        ("pop_batch_nums", 1.5),
+    ],
 )
-def test_pop_settings_have_the_range_of_java(name: str, value: float) -> None:
+def test_pop_settings_have_the_range_and_type_of_java(name: str, value: float) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} is {value}"):
         PushConsumerConfig(group="g", **{name: value})  # type: ignore[arg-type]  # wrong on purpose

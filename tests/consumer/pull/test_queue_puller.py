@@ -230,6 +230,18 @@ async def test_next_pull_goes_to_the_master_after_a_replica_failed(
     assert [header.queue_offset for header in master.headers] == [0, 1]
 
 
+async def test_a_pull_that_a_replica_refuses_is_repeated_at_the_master() -> None:
+    master, replica = Pulls(suggested=1), Pulls(ResponseCode.TOPIC_NOT_EXIST)
+    async with with_replica(master, replica) as (puller, _, _):
+        await puller.pull(0, ALL)
+        await puller.pull(1, ALL)
+        master.code = ResponseCode.TOPIC_NOT_EXIST
+        with pytest.raises(BrokerError, match="TOPIC_NOT_EXIST"):
+            await puller.pull(2, ALL)
+    assert [header.queue_offset for header in replica.headers] == [1, 2]
+    assert [header.queue_offset for header in master.headers] == [0, 1, 2]
+
+
 async def test_replica_serves_pulls_without_a_master() -> None:
     replica = Pulls()
     async with with_replica(None, replica) as (puller, _, _):

@@ -31,7 +31,7 @@ class TakeTask:
 
 
 def put(buffer: PullResultBuffer, queue: ResultQueue, size: int) -> None:
-    buffer.put(PullResult(SPAN, b"x" * size, 0, 1), 0, queue)
+    buffer.put([PullResult(SPAN, b"x" * size, 0, 1)], 0, queue)
 
 
 @pytest.fixture(name="buffer")
@@ -71,7 +71,7 @@ async def test_take_returns_less_if_no_more_can_arrive(
         if why == "the queue ends":
             buffer.end_queue(first)
         elif why == "it fails":
-            buffer.put(NoQueueError("scripted"), 0, first)
+            buffer.put_error(NoQueueError("scripted"), first)
         elif why == "all ends":
             buffer.end()
         else:

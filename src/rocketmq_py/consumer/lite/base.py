@@ -86,8 +86,8 @@ class BaseLiteConsumer(BaseConsumer):
         them with the next renewal.
         """
         self._check_open()
-        first = None if start is None else LiteStart.of(start)
-        await self._subscriber.subscribe(_checked(lite_topics), first)
+        position = None if start is None else LiteStart.of(start)
+        await self._subscriber.subscribe(_checked(lite_topics), position)
 
     async def unsubscribe_lite(self, *lite_topics: str) -> None:
         """Unsubscribe from lite topics, on every broker.

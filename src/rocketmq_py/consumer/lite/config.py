@@ -25,6 +25,11 @@ def _invisible(_: object, attribute: attrs.Attribute[Any], value: float) -> None
         )
 
 
+def _finite(_: object, attribute: attrs.Attribute[Any], value: float) -> None:
+    if value == math.inf:
+        raise ConfigurationError(f"{attribute.name} is {value!r}; it must be finite")
+
+
 def _pop_batch(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
     check_integer(value, attribute.name, lowest=1, highest=MAX_MESSAGES)
 
@@ -86,7 +91,7 @@ class LitePushConsumerConfig(LiteConsumerConfig):
     invisible: float = attrs.field(default=60.0, validator=_invisible)
     pop_batch_nums: int = attrs.field(default=MAX_MESSAGES, validator=_pop_batch)
     pop_threshold: int = attrs.field(default=96, validator=positive)
-    pull_hold: float = attrs.field(default=15.0, validator=positive)
+    pull_hold: float = attrs.field(default=15.0, validator=[positive, _finite])
 
 
 class LiteConsumerOptions(ClientOptions, total=False):

@@ -33,8 +33,8 @@ from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
-RENEWALS_PER_TIME = 8
-"""Checks for messages that must be renewed, per invisible time."""
+CHECKS_PER_INVISIBLE_TIME = 8
+"""How often the session checks for messages to renew, in each invisible time."""
 ROUTE_PAUSE_SECONDS = 1.0
 """Seconds between attempts to get the route of the parent topic."""
 
@@ -81,6 +81,8 @@ class LiteSession:
             requests, config.group, max_reconsume_times=config.max_reconsume_times
         )
         self._loops: LoopTable[PopLoop[LiteTopicQueues]] = LoopTable()
+        # The messages of each broker. They stay when the broker leaves the route, because they are still
+        # handled, and the broker may come back.
         self._queues: dict[MessageQueue, LiteTopicQueues] = {}
         self._pop_logs = RetryLogs(logger, "pop", "broker", group=config.group)
         self._renew_logs = RetryLogs(logger, "renewal of invisible messages", "broker", group=config.group)
@@ -186,13 +188,15 @@ class LiteSession:
         revoked = [loop for loop in self._loops if loop.queue not in wanted]
         for loop in revoked:
             loop.drop()
-            del self._queues[loop.queue]
         self._loops.remove(revoked)
         start_loops(self._loops.add(route.topic, wanted, self._make_loop), nursery)
 
     def _make_loop(self, queue: MessageQueue) -> PopLoop[LiteTopicQueues]:
         config = self._config
-        queues = self._queues[queue] = LiteTopicQueues(queue, self._counts, self._acknowledger.acknowledge)
+        queues = self._queues.get(queue)
+        if queues is None:
+            queues = LiteTopicQueues(queue, self._counts, self._acknowledger.acknowledge)
+            self._queues[queue] = queues
         return PopLoop(
             queues,
             self._requests,
@@ -210,21 +214,23 @@ class LiteSession:
         assert self._dispatch is not None
         for queue in queues.take_new():
             assert queue.lock is not None
-            # A running call with an earlier delivery of the lite topic offers the queue when it ends.
+            # A handler call for an earlier delivery of the lite topic may hold the lock. The queue is offered
+            # again when it ends.
             queue.lock.on_acquired = partial(self._dispatch.offer, queue)
             self._dispatch.offer(queue)
 
     # Outcomes
 
     async def _keep_invisible(self) -> None:
-        """Renew the invisible time of the messages that are not handled yet, until cancelled."""
+        """Renew the invisible time of all unacknowledged messages, until cancelled."""
         invisible = self._config.invisible
-        while True:
-            await trio.sleep(invisible / RENEWALS_PER_TIME)
-            due = trio.current_time() + invisible / 2
-            async with open_nursery() as nursery:
-                for queues in list(self._queues.values()):
+        async with open_nursery() as nursery:  # a slow broker must not delay the renewals of others
+            while True:
+                await trio.sleep(invisible / CHECKS_PER_INVISIBLE_TIME)
+                due = trio.current_time() + invisible / 2
+                for queues in self._queues.values():
                     for queue in queues.due_before(due):
+                        queue.is_renewing = True
                         nursery.start_soon(self._renew, queue)
 
     async def _renew(self, queue: LiteTopicQueue) -> None:
@@ -232,21 +238,25 @@ class LiteSession:
         broker_name = queue.queue.broker_name
         try:
             for message in queue.popped:
-                await self._requests.change_invisible(message, invisible)
+                if message in queue:  # not acknowledged in the meantime
+                    await self._requests.change_invisible(message, invisible)
         except RocketMQError as error:
             self._renew_logs.failed(broker_name, error, lite_topic=queue.lite_topic)
         else:
             queue.visible_at = started + invisible
             self._renew_logs.succeeded(broker_name)
+        finally:
+            queue.is_renewing = False
 
     async def _suspend_on_broker(self, queue: LiteTopicQueue, seconds: float) -> None:
+        """Have the broker redeliver the unacknowledged messages of a lite topic after ``seconds``."""
         messages = queue.popped
         if messages:
             await self._requests.change_invisible(messages[0], seconds, suspend=True)
             self._counts.sent_back += len(messages)
 
     async def _send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
-        """Make a message a dead letter. Brokers make the copy themselves, so only the log has the reason."""
+        """Make a message a dead letter. The broker copies the message, so only the log has the reason."""
         assert isinstance(message, PoppedMessage)
         broker_name = message.receipt.broker_name
         try:

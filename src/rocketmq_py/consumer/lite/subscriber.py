@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Set
 from contextlib import contextmanager
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -55,19 +55,25 @@ class LiteSubscriber:
         self._parent = parent
         self._renew_interval = renew_interval
         self._renew_logs = RetryLogs(logger, "renewal of lite topics", "broker", group=group)
-        # Connections over which the broker got a subscription. A new connection may lead to a broker that has
-        # restarted.
-        self._current: WeakKeyDictionary[Connection, None] = WeakKeyDictionary()
-        # Brokers handle the requests of a connection in several threads, so one must end before the next.
+        # The connections over which lite topics were sent, with the names of their brokers. A new connection
+        # may lead to a broker that has restarted.
+        self._current: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
+        # Brokers handle the requests of a connection in several threads, so the answer to one change must
+        # arrive before the next one is sent.
         self._locks: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
         self.lite_topics: set[str] = set()
-        self._subscribing: Counter[str] = Counter()  # lite topics in calls of subscribe()
-        # The lite topics that each broker has yet to get from such a call, with their start position.
-        self._pending: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        # Calls of subscribe() and unsubscribe() run one after the other, so that a call that fails can undo
+        # its own changes only.
+        self._changing = trio.Lock()
+        self._subscribing: Set[str] = frozenset()  # the lite topics of the running call of subscribe()
+        # Its new lite topics, and the brokers that have not answered yet. Renewals to these brokers leave the
+        # new lite topics out: they have no start position, so the broker would start elsewhere.
+        self._added: Set[str] = frozenset()
+        self._unanswered: set[str] = set()
 
     @contextmanager
     def serve(self) -> Iterator[None]:
-        """Handle the notices of brokers while the block runs.
+        """Handle the notices of brokers that end a subscription, while the block runs.
 
         Raises:
             ConfigurationError: the client has another consumer of lite topics.
@@ -93,38 +99,42 @@ class LiteSubscriber:
         If a broker fails, raise its error after the others have answered. Then, and if cancelled, the lite
         topics are not subscribed: brokers that have added them drop them with the next renewal.
         """
-        broker_names = await self._broker_names()
-        added = set(lite_topics) - self.lite_topics
-        self.lite_topics |= added
-        self._subscribing.update(lite_topics)
-        for broker_name in broker_names:
-            self._pending[broker_name].update(added)
-        is_done = False
+        async with self._changing:
+            broker_names = await self._broker_names()
+            self._subscribing = frozenset(lite_topics)
+            self._added = self._subscribing - self.lite_topics
+            self._unanswered = set(broker_names)
+            self.lite_topics |= self._added
+            is_done = False
 
-        async def add(broker_name: str) -> None:
+            async def add(broker_name: str) -> None:
+                try:
+                    await self._change(broker_name, LiteSubscriptionAction.PARTIAL_ADD, lite_topics, start)
+                finally:
+                    self._unanswered.discard(broker_name)
+
             try:
-                await self._change(broker_name, LiteSubscriptionAction.PARTIAL_ADD, lite_topics, start)
+                await run_for_each(broker_names, add)
+                is_done = True
             finally:
-                _subtract(self._pending[broker_name], added)
-
-        try:
-            await run_for_each(broker_names, add)
-            is_done = True
-        finally:
-            _subtract(self._subscribing, lite_topics)
-            if not is_done:
-                self.lite_topics -= added
+                if not is_done:
+                    self.lite_topics -= self._added
+                self._subscribing = self._added = frozenset()
 
     async def unsubscribe(self, lite_topics: Collection[str]) -> None:
         """Remove lite topics on every broker.
 
         If a broker fails, raise its error after the others have answered. Its renewal drops them.
         """
-        self.lite_topics.difference_update(lite_topics)
-        await run_for_each(
-            await self._broker_names(),
-            lambda broker_name: self._change(broker_name, LiteSubscriptionAction.PARTIAL_REMOVE, lite_topics),
-        )
+        self.lite_topics.difference_update(lite_topics)  # now, in case that this is cancelled
+        async with self._changing:
+            self.lite_topics.difference_update(lite_topics)  # a call of subscribe() may have added them
+            await run_for_each(
+                await self._broker_names(),
+                lambda broker_name: self._change(
+                    broker_name, LiteSubscriptionAction.PARTIAL_REMOVE, lite_topics
+                ),
+            )
 
     async def keep_renewing(self) -> None:
         """Renew the subscription on every broker periodically, until cancelled."""
@@ -140,7 +150,7 @@ class LiteSubscriber:
                     nursery.start_soon(self._renew, broker_name)
 
     async def ensure_current(self, broker_name: str, connection: Connection) -> None:
-        """Send the subscription over a connection, unless the broker got one over it.
+        """Send the subscription over a new connection, before a pop.
 
         Raises:
             UnsupportedByBrokerError: the broker is older than 5.5.0.
@@ -158,14 +168,16 @@ class LiteSubscriber:
         Brokers do not notice that a consumer has left. Without this request they would offer it messages, and
         hand them to another one only after a while.
         """
+        self.lite_topics.clear()  # so that no renewal restores the subscription
         async with open_nursery() as nursery:
-            for connection in list(self._current):
+            for connection, broker_name in list(self._current.items()):
                 if not connection.is_closed:
-                    nursery.start_soon(self._leave, connection)
+                    nursery.start_soon(self._leave, broker_name, connection)
 
-    async def _leave(self, connection: Connection) -> None:
+    async def _leave(self, broker_name: str, connection: Connection) -> None:
         try:
-            await self._send(connection, LiteSubscriptionAction.COMPLETE_REMOVE, ())
+            async with self._locks[broker_name]:
+                await self._remove_all(connection)
         except RocketMQError as error:
             logger.info(
                 "unsubscribing from lite topics failed: group=%s parent=%s broker=%s error=%s",
@@ -182,13 +194,17 @@ class LiteSubscriber:
         async with self._locks[broker_name]:
             connection = await self._connect(broker_name)
             await self._ensure_current_locked(broker_name, connection)
+            self._current[connection] = broker_name
             await self._send(connection, action, lite_topics, start)
-            self._current[connection] = None
 
     async def _renew(self, broker_name: str) -> None:
         try:
             async with self._locks[broker_name]:
-                await self._send_all(broker_name, await self._connect(broker_name))
+                connection = await self._connect(broker_name)
+                if self.lite_topics:
+                    await self._send_all(broker_name, connection)
+                elif connection in self._current:  # the broker may have lite topics of a change that failed
+                    await self._remove_all(connection)
         except RocketMQError as error:
             self._renew_logs.failed(broker_name, error, retry_in=self._renew_interval)
         else:
@@ -199,12 +215,16 @@ class LiteSubscriber:
             await self._send_all(broker_name, connection)
 
     async def _send_all(self, broker_name: str, connection: Connection) -> None:
-        """Send the lite topics, except those that the broker has yet to get with a start position."""
-        pending = self._pending[broker_name]
-        lite_topics = [lite_topic for lite_topic in self.lite_topics if not pending[lite_topic]]
+        """Send the lite topics, without those that ``subscribe`` sends with their start position."""
+        is_unanswered = broker_name in self._unanswered
+        lite_topics = self.lite_topics - self._added if is_unanswered else self.lite_topics
         if lite_topics:
             await self._send(connection, LiteSubscriptionAction.COMPLETE_ADD, lite_topics)
-            self._current[connection] = None
+            self._current[connection] = broker_name
+
+    async def _remove_all(self, connection: Connection) -> None:
+        await self._send(connection, LiteSubscriptionAction.COMPLETE_REMOVE, ())
+        self._current.pop(connection, None)
 
     async def _broker_names(self) -> list[str]:
         route = await self._client.routes.get(self._parent)
@@ -251,21 +271,14 @@ class LiteSubscriber:
         is_own_group = self._client.namespace.unwrap_group(header.consumer_group) == self._group
         if header.client_id != self._client.client_id or not is_own_group:
             return False
-        # The broker (5.5.0) also sends a notice to a client that subscribes to a lite topic again.
-        if header.lite_topic in self.lite_topics and not self._subscribing[header.lite_topic]:
+        # Brokers 5.5.0 also send a notice to a client that subscribes again itself.
+        if header.lite_topic in self.lite_topics and header.lite_topic not in self._subscribing:
             self.lite_topics.discard(header.lite_topic)
             logger.info(
                 "unsubscribed by the broker: group=%s parent=%s lite_topic=%s broker=%s",
                 self._group, self._parent, header.lite_topic, connection.address,
             )  # fmt: skip
         return True
-
-
-def _subtract(counter: Counter[str], lite_topics: Iterable[str]) -> None:
-    counter.subtract(lite_topics)
-    for lite_topic in lite_topics:
-        if not counter[lite_topic]:
-            del counter[lite_topic]
 
 
 async def run_for_each(items: Iterable[_Item], function: Callable[[_Item], Awaitable[None]]) -> None:

@@ -25,10 +25,12 @@ class LiteTopicQueue(ProcessQueue):
 
     Attributes:
         lite_topic: the lite topic.
-        visible_at: when the broker redelivers the messages unless that is renewed, on trio's clock.
+        visible_at: when the broker redelivers the messages unless their invisible time is renewed, on trio's
+            clock.
+        is_renewing: whether a renewal is in progress.
     """
 
-    __slots__ = ("_acknowledge", "lite_topic", "visible_at")
+    __slots__ = ("_acknowledge", "is_renewing", "lite_topic", "visible_at")
 
     def __init__(
         self,
@@ -43,6 +45,7 @@ class LiteTopicQueue(ProcessQueue):
         super().__init__(queue, messages[0].queue_offset, lock, counts)
         self.lite_topic: str = messages[0].lite_topic
         self.visible_at: float = visible_at
+        self.is_renewing: bool = False
         self._acknowledge = acknowledge
         self.put(messages, messages[-1].queue_offset + 1)
 
@@ -125,8 +128,8 @@ class LiteTopicQueues:
         return new
 
     def due_before(self, time: float) -> list[LiteTopicQueue]:
-        """Return the queues whose messages become visible before a time on trio's clock."""
-        return [queue for queue in self._queues.values() if queue.visible_at < time]
+        """Return the queues to renew: their messages become visible before a time on trio's clock."""
+        return [queue for queue in self._queues.values() if queue.visible_at < time and not queue.is_renewing]
 
     def _replace(self, lite_topic: str, messages: list[PoppedMessage], until: float) -> LiteTopicQueue:
         replaced = self._queues.pop(lite_topic, None)

@@ -36,7 +36,7 @@ from rocketmq_py.remoting.nurseries import open_nursery
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 OVERTAKING_SECONDS = 0.1
-"""Seconds in which a broker may process a pull after a commit that was sent later."""
+"""Seconds after a pull in which a broker might process it after a commit that was sent later."""
 
 
 class AssignedQueues:
@@ -158,9 +158,9 @@ class AssignedQueues:
     def statistics(self) -> dict[MessageQueue, QueueStatistics]:
         """Return the statistics of each assigned queue."""
         now_ms = self._client.now_ms()
-        return {loop.queue: self._of_queue(loop, now_ms) for loop in self._loops.sorted_by_queue()}
+        return {loop.queue: self._statistics_of(loop, now_ms) for loop in self._loops.sorted_by_queue()}
 
-    def _of_queue(self, loop: PullLoop, now_ms: int) -> QueueStatistics:
+    def _statistics_of(self, loop: PullLoop, now_ms: int) -> QueueStatistics:
         process_queue, lock = loop.process_queue, loop.lock
         return QueueStatistics(
             state=loop.state,
@@ -193,8 +193,10 @@ class AssignedQueues:
         """Set the assigned queues of a topic: start loops for new queues and revoke the others.
 
         The listener is called before the offsets of revoked queues are committed, and before new queues are
-        pulled. If this is cancelled during the call, the revoked queues stay in the table until
-        :meth:`leave`.
+        pulled. If cancelled during this call of the listener, the revoked queues have stopped, and
+        :meth:`leave` commits their offsets.
+
+        Calls must not overlap.
         """
         # The topic may have been unsubscribed since the rebalance started.
         wanted = set(queues) if topic in self._subscriptions else set()
@@ -202,13 +204,13 @@ class AssignedQueues:
         for loop in revoked:
             loop.drop()
         if self._listener is not None:
-            lost = [loop.queue for loop in revoked]
-            await notify_listener(self._listener.on_revoked, self._config.group, lost)
+            revoked_queues = [loop.queue for loop in revoked]
+            await notify_listener(self._listener.on_revoked, self._config.group, revoked_queues)
         self._loops.remove(revoked)
         unchanged = self._loops.of_topic(topic)
         assigned = self._loops.add(topic, wanted, self._make_loop)
         for loop in unchanged:
-            self._check_loop(loop, limits_change=bool(revoked or assigned))
+            self._resume_or_restart(loop, limits_change=bool(revoked or assigned))
         if not revoked and not assigned:
             return
         logger.info(
@@ -216,7 +218,7 @@ class AssignedQueues:
             self._config.group, topic, len(unchanged) + len(assigned), len(assigned), len(revoked),
         )  # fmt: skip
         async with open_nursery() as nursery:  # a slow broker must not delay the queues of others
-            nursery.start_soon(self._commit_revoked, revoked)
+            nursery.start_soon(self._commit_or_release, revoked)
             if self._listener is not None:
                 await notify_listener(
                     self._listener.on_assigned, self._config.group, [loop.queue for loop in assigned]
@@ -231,15 +233,15 @@ class AssignedQueues:
         if self._listener is not None:
             await self._call_on_revoked_when_leaving(self._listener)
         self.record_offsets()
-        overtaking = [
+        # Brokers process pulls and commits in different threads, so an unanswered pull might overwrite the
+        # commit with its older offset.
+        pull_times = [
             loop.pulled_at
             for loop in loops
             if loop.committing is not None and loop.committing != loop.safe_offset
         ]
-        if overtaking:
-            # Brokers process pulls and commits in different threads, so a pull might overwrite the commit
-            # with its older offset.
-            await trio.sleep_until(max(overtaking) + OVERTAKING_SECONDS)
+        if pull_times:
+            await trio.sleep_until(max(pull_times) + OVERTAKING_SECONDS)
         if self._config.orderly:
             by_broker: defaultdict[str, list[PullLoop]] = defaultdict(list)
             for loop in loops:
@@ -268,7 +270,8 @@ class AssignedQueues:
             [loop.lock for loop in loops if loop.lock is not None and not loop.lock.busy]
         )
 
-    def _check_loop(self, loop: PullLoop, *, limits_change: bool) -> None:
+    def _resume_or_restart(self, loop: PullLoop, *, limits_change: bool) -> None:
+        """Restart the pull of an unchanged queue if it has stalled, or resume it if the limits allow it."""
         if loop.has_stalled(self._config.pull_max_idle_time):
             # The process was suspended, or its clock jumped.
             logger.warning(
@@ -282,10 +285,11 @@ class AssignedQueues:
     def _limits_of(self, topic: str) -> FlowLimits:
         return self._limits(self._loops.count_of(topic) or 1)
 
-    async def _commit_revoked(self, loops: Collection[PullLoop]) -> None:
+    async def _commit_or_release(self, loops: Collection[PullLoop]) -> None:
+        """Commit the offsets of revoked queues. Ordered queues follow in the background, with their locks."""
         for loop in loops:
             if loop.lock is not None:
-                # A queue that was assigned again while its last call was running has not been pulled.
+                # While an earlier loop of the queue waits for its last call, a later loop has not started.
                 if loop.queue not in self._releasing:
                     self._releasing[loop.queue] = loop
                     self._nursery.start_soon(self._release_lock, loop, loop.lock)
@@ -340,8 +344,8 @@ class AssignedQueues:
             on_dropped=self._on_dropped,
         )
         if lock is not None:
-            lock.on_lost = partial(self._lock_lost, loop)
-            lock.on_acquired = partial(self._lock_held, loop)
+            lock.on_lost = partial(self._on_lock_lost, loop)
+            lock.on_acquired = partial(self._on_lock_acquired, loop)
         return loop
 
     async def _start_in_order(self, lock: QueueLock) -> int:
@@ -350,11 +354,11 @@ class AssignedQueues:
         await self._locks.acquire(lock)
         return await self._starting_offset(lock.queue)
 
-    def _lock_lost(self, loop: PullLoop) -> None:
+    def _on_lock_lost(self, loop: PullLoop) -> None:
         """Drop the pulled messages and the recorded offset: another member may have committed since."""
         self._offsets.forget(loop.queue)
         loop.reset()
 
-    def _lock_held(self, loop: PullLoop) -> None:
+    def _on_lock_acquired(self, loop: PullLoop) -> None:
         if loop.process_queue is not None:
             self._deliver(loop.process_queue)

@@ -26,20 +26,19 @@ _Loop = TypeVar("_Loop", bound=QueueLoop)
 
 
 class LoopTable(Generic[_Loop]):
-    """Loops by topic and queue.
-
-    Attributes:
-        topics: returns the topics that have loops.
-    """
+    """The loops of a member, by topic and queue."""
 
     def __init__(self) -> None:
         self._loops: dict[str, dict[MessageQueue, _Loop]] = {}
         self._paused = False
-        self.topics: Callable[[], KeysView[str]] = self._loops.keys
 
     def __iter__(self) -> Iterator[_Loop]:
         for loops in list(self._loops.values()):
             yield from list(loops.values())
+
+    def topics(self) -> KeysView[str]:
+        """Return the topics that have loops."""
+        return self._loops.keys()
 
     def sorted_by_queue(self) -> list[_Loop]:
         """Return all loops, sorted by queue."""
@@ -58,7 +57,7 @@ class LoopTable(Generic[_Loop]):
         return self._loops.get(queue.topic, {}).get(queue)
 
     def pause(self, paused: bool, queues: Set[MessageQueue] | None = None) -> None:
-        """Pause or resume the loops of these queues. None is all loops, including those added later."""
+        """Pause or resume the loops of these queues, or with None all loops, including those added later."""
         if queues is None:
             self._paused = paused
         for loop in self:
@@ -77,14 +76,12 @@ class LoopTable(Generic[_Loop]):
         self, topic: str, queues: Collection[MessageQueue], make: Callable[[MessageQueue], _Loop]
     ) -> list[_Loop]:
         """Add a loop for each of these queues that has none. Return the new loops, for ``start_loops``."""
-        of_topic = self._loops.get(topic, {})
-        added = []
-        for queue in sorted(set(queues).difference(of_topic)):
-            loop = make(queue)
+        present = self._loops.get(topic, {})
+        added = [make(queue) for queue in sorted(set(queues) - present.keys())]
+        for loop in added:
             loop.pause(self._paused)
-            added.append(loop)
         if added:
-            self._loops.setdefault(topic, of_topic).update((loop.queue, loop) for loop in added)
+            self._loops[topic] = present | {loop.queue: loop for loop in added}
         return added
 
 

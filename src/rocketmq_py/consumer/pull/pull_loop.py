@@ -54,7 +54,7 @@ class PullLoop:
         process_queue: the pulled messages. None until the start offset is known.
         flow: the state of the loop.
         end: the queue's end offset according to the last answer. None before the first one.
-        committing: the offset committing by a pull that has not been answered. None without one.
+        committing: the offset that an unanswered pull commits. None without one.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ import msgspec
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import QueueGoneError, RocketMQError
+from rocketmq_py.errors import BrokerError, QueueGoneError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
 from rocketmq_py.protocol.command import Command
@@ -44,7 +44,7 @@ class PullStatus(enum.Enum):
 
 
 _ILLEGAL_QUEUE = re.compile(r"queueId\[-?\d+\] is illegal")
-"""The remark of a 4.x broker that does not have a queue. The error code is that of many other errors, too."""
+"""The remark of a 4.x broker that does not have a queue. Its error code, SYSTEM_ERROR, has many causes."""
 _STATUS = {int(status.value): status for status in PullStatus}
 _FOUND = PullStatus.FOUND
 _COMMIT, _SUSPEND, _SUBSCRIPTION = map(int, PullFlag)
@@ -73,8 +73,8 @@ class PullResponse(msgspec.Struct, frozen=True):
 
     Attributes:
         status: the outcome.
-        body: the concatenated stored messages. With a subscription to tags, it may contain messages whose tag
-            only has the same hash.
+        body: the concatenated stored messages. With a subscription to tags, it may contain messages with
+            other tags that have the same hash.
         next_offset, min_offset, max_offset: see PulledMessages.
         offset_delta: to be added to the offsets stored in the messages.
     """
@@ -104,7 +104,7 @@ class QueuePuller:
     """
 
     __slots__ = (
-        "_batch_size", "_broker_id", "_client", "_hold", "_is_logical", "_prepared", "_timeout",
+        "_batch_size", "_broker_id", "_client", "_hold", "_is_static", "_prepared", "_timeout",
         "group", "queue",
     )  # fmt: skip
 
@@ -124,7 +124,7 @@ class QueuePuller:
         self._batch_size = batch_size
         self._hold = hold
         self._timeout = timeout
-        self._is_logical = is_logical_broker_name(queue.broker_name)
+        self._is_static = is_logical_broker_name(queue.broker_name)
         self._broker_id = MASTER_ID
         self._prepared: tuple[SubscriptionData, int, dict[str, str]] | None = None
 
@@ -136,7 +136,7 @@ class QueuePuller:
     async def pull(
         self, offset: int, subscription: SubscriptionData, *, commit: int | None = None
     ) -> PulledMessages:
-        """Pull messages from ``offset`` on.
+        """Pull messages, starting at ``offset``.
 
         Args:
             offset: the first offset.
@@ -162,10 +162,14 @@ class QueuePuller:
         commit: int | None = None,
         batch_size: int | None = None,
     ) -> PullResponse:
-        """Pull as :meth:`pull` does, without decoding. ``batch_size`` replaces that of the puller."""
-        routes, name = self._client.routes, self.queue.broker_name
+        """Pull as :meth:`pull` does, without decoding. ``batch_size`` replaces that of the puller.
+
+        A pull that a suggested replica refuses is repeated at the master, because a new replica may not have
+        the topic or the group yet.
+        """
+        routes, name, broker_id = self._client.routes, self.queue.broker_name, self._broker_id
         # Without a master, replicas serve pulls.
-        address = routes.broker_address(name, broker_id=self._broker_id, any_id=True)
+        address = routes.broker_address(name, broker_id=broker_id, any_id=True)
         flag = _SUBSCRIPTION | _SUSPEND if self._hold else _SUBSCRIPTION
         if commit is not None and address == routes.master_address_nowait(name):
             flag |= _COMMIT
@@ -174,10 +178,12 @@ class QueuePuller:
         request = PendingRequest(RequestCode.PULL_MESSAGE, fields, b"", self._timeout)
         try:
             answer = await self._client.brokers.pull(address, request)
-        except RocketMQError:
+            return self._response_of(answer, address)
+        except RocketMQError as error:
             self._broker_id = MASTER_ID  # do not retry at a replica that failed
-            raise
-        return self._read(answer, address)
+            if broker_id == MASTER_ID or not isinstance(error, BrokerError | QueueGoneError):
+                raise
+        return await self.pull_undecoded(offset, subscription, commit=commit, batch_size=batch_size)
 
     def submit_pull(
         self,
@@ -207,19 +213,19 @@ class QueuePuller:
         address = routes.broker_address(name, broker_id=self._broker_id, any_id=True)
         flag = _SUBSCRIPTION | _SUSPEND if self._hold else _SUBSCRIPTION
         fields = self._fields(subscription, batch_size, offset, flag, 0)
-        on_answer = partial(self._receive, address, on_response)
+        on_answer = partial(self._on_answer, address, on_response)
         request = CallbackRequest(RequestCode.PULL_MESSAGE, fields, b"", self._timeout, on_answer)
         return request if self._client.brokers.begin_pull(address, request) else None
 
-    def _receive(
+    def _on_answer(
         self, address: str, on_response: Callable[[PullResponse | None], None], answer: Answer
     ) -> None:
         response = None
-        if isinstance(answer, RocketMQError):
-            self._broker_id = MASTER_ID
-        else:
+        if not isinstance(answer, RocketMQError):
             with suppress(RocketMQError):
-                response = self._read(answer, address)
+                response = self._response_of(answer, address)
+        if response is None:
+            self._broker_id = MASTER_ID
         on_response(response)
 
     def _fields(
@@ -255,7 +261,8 @@ class QueuePuller:
         """Send the next pull to the master, even if the last answer suggested a replica."""
         self._broker_id = MASTER_ID
 
-    def _read(self, answer: Command, address: str) -> PullResponse:
+    def _response_of(self, answer: Command, address: str) -> PullResponse:
+        """Convert an answer, and note which broker it suggests. Raise the error of a refusal."""
         status = _STATUS.get(answer.code)
         if status is None:
             if answer.code == ResponseCode.INVALID_PARAMETER or (
@@ -286,10 +293,10 @@ class QueuePuller:
                 messages = [
                     attrs.evolve(message, queue_offset=message.queue_offset + delta) for message in messages
                 ]
-            if self._is_logical:
-                # Brokers store the numbers of their own queues.
+            if self._is_static:
+                # Brokers store the ids of their physical queues.
                 messages = [attrs.evolve(message, queue_id=self.queue.queue_id) for message in messages]
-            if messages:  # advance even if the broker does not, or the same messages are pulled again
+            if messages:  # otherwise a broker that does not advance would send the same messages again
                 next_offset = max(next_offset, messages[-1].queue_offset + 1)
             if subscription.tags_set:
                 messages = [

@@ -32,7 +32,7 @@ RETRY_DELAYS: Final[Mapping[PullState, float]] = {
 
 Java: PULL_TIME_DELAY_MILLS_WHEN_…"""
 SECOND_CORRECTION_SECONDS = 30.0
-"""A broker that corrects an offset twice within this time is not followed, to avoid an endless loop."""
+"""A second correction of an offset within this time is followed only after a pause, to avoid a busy loop."""
 
 
 def state_after_empty(pulled_at: float) -> PullState:
@@ -97,9 +97,9 @@ class PullRetry:
         """Return the offset of the next pull, and the next state.
 
         The offset decreases if the queue ends before ``requested``, because the broker has lost messages or
-        an operator has reset the queue. It does not go below the queue's first offset. It decreases once
-        without a pause: otherwise a broker that keeps correcting the offset would deliver the same messages
-        endlessly.
+        an operator has reset the queue. It does not go below the queue's first offset. A second decrease
+        within 30 seconds has a state with a pause, because a broker that keeps correcting the offset would
+        deliver the same messages in a busy loop.
 
         Args:
             requested: the offset of the pull.
@@ -162,7 +162,7 @@ class LossCheck:
     async def gap(self, requested: int, end: int, pulled: PulledMessages | PullResponse) -> Gap | None:
         """Return the gap that an answer without messages shows, or None if the pull has to be repeated.
 
-        Waits before the repetition if the broker named no later offset.
+        Before the caller repeats the pull, this waits if the broker named no later offset.
 
         Args:
             requested: the offset of the pull.

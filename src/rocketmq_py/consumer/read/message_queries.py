@@ -21,14 +21,16 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 END_OF_TIME_MS = 2**63 - 1
 NO_MESSAGE_REMARK = "can not find message"
-"""The start of a broker's remark when there is no message with an id. The code is that of any failure."""
+"""The start of a broker's remark if there is no message with an id. Its error code has many causes."""
 INDEX_STEP_MS = 1000
 """The resolution of times in the index of a broker. Times are rounded down."""
 MAX_WITH_UNIQUE_ID = 32
-"""The maximum number of messages with one unique id, as in Java. Brokers return no more."""
+"""The maximum number of messages that a query for a unique id requests from each broker, as in Java."""
 
 
-async def view(client: Client, offset_message_id: str, topic: str | None) -> ReceivedMessage | None:
+async def find_by_offset_id(
+    client: Client, offset_message_id: str, topic: str | None
+) -> ReceivedMessage | None:
     """Return the message with an offset message id, or None. See ``Reader.message``."""
     parsed = OffsetMessageId.parse(offset_message_id)
     broker_name, address = await _broker_of(client, parsed)
@@ -57,18 +59,6 @@ class Lookup:
     messages: tuple[ReceivedMessage, ...]
     failures: Mapping[str, RocketMQError]
 
-    def complete(self, query: str) -> tuple[ReceivedMessage, ...]:
-        """Return the messages. Log the failures or, if there are no messages, raise the first one.
-
-        Args:
-            query: describes the query, for log lines.
-        """
-        if self.failures and not self.messages:
-            raise next(iter(self.failures.values()))
-        for error in self.failures.values():
-            logger.warning("incomplete lookup of %s: a broker failed: %s", query, error)
-        return self.messages
-
 
 async def look_up_key(
     client: Client, topic: str, key: str, *, count: int, begin_ms: int, end_ms: int
@@ -94,7 +84,7 @@ async def find_by_key(
 ) -> list[ReceivedMessage]:
     """Return the newest messages of a topic with a key. See ``Reader.find``."""
     found = await look_up_key(client, topic, key, count=count, begin_ms=begin_ms, end_ms=end_ms)
-    return list(found.complete(f"{key} in {topic}"))
+    return list(_messages_of(found, f"{key} in {topic}"))
 
 
 async def find_by_unique_id(client: Client, topic: str, message_id: str) -> ReceivedMessage | None:
@@ -107,8 +97,22 @@ async def find_by_unique_id(client: Client, topic: str, message_id: str) -> Rece
         end_timestamp=END_OF_TIME_MS,
     )
     found = await _query(client, header, lambda message: message.message_id == message_id)
-    messages = found.complete(f"{message_id} in {topic}")
+    messages = _messages_of(found, f"{message_id} in {topic}")
     return messages[0] if messages else None
+
+
+def _messages_of(found: Lookup, query: str) -> tuple[ReceivedMessage, ...]:
+    """Return the messages and log the failures. Without messages, raise the first failure.
+
+    Args:
+        found: the result.
+        query: describes the query, for log lines.
+    """
+    if found.failures and not found.messages:
+        raise next(iter(found.failures.values()))
+    for error in found.failures.values():
+        logger.warning("incomplete lookup of %s: a broker failed: %s", query, error)
+    return found.messages
 
 
 async def _broker_of(client: Client, message_id: OffsetMessageId) -> tuple[str, str]:
@@ -130,10 +134,10 @@ async def _broker_of(client: Client, message_id: OffsetMessageId) -> tuple[str, 
 async def _query(
     client: Client, header: QueryMessageRequest, matches: Callable[[ReceivedMessage], bool]
 ) -> Lookup:
-    """Query all brokers of a topic concurrently.
+    """Query all brokers of a topic concurrently. Return the messages that match.
 
     The request has no field for the kind of key, because 4.x brokers omit that field when they verify a
-    signature.
+    signature. So a query finds messages by any of their keys and by their unique id.
     """
     route = await client.routes.get(header.topic)
     found: list[ReceivedMessage] = []
@@ -148,7 +152,7 @@ async def _query(
     async with open_nursery() as nursery:
         for broker_name in route.brokers:
             nursery.start_soon(ask, broker_name)
-    # Brokers compare only hashes of topic and key.
+    # Brokers compare only hashes of topic and key, so they return other messages, too.
     wanted = [message for message in found if message.topic == header.topic and matches(message)]
     wanted.sort(key=lambda message: message.store_time_ms)
     return Lookup(tuple(wanted), dict(sorted(failures.items())))

@@ -92,21 +92,21 @@ async def commit(client: Client, group: str, offsets: Mapping[MessageQueue, int]
     for queue in offsets:
         entries[queue.broker_name, queue.topic].append(queue)
 
-    async def set_one(queue: MessageQueue) -> None:
+    async def commit_one(queue: MessageQueue) -> None:
         await client.brokers.commit_offset(group, queue, offsets[queue])
 
-    async def set_first(queue: MessageQueue) -> None:
+    async def commit_first(queue: MessageQueue) -> None:
         try:
-            await set_one(queue)
+            await commit_one(queue)
         except BrokerError as error:
             if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                 raise
             await _create_group(client, group, queue, offsets[queue])
-            await set_one(queue)
+            await commit_one(queue)
 
-    # For each topic and broker, commit one queue first. See RemoteOffsetStore.
-    await map_concurrently([queues[0] for queues in entries.values()], set_first)
-    await map_concurrently([queue for queues in entries.values() for queue in queues[1:]], set_one)
+    # For each topic and broker, commit one queue first: see RemoteOffsetStore.
+    await map_concurrently([queues[0] for queues in entries.values()], commit_first)
+    await map_concurrently([queue for queues in entries.values() for queue in queues[1:]], commit_one)
 
 
 async def _create_group(client: Client, group: str, queue: MessageQueue, offset: int) -> None:

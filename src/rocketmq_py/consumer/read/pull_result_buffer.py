@@ -17,10 +17,10 @@ _Item = PullResult | RocketMQError
 
 @attrs.define(eq=False)
 class ResultQueue:
-    """Waiting results of one range in order, or of all ranges together.
+    """The waiting results of one range if ranges are returned in order, otherwise of all ranges.
 
     Attributes:
-        items: the results, or an error.
+        items: the results. An error is the last item.
         size: the bytes of the results.
         ended: whether no more results follow.
         failed: whether an error was added.
@@ -37,24 +37,24 @@ class PullResultBuffer:
 
     Args:
         size: the size of the buffer in bytes.
-        queues: the number of result queues: one for each range that comes in order, else 1. The
-            results of the first queue are taken until it has ended, then those of the next one.
+        queues: the number of result queues: one for each range if ranges are returned in order, otherwise 1.
+            The results of the first queue are taken until it has ended, then those of the next one.
     """
 
     def __init__(self, size: int, *, queues: int) -> None:
         self._size = size
-        self._used = 0
-        self._queues = deque([ResultQueue() for _ in range(queues)])
+        self._used = 0  # bytes of results and of reserved space
+        self._queues = deque([ResultQueue() for _ in range(queues)])  # in the order of the ranges
         self._unassigned = deque(self._queues)
         self._ended = False
-        self._taken_size = 0
-        self._wanted: float = math.inf  # the smallest min_size of the tasks that wait in take()
-        self._waiting_for_space = 0  # pulls for the first queue that wait
+        self._taken_size = 0  # bytes that the last take() returned, which count as used until the next one
+        self._smallest_wanted: float = math.inf  # the smallest min_size of the tasks that wait in take()
+        self._waiting_for_space = 0  # the number of waiting pulls for the first queue
         self._results_added = trio.lowlevel.ParkingLot()
         self._space_freed = trio.lowlevel.ParkingLot()
 
     def first_queue(self) -> ResultQueue:
-        """Return the queue whose results :meth:`take` returns now."""
+        """Return the queue whose results :meth:`take` returns next."""
         return self._queues[0]
 
     def assign_queue(self) -> ResultQueue:
@@ -64,8 +64,8 @@ class PullResultBuffer:
     async def reserve(self, size: int, result_queue: ResultQueue) -> int:
         """Wait until ``size`` bytes, or at most the whole buffer, are free. Return the reserved size.
 
-        Queues other than the first may use only half of the buffer. Does not wait if :meth:`take` can return
-        nothing without this pull.
+        For queues other than the first, at most half of the buffer is used. Does not wait if :meth:`take`
+        cannot return before this pull has a result.
         """
         size = min(size, self._size)
         while not self._has_space_for(size, result_queue) and not self._is_needed_next(result_queue):
@@ -74,7 +74,7 @@ class PullResultBuffer:
         return size
 
     async def _wait_for_space(self, is_first: bool) -> None:
-        # take() must not wait for more results of the first queue than there is space for.
+        # Wakes take(), because its min_size does not arrive: the buffer has no space for more results.
         self._waiting_for_space += is_first
         self._wake()
         try:
@@ -95,7 +95,7 @@ class PullResultBuffer:
         return not self._used or self._used + size <= self._size
 
     def is_first(self, result_queue: ResultQueue) -> bool:
-        """Return whether the results of this queue are taken next."""
+        """Return whether :meth:`take` returns the results of this queue next."""
         return self._queues[0] is result_queue
 
     def _has_space_for(self, size: int, result_queue: ResultQueue) -> bool:
@@ -104,27 +104,23 @@ class PullResultBuffer:
         return not self._used or self._used + size <= self._size // 2
 
     def _is_needed_next(self, result_queue: ResultQueue) -> bool:
-        """Return whether :meth:`take` can return nothing until this queue gets a result."""
-        # With one queue, take() and its own pulls free the space.
+        """Return whether :meth:`take` cannot return until this queue has a result."""
+        # A single queue can wait for space: its own results use the space, and take() can return them.
         return len(self._queues) > 1 and result_queue is self._queues[0] and not result_queue.items
 
-    def put(self, item: _Item, reserved: int, result_queue: ResultQueue) -> None:
-        """Add a result or an error, and release the space reserved for it."""
-        if isinstance(item, PullResult):
-            self.put_all([item], reserved, result_queue)
-            return
-        self.release(reserved)
-        result_queue.failed = True
-        result_queue.items.append(item)
-        self._wake()
-
-    def put_all(self, results: Sequence[PullResult], reserved: int, result_queue: ResultQueue) -> None:
+    def put(self, results: Sequence[PullResult], reserved: int, result_queue: ResultQueue) -> None:
         """Add results, and release the space reserved for them."""
         self.release(reserved)
         size = sum([len(result.body) for result in results])
         self._used += size
         result_queue.size += size
         result_queue.items += results
+        self._wake()
+
+    def put_error(self, error: RocketMQError, result_queue: ResultQueue) -> None:
+        """Add an error, which :meth:`take` raises after the results before it."""
+        result_queue.failed = True
+        result_queue.items.append(error)
         self._wake()
 
     def release(self, reserved: int) -> None:
@@ -160,8 +156,8 @@ class PullResultBuffer:
         await trio.lowlevel.checkpoint_if_cancelled()
         self.release(self._taken_size)  # before waiting, because the next result may need the space
         self._taken_size = 0
-        while not self._has(min_size):
-            self._wanted = min(self._wanted, min_size)
+        while not self._can_take(min_size):
+            self._smallest_wanted = min(self._smallest_wanted, min_size)
             await self._results_added.park()
         results: list[PullResult] = []
         size = 0
@@ -180,13 +176,13 @@ class PullResultBuffer:
         return results
 
     def _wake(self) -> None:
-        """Wake up the tasks in :meth:`take` if enough results are available."""
-        if self._results_added and self._has(self._wanted):
-            self._wanted = math.inf
+        """Wake up the tasks in :meth:`take` if it can return in one of them."""
+        if self._results_added and self._can_take(self._smallest_wanted):
+            self._smallest_wanted = math.inf
             self._results_added.unpark_all()
 
-    def _has(self, min_size: float) -> bool:
-        """Return whether :meth:`take` can return."""
+    def _can_take(self, min_size: float) -> bool:
+        """Return whether :meth:`take` can return: with enough results, with fewer at the end, or an error."""
         if self._ended:
             return True
         items = self._next_items()
@@ -196,7 +192,7 @@ class PullResultBuffer:
         )
 
     def _next_items(self) -> deque[_Item]:
-        """Return the items of the first queue that has not ended. Drop the queues before it."""
+        """Drop the ended queues at the front, and return the items of the next one."""
         while len(self._queues) > 1 and self._queues[0].ended and not self._queues[0].items:
             del self._queues[0]
             self._space_freed.unpark_all()

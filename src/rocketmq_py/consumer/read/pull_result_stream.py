@@ -25,7 +25,7 @@ DEFAULT_BUFFER = 32 * 1024 * 1024
 DEFAULT_PARALLEL = 8
 DEFAULT_PATIENCE = 60.0
 BATCH_BYTES = 512 * 1024
-"""Bytes that ``some`` waits for, since the hand-off to another thread takes as long as a pull."""
+"""Bytes that ``next_batch`` waits for, because a hand-off to another thread takes as long as a pull."""
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -151,7 +151,7 @@ class PullResultStream(Lifespan):
                 await self._range_puller(self._ranges.popleft(), result_queue).run()
             except RocketMQError as error:
                 self._ranges.clear()
-                self._buffer.put(error, 0, result_queue)
+                self._buffer.put_error(error, result_queue)
             if self._in_order:
                 self._buffer.end_queue(result_queue)
         self._worker_count -= 1

@@ -106,18 +106,19 @@ class RangePuller:
         self._retry.found()
         results = []
         reserved = 0
-        for ahead in pulls:
-            assert ahead.response is not None
-            results.append(self._result(ahead.response, ahead.start, ahead.end))
-            reserved += ahead.reserved
+        for pull in pulls:
+            assert pull.response is not None
+            results.append(self._result(pull.response, pull.start, pull.end))
+            reserved += pull.reserved
         last = results[-1]
-        self._ahead.learn(ahead.end - ahead.start, last.next - last.first, is_limited=True)
+        self._ahead.learn(pulls[-1].end - last.first, last.next - last.first, is_limited=True)
         self._offset = last.next
         self._expected_size = len(last.body) or self._expected_size
-        self._buffer.put_all(results, reserved, self._result_queue)
+        self._buffer.put(results, reserved, self._result_queue)
         return True
 
     async def _pull_next(self) -> None:
+        """Pull from the current offset, up to the first pull ahead, and put the result into the queue."""
         limit = self._ahead.limit(self._range.end)
         count = min(limit - self._offset, PULL_BATCH_SIZE)
         self._ahead.make_space(self._expected_size)
@@ -135,7 +136,7 @@ class RangePuller:
             self._ahead.learn(count, result.next - result.first, is_limited=limit < self._range.end)
         self._offset = result.next
         self._expected_size = len(result.body) or self._expected_size
-        self._buffer.put(result, reserved, self._result_queue)
+        self._buffer.put([result], reserved, self._result_queue)
 
     async def _pull_once(self, limit: int, count: int) -> PullResult | None:
         """Pull once. Return None if there is no result and the pull has to be repeated."""

@@ -73,8 +73,8 @@ class ReadAhead:
         self._pull = pull
         self._buffer = buffer
         self._pulls: deque[AheadPull] = deque()
-        self._stride = 0
-        self._until_relearning = 0
+        self._stride = 0  # messages that each pull ahead requests. 0 until the first pull has been learned
+        self._until_relearning = 0  # pulls ahead until the next pull without a limit
         self._awaited: AheadPull | None = None
         self._parked = trio.lowlevel.ParkingLot()
 

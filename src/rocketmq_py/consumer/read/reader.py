@@ -21,7 +21,12 @@ from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.member import Member
 from rocketmq_py.client.namespace import users_topics
 from rocketmq_py.consumer.group.subscriptions import subscription_of
-from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS, find_by_key, find_by_unique_id, view
+from rocketmq_py.consumer.read.message_queries import (
+    END_OF_TIME_MS,
+    find_by_key,
+    find_by_offset_id,
+    find_by_unique_id,
+)
 from rocketmq_py.consumer.read.offset_queries import check_offsets, commit, committed, offsets_at, offsets_of
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.consumer.read.pull_result_stream import (
@@ -37,7 +42,7 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import check_group, check_topic
 from rocketmq_py.protocol.subscription import ALL
 
-MAX_FOUND = 32
+DEFAULT_MAX_FOUND = 32
 
 
 class Reader(Member):
@@ -123,7 +128,7 @@ class Reader(Member):
         """Return the messages of one queue between two offsets or times, for ``async for``.
 
         A message must be within all given bounds. Messages sent after the first one was requested are never
-        included. ``Reader.offsets`` returns the queues of a topic.
+        included. Lost offsets are skipped. ``Reader.offsets`` returns the queues of a topic.
 
         Args:
             queue: the queue.
@@ -166,7 +171,9 @@ class Reader(Member):
         """
         self._check_open()
         optional(check_topic, topic, "topic")
-        return await view(self.client, check_not_blank(offset_message_id, "offset_message_id"), topic)
+        return await find_by_offset_id(
+            self.client, check_not_blank(offset_message_id, "offset_message_id"), topic
+        )
 
     async def find_message(self, topic: str, message_id: str) -> ReceivedMessage | None:
         """Return the message with a message id, or None. Java: ``queryMessageByUniqKey``.
@@ -192,7 +199,7 @@ class Reader(Member):
         topic: str,
         key: str,
         *,
-        max: int = MAX_FOUND,  # noqa: A002  # the name in Java's tools
+        max: int = DEFAULT_MAX_FOUND,  # noqa: A002  # the name in Java's tools
         begin_ms: int = 0,
         end_ms: int = END_OF_TIME_MS,
     ) -> list[ReceivedMessage]:

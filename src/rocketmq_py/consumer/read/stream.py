@@ -33,7 +33,7 @@ TIMEOUT_SECONDS = 30.0
 PATIENCE_SECONDS = 60.0
 """Seconds without an answer after which reading to the end of a queue fails."""
 BUFFERED_ANSWERS = 8
-"""Batches of messages that the stream buffers, in addition to one for each queue."""
+"""Batches of messages that the stream buffers, in addition to one in the task of each queue."""
 YIELD_EVERY = 64
 """Messages returned without waiting before the iterator yields to other tasks."""
 
@@ -55,7 +55,7 @@ class MessageIterator(ABC):
     async def __anext__(self) -> ReceivedMessage:
         """Return the next message, waiting for it if necessary. When cancelled, no message is lost.
 
-        Raises the errors of :meth:`next_batch`. After an error, the iteration can be continued.
+        Raises the errors of :meth:`next_batch`. The iteration can be continued after an error.
         """
         self._until_yield -= 1
         if not self._until_yield:
@@ -125,7 +125,8 @@ class MessageStream(MessageIterator, Lifespan):
                 ``stop_at_end``, a queue could not be pulled for a minute.
             ClosedError: the stream is not open.
 
-        When cancelled, no message is lost.
+        After an error of a queue, the other queues are still read, but not this one. Open another stream to
+        continue with it. When cancelled, no message is lost.
         """
         self._check_open()
         try:
@@ -155,7 +156,7 @@ class MessageStream(MessageIterator, Lifespan):
             self._start_reading(queue, ends.get(queue))
         if self._stop_at_end:
             self._send.close()  # the iteration ends with the last queue task
-            return  # the queue tasks find out whether queues that leave the route were deleted
+            return  # the queue tasks themselves check whether a queue that left the route was deleted
         self._forget_routes = client.on_route(self._route_changed)
         self._route_changed(client.routes.get_nowait(topic) or route)  # it may have changed in the meantime
 
