@@ -14,6 +14,7 @@ import pytest
 from rocketmq_py import (
     ConsumeContext,
     ConsumeFrom,
+    ConsumeLater,
     ConsumerHook,
     Message,
     ReceivedMessage,
@@ -21,6 +22,7 @@ from rocketmq_py import (
 from rocketmq_py.aio import Producer, PushConsumer
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.process import trio_thread
+from rocketmq_py.metrics import MetricSource
 from tests.aio.conftest import run
 
 FIRST = ConsumeFrom.FIRST
@@ -284,5 +286,33 @@ def test_loop_blocked_longer_than_all_timeouts_loses_nothing(address: str) -> No
             results = await asyncio.gather(*sent)
         assert len(results) == 20
         assert sorted(seen) == sorted(NUMBERS)
+
+    run(main())
+
+
+def test_calls_that_fail_at_once_or_after_a_wait_are_metered(address: str) -> None:
+    async def main() -> None:
+        await send(address, [b"fine", b"fails", b"waits", b"waits and fails", b"returns"])
+        source = MetricSource()
+        left = 5
+
+        async def handle(message: ReceivedMessage) -> ConsumeLater | None:
+            nonlocal left
+            left -= 1
+            if not left:
+                consumer.stop()
+            if message.body.startswith(b"waits"):
+                await asyncio.sleep(0.01)
+            if message.body.endswith(b"fails"):
+                raise ValueError("no")
+            return ConsumeLater() if message.body == b"returns" else None
+
+        async with PushConsumer(address, group="g", consume_from=FIRST) as consumer:
+            source.add(consumer)
+            consumer.subscribe("T")
+            await consumer.run(handle)
+            samples = source.collect("process").items()
+        calls = {dict(labels)["invocation_status"]: histogram.count for labels, histogram in samples}
+        assert calls == {"success": 2, "failure": 3}
 
     run(main())

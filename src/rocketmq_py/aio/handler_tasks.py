@@ -235,32 +235,31 @@ class HandlerTasks(HandlerExecutor):
             self._finished.append(bunch)
 
     def _start_one_of(self, bunch: CallBatch, argument: Any, me: asyncio.Task[None]) -> _Suspended | None:
+        started = perf_counter() if bunch.seconds is not None else 0.0
         try:
             if bunch.may_start_next(argument):
                 result = start_call(self.function, argument, self._context.copy())
-                if type(result) is SuspendedCoroutine:
-                    call = self._detach(bunch, argument)
-                    call.runner = me
-                    if bunch.seconds is not None:
-                        call.seconds = 0.0
-                    return call, perf_counter(), result
                 if result is None:
                     bunch.done.append(argument)
                     return None
             else:
                 result = NO_RESULT
             call = self._detach(bunch, argument)
+            if type(result) is SuspendedCoroutine:
+                call.runner = me
+                return call, started, result
             call.result = result
-            self._finished.append(call)
         except BaseException as error:  # noqa: BLE001  # the consumer handles it
             call = self._detach(bunch, argument)
             self._fail(call, error)
-            self._finished.append(call)
+        self._ended(call, started)
         return None
 
     def _detach(self, bunch: CallBatch, argument: Any) -> HandlerCall:
-        """Continue a started call of a bunch on its own."""
+        """Continue a started call of a bunch on its own. It is timed if the bunch is."""
         call = bunch.detach(argument)
+        if bunch.seconds is not None:
+            call.seconds = 0.0
         self.calls.add(call)
         return call
 
