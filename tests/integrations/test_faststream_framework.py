@@ -17,6 +17,7 @@ from faststream.security import BaseSecurity
 from faststream.specification import AsyncAPI
 from pydantic import BaseModel
 
+from rocketmq_py import ReceivedMessage
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.integrations.faststream import (
     RocketMQAsyncAPI,
@@ -93,7 +94,7 @@ async def test_the_test_broker_answers_requests() -> None:
 
     @broker.subscriber("Questions", group="answers")
     async def answer(text: str) -> RocketMQResponse:
-        return RocketMQResponse(text.upper(), headers={"language": "en"})
+        return RocketMQResponse(text.upper(), tags="T", keys="k", headers={"language": "en"})
 
     @broker.subscriber("Batches", group="batches", batch=True)
     async def count(texts: list[str]) -> int:
@@ -106,6 +107,9 @@ async def test_the_test_broker_answers_requests() -> None:
     async with TestRocketMQBroker(broker) as test_broker:
         reply = await test_broker.request("hello", "Questions", correlation_id="c")
         assert (await reply.decode(), reply.headers["language"], reply.correlation_id) == ("HELLO", "en", "c")
+        received = reply.raw_message
+        assert isinstance(received, ReceivedMessage)
+        assert (received.tags, received.keys) == ("", ())  # as on real brokers
         assert await (await test_broker.request("hello", "Batches")).decode() == 1
         with pytest.raises(TimeoutError):
             await test_broker.request("hello", "Slow", timeout=0.01)

@@ -37,7 +37,7 @@ def with_properties(offset: int, **properties: str) -> bytes:
     return stored(offset, properties=encode_properties(properties).encode())
 
 
-def chunk_of(
+def pull_result_of(
     *messages: bytes,
     queue: MessageQueue = QUEUE,
     first: int = 0,

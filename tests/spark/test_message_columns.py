@@ -29,16 +29,16 @@ from rocketmq_py.protocol.stored_message import (
     decode_messages,
 )
 from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA, SOURCE_COLUMNS
-from rocketmq_py.spark.chunks import split_chunk
 from rocketmq_py.spark.message_columns import record_batch, record_batch_if_plain
+from rocketmq_py.spark.pull_results import split_result
 from tests.protocol import java_messages as java
 from tests.protocol.strategies import int32, int64, text
 from tests.spark.stored_messages import (
     QUEUE,
     V4,
     V6,
-    chunk_of,
     expected_rows,
+    pull_result_of,
     rows_of,
     stored,
     with_properties,
@@ -48,11 +48,11 @@ FRAMES = sorted((Path(__file__).parents[1] / "data" / "frames").glob("*.jsonl"))
 BATCH_FLAGS = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
 
 
-def batch_of(chunks: Sequence[PullResult], tags: Sequence[str] = ()) -> pa.RecordBatch:
-    """Return the rows of chunks, and check that the fast path gives the same batch or error."""
+def batch_of(results: Sequence[PullResult], tags: Sequence[str] = ()) -> pa.RecordBatch:
+    """Return the rows of results, and check that the fast path gives the same batch or error."""
     paths: list[Callable[[], pa.RecordBatch | None]] = [
-        lambda: record_batch([part for chunk in chunks for part in split_chunk(chunk)], tags),
-        lambda: record_batch_if_plain(chunks, tags),
+        lambda: record_batch([part for result in results for part in split_result(result)], tags),
+        lambda: record_batch_if_plain(results, tags),
     ]
     batch, plain = [_result_or_error(path) for path in paths]
     if isinstance(batch, ProtocolError):
@@ -63,7 +63,7 @@ def batch_of(chunks: Sequence[PullResult], tags: Sequence[str] = ()) -> pa.Recor
         assert each.schema.equals(SOURCE_ARROW_SCHEMA)
         assert each.equals(batch)
         for columns in (SOURCE_COLUMNS[::2], ("keys",), ("body", "queueOffset")):
-            parts = [part for chunk in chunks for part in split_chunk(chunk)]
+            parts = [part for result in results for part in split_result(result)]
             assert record_batch(parts, tags, columns).equals(batch.select(columns))
     return batch
 
@@ -75,8 +75,8 @@ def _result_or_error(path: Callable[[], pa.RecordBatch | None]) -> Any:
         return error
 
 
-def rows(*messages: bytes, **chunk: Any) -> list[dict[str, Any]]:
-    return rows_of(batch_of([chunk_of(*messages, **chunk)]))
+def rows(*messages: bytes, **result: Any) -> list[dict[str, Any]]:
+    return rows_of(batch_of([pull_result_of(*messages, **result)]))
 
 
 def test_row_of_a_java_message() -> None:
@@ -108,8 +108,8 @@ def test_row_of_a_java_message() -> None:
     ids=["4.9", "V6_BORN", "V6_BOTH", "LZ4", "ZSTD", "ZLIB", "EMPTY", "INNER_BATCH"],
 )  # fmt: skip
 def test_rows_of_java_messages_match_other_consumers(data: bytes) -> None:
-    chunk = chunk_of(java.PLAIN, data, java.PLAIN)
-    assert rows_of(batch_of([chunk])) == expected_rows(chunk)
+    result = pull_result_of(java.PLAIN, data, java.PLAIN)
+    assert rows_of(batch_of([result])) == expected_rows(result)
 
 
 @pytest.mark.parametrize("file", FRAMES, ids=lambda file: file.stem)
@@ -119,9 +119,9 @@ def test_rows_of_recorded_pulls_match_other_consumers(file: Path) -> None:
         if line["code"] != RequestCode.PULL_MESSAGE or line["from"] != "server":
             continue
         (answer,) = FrameDecoder().feed(bytes.fromhex(line["hex"]))
-        chunk = chunk_of(answer.body)
-        assert rows_of(batch_of([chunk])) == expected_rows(chunk)
-        count += len(expected_rows(chunk))
+        result = pull_result_of(answer.body)
+        assert rows_of(batch_of([result])) == expected_rows(result)
+        count += len(expected_rows(result))
     assert count
 
 
@@ -167,8 +167,8 @@ def stored_messages(draw: st.DrawFn) -> bytes:
     return stored(draw(st.integers(0, 30)), body, **values)
 
 
-chunks = st.builds(
-    lambda messages, queue_id, first, end, delta: chunk_of(
+results = st.builds(
+    lambda messages, queue_id, first, end, delta: pull_result_of(
         *messages,
         queue=MessageQueue(f"topic-{queue_id}", "broker-a", queue_id),
         first=first,
@@ -183,9 +183,9 @@ chunks = st.builds(
 )
 
 
-@given(st.lists(chunks, max_size=3))
+@given(st.lists(results, max_size=3))
 def test_rows_match_other_consumers(pulled: list[PullResult]) -> None:
-    assert rows_of(batch_of(pulled)) == [row for chunk in pulled for row in expected_rows(chunk)]
+    assert rows_of(batch_of(pulled)) == [row for result in pulled for row in expected_rows(result)]
 
 
 WHOLE = [
@@ -198,9 +198,9 @@ def test_damaged_messages_match_other_consumers_or_raise(data: st.DataObject) ->
     damaged = bytearray(b"".join(data.draw(st.lists(st.sampled_from(WHOLE), min_size=1, max_size=3))))
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    chunk = chunk_of(bytes(damaged))
+    result = pull_result_of(bytes(damaged))
     try:
-        batch, expected = batch_of([chunk]), expected_rows(chunk)
+        batch, expected = batch_of([result]), expected_rows(result)
     except (ProtocolError, UnreadableBodyError):
         return
     assert rows_of(batch) == expected
@@ -210,36 +210,36 @@ def test_damaged_messages_match_other_consumers_or_raise(data: st.DataObject) ->
 def test_garbage_raises_a_protocol_error(data: bytes) -> None:
     if data:
         with pytest.raises(ProtocolError, match="orders/broker-a/3"):
-            batch_of([chunk_of(data)])
+            batch_of([pull_result_of(data)])
 
 
 @pytest.mark.parametrize("size", range(1, len(java.PLAIN)))
 @pytest.mark.parametrize("last", [java.PLAIN, java.ZLIB], ids=["plain", "compressed"])
 def test_truncated_message_raises_a_protocol_error(last: bytes, size: int) -> None:
     with pytest.raises(ProtocolError, match="orders/broker-a/3"):
-        batch_of([chunk_of(java.PLAIN, last[:size])])
+        batch_of([pull_result_of(java.PLAIN, last[:size])])
 
 
-def test_error_names_the_queue_of_the_malformed_chunk() -> None:
+def test_error_names_the_queue_of_the_malformed_result() -> None:
     bad = stored(0)
     bad = bad[:84] + (1000).to_bytes(4, "big") + bad[88:]  # the body's length
-    good = chunk_of(stored(0), queue=MessageQueue("other", "broker-a", 0))
+    good = pull_result_of(stored(0), queue=MessageQueue("other", "broker-a", 0))
     with pytest.raises(ProtocolError, match="orders/broker-a/3"):
-        batch_of([good, chunk_of(bad, first=0)])
+        batch_of([good, pull_result_of(bad, first=0)])
 
 
 @pytest.mark.parametrize(
     "properties", [b"", b"TAGS\x01A\x02", b"a\x01\x02TAGS\x01A\x02", b"a\x011\x02a\x012\x02", b"odd"]
 )
 def test_plain_messages_take_the_fast_path(properties: bytes) -> None:
-    chunks = [
-        chunk_of(*[stored(offset, properties=properties) for offset in range(number)], stored(number))
+    results = [
+        pull_result_of(*[stored(offset, properties=properties) for offset in range(number)], stored(number))
         for number in range(4)
     ]
-    plain = record_batch_if_plain(chunks)
+    plain = record_batch_if_plain(results)
     assert plain is not None
     assert plain.num_rows == 10
-    assert plain.equals(batch_of(chunks))
+    assert plain.equals(batch_of(results))
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,8 @@ def test_plain_messages_take_the_fast_path(properties: bytes) -> None:
     ids=["compressed", "batch", "truncated", "too long", "magic"],
 )
 def test_packed_or_malformed_messages_leave_the_fast_path(other: bytes) -> None:
-    chunks = [chunk_of(stored(0)), chunk_of(stored(1), other), chunk_of(stored(0))]
-    assert record_batch_if_plain(chunks) is None
+    results = [pull_result_of(stored(0)), pull_result_of(stored(1), other), pull_result_of(stored(0))]
+    assert record_batch_if_plain(results) is None
 
 
 @given(
@@ -263,12 +263,14 @@ def test_packed_or_malformed_messages_leave_the_fast_path(other: bytes) -> None:
     st.sampled_from([[], ["A"]]),
 )
 def test_property_names_may_be_shared_or_differ(names: list[list[str]], tags: list[str]) -> None:
-    chunks = [
-        chunk_of(*[with_properties(at, **dict.fromkeys(each.split(), "A")) for at, each in enumerate(chunk)])
-        for chunk in names
+    results = [
+        pull_result_of(
+            *[with_properties(at, **dict.fromkeys(each.split(), "A")) for at, each in enumerate(result)]
+        )
+        for result in names
     ]
-    expected = [row for chunk in chunks for row in expected_rows(chunk)]
-    assert rows_of(batch_of(chunks, tags)) == [row for row in expected if not tags or row["tags"] in tags]
+    expected = [row for result in results for row in expected_rows(result)]
+    assert rows_of(batch_of(results, tags)) == [row for row in expected if not tags or row["tags"] in tags]
 
 
 def test_messages_outside_of_the_range_are_dropped() -> None:
@@ -297,10 +299,10 @@ def test_topic_and_queue_are_those_of_the_request() -> None:
 def test_messages_with_other_tags_are_dropped() -> None:
     """Aa and BB have the same hash, and brokers compare only hashes."""
     tagged = [with_properties(offset, TAGS=tag) for offset, tag in enumerate(["Aa", "BB", "Aa"])]
-    chunk = chunk_of(*tagged, stored(3, properties=b""))
-    assert [row["queueOffset"] for row in rows_of(batch_of([chunk], ["Aa", "C"]))] == [0, 2]
-    assert [row["queueOffset"] for row in rows_of(batch_of([chunk]))] == [0, 1, 2, 3]
-    assert rows_of(batch_of([chunk], ["C"])) == []
+    result = pull_result_of(*tagged, stored(3, properties=b""))
+    assert [row["queueOffset"] for row in rows_of(batch_of([result], ["Aa", "C"]))] == [0, 2]
+    assert [row["queueOffset"] for row in rows_of(batch_of([result]))] == [0, 1, 2, 3]
+    assert rows_of(batch_of([result], ["C"])) == []
 
 
 def test_absent_tags_and_keys_are_null() -> None:
@@ -335,8 +337,8 @@ def test_last_value_of_a_duplicate_property_wins() -> None:
 def test_many_different_property_names() -> None:
     messages = [with_properties(at, **{f"name-{at}": "x", "TAGS": str(at)}) for at in range(1000)]
     messages.append(stored(1000, properties=b"a\x011\x02a\x012\x02"))
-    chunk = chunk_of(*messages)
-    assert rows_of(batch_of([chunk])) == expected_rows(chunk)
+    result = pull_result_of(*messages)
+    assert rows_of(batch_of([result])) == expected_rows(result)
 
 
 def test_times_out_of_range_are_null() -> None:
@@ -363,7 +365,7 @@ def test_times_out_of_range_are_null() -> None:
 def test_error_names_the_message_with_an_unreadable_body(body: bytes, flag: int, reason: str) -> None:
     bad = stored(17, body, system_flag=flag)
     with pytest.raises(UnreadableBodyError, match=reason) as caught:
-        batch_of([chunk_of(stored(16), bad, stored(18))])
+        batch_of([pull_result_of(stored(16), bad, stored(18))])
     assert (caught.value.queue, caught.value.offset) == (QUEUE, 17)
     for word in ("orders", "broker-a", "queue 3", "offset 17"):
         assert word in str(caught.value)
@@ -384,7 +386,7 @@ def test_error_names_the_missing_extra(
     codec.cache_clear()
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UnreadableBodyError) as caught:
-        batch_of([chunk_of(data)])
+        batch_of([pull_result_of(data)])
     assert extra in str(caught.value)
 
 

@@ -23,8 +23,8 @@ from rocketmq_py.property_names import KEYS, TAGS, UNIQUE_KEY
 from rocketmq_py.protocol.stored_message import BORN_HOST_V6_FLAG, MAGIC, MAGIC_V2, STORE_HOST_V6_FLAG
 from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS, TIMESTAMP, source_arrow_schema
 from rocketmq_py.spark.buffers import Buffer, Indexes, numbers_at, slices, unaligned_view
-from rocketmq_py.spark.chunks import PACKED_FLAGS, PlainMessages, find_messages
 from rocketmq_py.spark.property_columns import PropertyColumns
+from rocketmq_py.spark.pull_results import PACKED_FLAGS, PlainMessages, find_messages
 
 _Flags: TypeAlias = NDArray[np.bool_]
 
@@ -52,7 +52,7 @@ def record_batch(
 ) -> pa.RecordBatch:
     """Return messages as rows, in order.
 
-    Messages outside of their chunk's offset range are dropped.
+    Messages outside of their result's offset range are dropped.
 
     Args:
         parts: the messages, less than 2 GiB in total.
@@ -67,24 +67,24 @@ def record_batch(
     indexes = np.fromiter(chain.from_iterable([part.indexes for part in parts]), np.int64, counts.sum())
     indexes += np.repeat(starts, counts)
     messages = _Messages.at(buffer, indexes, counts)
-    return _record_batch(messages, [part.chunk for part in parts], tags, columns)
+    return _record_batch(messages, [part.result for part in parts], tags, columns)
 
 
 def record_batch_if_plain(
-    chunks: Sequence[PullResult], tags: Collection[str] = (), columns: Sequence[str] = SOURCE_COLUMNS
+    results: Sequence[PullResult], tags: Collection[str] = (), columns: Sequence[str] = SOURCE_COLUMNS
 ) -> pa.RecordBatch | None:
-    """Return the messages of chunks as rows, or None if some are packed or malformed.
+    """Return the messages of results as rows, or None if some are packed or malformed.
 
     Args:
-        chunks: the chunks, less than 2 GiB in total.
+        results: the results, less than 2 GiB in total.
         tags: keep only messages with one of these tags. Empty keeps all.
         columns: the columns of the rows.
 
     Raises:
         ProtocolError: the lengths inside a message are inconsistent.
     """
-    # Fast path: avoids ``split_chunk``, a Python step per message, saves 30 %. The result is the same.
-    buffer, starts, ends = _concatenate([chunk.body for chunk in chunks])
+    # Fast path: avoids ``split_result``, a Python step per message, saves 30 %. The result is the same.
+    buffer, starts, ends = _concatenate([result.body for result in results])
     indexes = find_messages(buffer, starts, ends)
     if indexes is None:
         return None
@@ -94,7 +94,7 @@ def record_batch_if_plain(
     has_wrong_magic = ((magic != MAGIC) & (magic != MAGIC_V2)).any()
     if has_wrong_magic or (messages.headers["system_flag"] & PACKED_FLAGS).any():
         return None
-    return _record_batch(messages, chunks, tags, columns)
+    return _record_batch(messages, results, tags, columns)
 
 
 def _concatenate(pieces: Sequence[bytes]) -> tuple[Buffer, Indexes, Indexes]:
@@ -106,16 +106,16 @@ def _concatenate(pieces: Sequence[bytes]) -> tuple[Buffer, Indexes, Indexes]:
 
 @attrs.frozen(eq=False)
 class _Messages:
-    """Stored messages in one buffer: by message its index, its header and the number of its chunk."""
+    """Stored messages in one buffer: by message its index, its header and the number of its result."""
 
     buffer: Buffer
     indexes: Indexes
     headers: NDArray[Any]
-    chunk_numbers: Indexes
+    result_numbers: Indexes
 
     @classmethod
     def at(cls, buffer: Buffer, indexes: Indexes, counts: Indexes) -> Self:
-        """Return the messages at some indexes. ``counts`` is the number of messages of each chunk."""
+        """Return the messages at some indexes. ``counts`` is the number of messages of each result."""
         if not len(indexes):
             return cls(buffer, indexes, np.empty(0, _HEADER), indexes)
         headers = unaligned_view(buffer, f"V{_HEADER.itemsize}")[indexes].view(_HEADER)
@@ -127,7 +127,7 @@ class _Messages:
             self,
             indexes=self.indexes[mask],
             headers=self.headers[mask],
-            chunk_numbers=self.chunk_numbers[mask],
+            result_numbers=self.result_numbers[mask],
         )
 
     def field(self, name: str) -> NDArray[Any]:
@@ -137,13 +137,13 @@ class _Messages:
 
 
 def _record_batch(
-    messages: _Messages, chunks: Sequence[PullResult], tags: Collection[str], columns: Sequence[str]
+    messages: _Messages, results: Sequence[PullResult], tags: Collection[str], columns: Sequence[str]
 ) -> pa.RecordBatch:
     schema = source_arrow_schema(columns)
-    messages, offsets = _in_range(messages, chunks)
+    messages, offsets = _in_range(messages, results)
     if not len(offsets):
         return pa.RecordBatch.from_pylist([], schema)
-    made = _Columns(messages, offsets, chunks, _find_sections(messages, chunks))
+    made = _Columns(messages, offsets, results, _find_sections(messages, results))
     batch = pa.RecordBatch.from_arrays([made.column(name) for name in columns], schema=schema)
     return _with_tags(batch, made.column("tags"), tags) if tags else batch
 
@@ -155,13 +155,13 @@ class _Columns:
     Args:
         messages: the messages.
         offsets: their logical queue offsets.
-        chunks: their chunks.
+        results: their results.
         sections: their sections.
     """
 
     messages: _Messages
     offsets: Indexes
-    chunks: Sequence[PullResult]
+    results: Sequence[PullResult]
     sections: _Sections
     _properties: PropertyColumns | None = None
 
@@ -171,7 +171,7 @@ class _Columns:
         match name:
             case "topic" | "brokerName" | "queueId":
                 return _queue_column(
-                    name, [chunk.range.queue for chunk in self.chunks], messages.chunk_numbers
+                    name, [result.range.queue for result in self.results], messages.result_numbers
                 )
             case "flag":
                 return pa.array(messages.field("flag"))
@@ -204,11 +204,11 @@ class _Columns:
         return self._properties
 
 
-def _in_range(messages: _Messages, chunks: Sequence[PullResult]) -> tuple[_Messages, Indexes]:
-    """Return the messages within their chunk's offset range, and their logical queue offsets."""
+def _in_range(messages: _Messages, results: Sequence[PullResult]) -> tuple[_Messages, Indexes]:
+    """Return the messages within their result's offset range, and their logical queue offsets."""
     offsets = messages.field("queue_offset")
-    ranges = np.array([(chunk.offset_delta, chunk.first, chunk.next) for chunk in chunks], np.int64)
-    delta, first, end = ranges.reshape(-1, 3).T[:, messages.chunk_numbers]
+    ranges = np.array([(result.offset_delta, result.first, result.next) for result in results], np.int64)
+    delta, first, end = ranges.reshape(-1, 3).T[:, messages.result_numbers]
     offsets = offsets + delta
     is_in_range: _Flags = (first <= offsets) & (offsets < end)
     if is_in_range.all():
@@ -229,17 +229,17 @@ class _Sections:
     properties_end: Indexes
 
 
-def _find_sections(messages: _Messages, chunks: Sequence[PullResult]) -> _Sections:
+def _find_sections(messages: _Messages, results: Sequence[PullResult]) -> _Sections:
     """Locate the sections of all messages. Raises ProtocolError if one reaches beyond its message."""
     buffer, indexes = messages.buffer, messages.indexes
     ends = indexes + messages.headers["size"]
 
     def check(is_valid: _Flags) -> None:
         if not is_valid.all():
-            chunk = chunks[messages.chunk_numbers[np.argmin(is_valid)]]
+            result = results[messages.result_numbers[np.argmin(is_valid)]]
             raise ProtocolError(
-                f"malformed pull response for {queue_name(chunk.range.queue)} from offset {chunk.first} on: "
-                "the lengths inside a stored message exceed its size"
+                f"malformed pull response for {queue_name(result.range.queue)} from offset "
+                f"{result.first} on: the lengths inside a stored message exceed its size"
             )
 
     system_flags = messages.field("system_flag")
@@ -276,12 +276,12 @@ _QUEUE_COLUMNS: Mapping[str, tuple[str, pa.DataType]] = {
 """By column, the attribute of MessageQueue, and the type."""
 
 
-def _queue_column(name: str, queues: Sequence[MessageQueue], chunk_numbers: Indexes) -> pa.Array:
-    """Return a column of _QUEUE_COLUMNS. ``queues`` has one per chunk."""
+def _queue_column(name: str, queues: Sequence[MessageQueue], result_numbers: Indexes) -> pa.Array:
+    """Return a column of _QUEUE_COLUMNS. ``queues`` has one per result."""
     if all(queue is queues[0] for queue in queues):
-        queues, chunk_numbers = queues[:1], np.zeros(len(chunk_numbers), np.int64)
+        queues, result_numbers = queues[:1], np.zeros(len(result_numbers), np.int64)
     attribute, kind = _QUEUE_COLUMNS[name]
-    return pa.array([getattr(queue, attribute) for queue in queues], kind).take(pa.array(chunk_numbers))
+    return pa.array([getattr(queue, attribute) for queue in queues], kind).take(pa.array(result_numbers))
 
 
 def _timestamps(milliseconds: NDArray[Any]) -> pa.TimestampArray:

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from rocketmq_py.consumer.read.offset_ranges import PullResult
 from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS
-from rocketmq_py.spark.chunks import MIN_MESSAGE_SIZE, PlainMessages, split_chunk
 from rocketmq_py.spark.message_columns import record_batch, record_batch_if_plain
+from rocketmq_py.spark.pull_results import MIN_MESSAGE_SIZE, PlainMessages, split_result
 
 MAX_BATCH_ROWS = 8192
 """Maximum rows of a record batch. Half as many would cost a task 10 % more CPU."""
@@ -81,7 +81,7 @@ def _split_and_unpack(
     """Decompress bodies, unwrap batch messages, and yield record batches within the limits."""
     parts: list[PlainMessages] = []
     rows = size = 0
-    for part in chain.from_iterable(map(split_chunk, results)):
+    for part in chain.from_iterable(map(split_result, results)):
         if parts and (rows + len(part.indexes) > max_rows or size + len(part.data) > max_bytes):
             yield record_batch(parts, tags, columns)
             parts, rows, size = [], 0, 0

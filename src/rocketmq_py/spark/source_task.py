@@ -44,7 +44,7 @@ def read_ranges(
         sql: a SQL92 filter on properties, instead of tags.
         fail_on_data_loss: raise if offsets of the ranges no longer exist, else log them.
         max_buffered_bytes: the size of the buffer of ``Reader.pull``. The messages of the batch in the making
-            come on top: up to MAX_BATCH_BYTES, or one larger chunk or decompressed body of at most 64 MiB.
+            come on top: up to MAX_BATCH_BYTES, or one larger result or decompressed body of at most 64 MiB.
         parallel: the number of ranges that are pulled concurrently. Also the number of concurrent pulls of
             the range whose messages come next.
         columns: the columns of the batches.

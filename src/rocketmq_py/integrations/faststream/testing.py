@@ -132,7 +132,9 @@ class InMemoryProducer(RocketMQProducer):
             reply = RocketMQPublishCommand.from_cmd(response.as_publish_command())
             reply.destination = cmd.destination
             reply.correlation_id = reply.correlation_id or cmd.correlation_id
-            return self._received(await self.encode_message(reply))
+            sent = await self.encode_message(reply)
+            # Replies have only a body and properties, see Producer.reply().
+            return self._received(Message(sent.topic, sent.body, properties=sent.properties))
         raise SubscriberNotFound(f"no subscriber receives this request to {cmd.destination}")
 
     async def _deliver(self, topic: str, messages: Sequence[Message]) -> list[SendResult]:

@@ -316,7 +316,7 @@ class Channel(virtual.Channel):
                 delivery.acknowledge()
             else:
                 self._unsettled[delivery.payload["properties"]["delivery_tag"]] = delivery
-            self.connection.deliver(delivery.payload, queue)
+            self.connection.deliver(queue, delivery.payload)
         finally:
             self._is_delivering = False
             self.wake()

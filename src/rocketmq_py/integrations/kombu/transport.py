@@ -280,7 +280,7 @@ class Transport(virtual.Transport):
             raise self._failure
         return None
 
-    def deliver(self, payload: dict[str, Any], queue: str) -> None:
+    def deliver(self, queue: str, payload: dict[str, Any]) -> None:
         """Call the consumer of a queue with a message."""
         self._deliver(payload, queue)
 

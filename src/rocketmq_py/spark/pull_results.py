@@ -1,8 +1,8 @@
-"""Splitting pulled chunks into stored messages.
+"""Splitting the bodies of pull results into stored messages.
 
-A chunk is the body of one pull: stored messages, one after another, each beginning with its size.
-:func:`find_messages` finds the messages of many chunks at once and looks at nothing but the sizes.
-:func:`split_chunk` splits one chunk and opens its compressed bodies and batches.
+The body of a pull result is a sequence of stored messages, each beginning with its size.
+:func:`find_messages` finds the messages of many results at once and looks at nothing but the sizes.
+:func:`split_result` splits one result and opens its compressed bodies and batches.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from rocketmq_py.spark.buffers import Buffer, Indexes, unaligned_view
 
 MIN_MESSAGE_SIZE = 91
 """Size of a stored message with an empty topic, body and properties."""
-SEQUENTIAL_CHUNKS = 48
-"""Up to this number of chunks, a Python loop finds the messages faster than numpy."""
+SEQUENTIAL_RESULTS = 48
+"""Up to this number of results, a Python loop finds the messages faster than numpy."""
 
 _BATCH_FLAGS = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
 PACKED_FLAGS = COMPRESSED_FLAG | _BATCH_FLAGS
@@ -41,16 +41,16 @@ _unpack_header = struct.Struct(">ii12xq8xi").unpack_from  # size, magic, queue o
 
 
 def find_messages(
-    buffer: Buffer, starts: Indexes, ends: Indexes, sequential: int = SEQUENTIAL_CHUNKS
+    buffer: Buffer, starts: Indexes, ends: Indexes, sequential: int = SEQUENTIAL_RESULTS
 ) -> Indexes | None:
-    """Return the index of each message, sorted, or None if a chunk's sizes do not lead to its end.
+    """Return the index of each message, sorted, or None if the sizes in a body do not lead to its end.
 
     Args:
-        buffer: the chunks, and at least three more bytes.
-        starts, ends: the bounds of each chunk in the buffer, sorted.
-        sequential: finish with a Python loop once this number of chunks is left.
+        buffer: the bodies of the results, and at least three more bytes.
+        starts, ends: the bounds of each body in the buffer, sorted.
+        sequential: finish with a Python loop once this number of results is left.
     """
-    # Fast path: avoids a Python step per message by advancing in all chunks at once, saves 15 %.
+    # Fast path: avoids a Python step per message by advancing in all results at once, saves 15 %.
     sizes_at = unaligned_view(buffer, ">i4")
     found: list[Indexes] = []
     while len(starts) > sequential:
@@ -66,14 +66,14 @@ def find_messages(
             return None
         starts = starts + sizes
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        rest = _find_in_chunk(buffer, start, end)
+        rest = _find_in_result(buffer, start, end)
         if rest is None:
             return None
         found.append(np.array(rest, np.int64))
     return np.sort(np.concatenate(found)) if found else starts
 
 
-def _find_in_chunk(buffer: Buffer, index: int, end: int) -> list[int] | None:
+def _find_in_result(buffer: Buffer, index: int, end: int) -> list[int] | None:
     indexes: list[int] = []
     data, append = buffer.data, indexes.append
     while index < end:
@@ -87,73 +87,73 @@ def _find_in_chunk(buffer: Buffer, index: int, end: int) -> list[int] | None:
 
 @attrs.frozen
 class PlainMessages:
-    """Stored messages of one chunk that are neither compressed nor batches.
+    """Stored messages of one result that are neither compressed nor batches.
 
     Attributes:
-        chunk: their chunk. Messages with offsets outside of ``chunk.first`` to ``chunk.next`` do not count.
+        result: their result. Messages with offsets outside of its range, ``first`` to ``next``, do not count.
         data: the stored messages, one after another.
         indexes: the start of each message in ``data``.
     """
 
-    chunk: PullResult
+    result: PullResult
     data: bytes
     indexes: list[int]
 
 
-def split_chunk(chunk: PullResult) -> Iterator[PlainMessages]:
-    """Split a chunk into plain messages, in order. Each compressed body or batch is yielded by itself.
+def split_result(result: PullResult) -> Iterator[PlainMessages]:
+    """Split a result into plain messages, in order. Each compressed body or batch is yielded by itself.
 
     Raises:
         ProtocolError: the bytes are not a sequence of whole stored messages.
         UnreadableBodyError: a body cannot be decompressed, or a batch is malformed.
     """
-    data = chunk.body
+    data = result.body
     available = len(data)
     start = index = 0
     indexes: list[int] = []
     while index < available:
         if available - index < MIN_MESSAGE_SIZE:
-            raise _malformed(chunk, index)
+            raise _malformed(result, index)
         size, magic, offset, system_flag = _unpack_header(data, index)
         end = index + size
         if (magic != MAGIC and magic != MAGIC_V2) or size < MIN_MESSAGE_SIZE or end > available:
-            raise _malformed(chunk, index)
+            raise _malformed(result, index)
         if system_flag & PACKED_FLAGS:
             if indexes:
-                yield PlainMessages(chunk, data[start:index], indexes)
-            if _is_wanted(chunk, offset, system_flag):
-                yield _unpack(chunk, data[index:end])
+                yield PlainMessages(result, data[start:index], indexes)
+            if _is_wanted(result, offset, system_flag):
+                yield _unpack(result, data[index:end])
             start, indexes = end, []
         else:
             indexes.append(index - start)
         index = end
     if indexes:
-        yield PlainMessages(chunk, data[start:] if start else data, indexes)
+        yield PlainMessages(result, data[start:] if start else data, indexes)
 
 
-def _is_wanted(chunk: PullResult, offset: int, system_flag: int) -> bool:
-    """Return whether the chunk's range has a message at ``offset``, or one of the batch that starts there."""
-    offset += chunk.offset_delta
+def _is_wanted(result: PullResult, offset: int, system_flag: int) -> bool:
+    """Return whether the result has a message at ``offset``, or one of the batch that starts there."""
+    offset += result.offset_delta
     is_batch = system_flag & _BATCH_FLAGS == _BATCH_FLAGS
-    return offset < chunk.next and (offset >= chunk.first or is_batch)
+    return offset < result.next and (offset >= result.first or is_batch)
 
 
-def _unpack(chunk: PullResult, stored: bytes) -> PlainMessages:
+def _unpack(result: PullResult, stored: bytes) -> PlainMessages:
     """Decompress a stored message, or unwrap a batch, into the stored form of plain messages."""
     pieces, indexes, index = [], [], 0
-    for message in decode_messages(stored, chunk.range.queue.broker_name):
+    for message in decode_messages(stored, result.range.queue.broker_name):
         if message.corruption is not None:
             raise UnreadableBodyError(
-                chunk.range.queue, message.queue_offset + chunk.offset_delta, message.corruption
+                result.range.queue, message.queue_offset + result.offset_delta, message.corruption
             )
         try:
             piece = _encode(message)
         except InvalidMessageError as error:
-            raise ProtocolError(f"{queue_name(chunk.range.queue)}: {error}") from error
+            raise ProtocolError(f"{queue_name(result.range.queue)}: {error}") from error
         pieces.append(piece)
         indexes.append(index)
         index += len(piece)
-    return PlainMessages(chunk, b"".join(pieces), indexes)
+    return PlainMessages(result, b"".join(pieces), indexes)
 
 
 def _encode(message: ReceivedMessage) -> bytes:
@@ -175,8 +175,8 @@ def _encode(message: ReceivedMessage) -> bytes:
     )
 
 
-def _malformed(chunk: PullResult, index: int) -> ProtocolError:
+def _malformed(result: PullResult, index: int) -> ProtocolError:
     return ProtocolError(
-        f"malformed pull response for {queue_name(chunk.range.queue)} from offset {chunk.first} on: no "
-        f"stored message at byte {index} of {len(chunk.body)}"
+        f"malformed pull response for {queue_name(result.range.queue)} from offset {result.first} on: no "
+        f"stored message at byte {index} of {len(result.body)}"
     )
