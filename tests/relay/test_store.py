@@ -16,8 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.relay.database import StoreError
 from rocketmq_py.relay.entries import BufferEntry, Cancellation, DelayedMessage, Progress
-from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, StoreError, StoreRecord
+from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, StoreRecord
 
 QUEUE = MessageQueue("Buffer", "broker-a", 0)
 OTHER = MessageQueue("Buffer", "broker-a", 1)
@@ -182,7 +183,7 @@ def test_reading_a_broken_store_raises_instead_of_returning_fewer_messages(tmp_p
     with Store(tmp_path) as store:
         queue = store.open_queue(QUEUE)
         queue.write([(i, waiting(i, str(i))) for i in range(count)], count)
-        store._database.flush()
+        store._database._records.flush()
     break_data_files(tmp_path)
     with Store(tmp_path) as store:
         queue = store.open_queue(QUEUE)

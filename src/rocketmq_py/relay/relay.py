@@ -19,6 +19,7 @@ from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer
 from rocketmq_py.relay.config import RelayConfig, RelayOptions, StorePath, default_group
+from rocketmq_py.relay.database import StoreError
 from rocketmq_py.relay.delivery import QueueDelivery, RateLimiter
 from rocketmq_py.relay.entries import (
     BufferEntry,
@@ -28,7 +29,7 @@ from rocketmq_py.relay.entries import (
     progress_message,
 )
 from rocketmq_py.relay.retention import RetentionMonitor, query_retention
-from rocketmq_py.relay.store import QueueStore, Store, StoreError
+from rocketmq_py.relay.store import QueueStore, Store
 from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.relay")
