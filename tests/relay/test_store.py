@@ -91,6 +91,53 @@ def test_different_messages_with_the_same_id_are_all_kept(store: Store) -> None:
     assert list(queue.messages()) == [waiting(1), waiting(2), waiting(3)]
 
 
+def test_cancelling_removes_all_messages_that_share_the_id(tmp_path: Path) -> None:
+    """Those in one write, in several, deferred ones, and after a restart. Messages of other ids stay."""
+    for restart in (False, True):
+        with Store(tmp_path / str(restart)) as store:
+            queue = store.open_queue(QUEUE)
+            queue.write([(0, waiting(1)), (1, waiting(2)), (2, waiting(9, "id2"))], 3)
+            queue.write([(3, waiting(3))], 4)
+            queue.defer(queue.due(b"", 2, 10))
+            queue.remove(queue.deferred("T", b"", 1))
+            if not restart:
+                queue.write([(4, Cancellation("id"))], 5)
+                assert list(queue.messages()) == [waiting(9, "id2")]
+        with Store(tmp_path / str(restart)) as store:
+            queue = store.open_queue(QUEUE)
+            queue.write([(4, Cancellation("id"))], 5)
+            assert list(queue.messages()) == [waiting(9, "id2")]
+
+
+@pytest.mark.parametrize("delivered", [0, 1])
+def test_a_message_can_be_cancelled_after_another_one_with_its_id_was_delivered(
+    store: Store, delivered: int
+) -> None:
+    queue = store.open_queue(QUEUE)
+    queue.write([(0, waiting(1)), (1, waiting(2))], 2)
+    queue.remove(queue.due(b"", 2, 2)[delivered : delivered + 1])
+    queue.write([(2, Cancellation("id"))], 3)
+    assert list(queue.messages()) == []
+
+
+def test_a_producers_retry_of_a_message_that_shares_its_id_is_one_message(store: Store) -> None:
+    queue = store.open_queue(QUEUE)
+    queue.write([(0, waiting(1)), (1, waiting(2)), (2, waiting(1)), (3, waiting(2))], 4)
+    queue.write([(4, waiting(1)), (5, waiting(2))], 6)
+    assert list(queue.messages()) == [waiting(1), waiting(2)]
+
+
+def test_a_store_leaves_no_records_of_messages_that_were_delivered(store: Store) -> None:
+    queue = store.open_queue(QUEUE)
+    queue.write([(0, waiting(1)), (1, waiting(2)), (2, waiting(3, "other"))], 3)
+    queue.write([(3, waiting(4)), (4, waiting(5)), (5, waiting(6, "other"))], 6)
+    queue.defer(queue.due(b"", 1, 1))
+    queue.remove(queue.deferred("T", b"", 1))
+    queue.remove(queue.due(b"", 4, 3))
+    queue.write([(6, Cancellation("id")), (7, Progress(6, 7))], 8)
+    assert [key[:1] for key, _ in store._database.scan(b"")] == [b"q"]
+
+
 def test_entries_that_are_read_again_are_ignored_while_the_store_has_them(store: Store) -> None:
     queue = store.open_queue(QUEUE)
     entries = [(0, waiting(1, "a")), (1, waiting(2, "b"))]

@@ -326,6 +326,7 @@ async def cancel(client: Client, topic: str, message_id: str) -> None:
     """Cancel the delivery of a message that is in a buffer topic.
 
     The cancellation takes effect when the relay reads it. It has no effect on a message that was delivered.
+    If several messages have the id, it cancels all of them.
 
     Args:
         client: an open client.

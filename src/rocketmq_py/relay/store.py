@@ -27,7 +27,8 @@ NEVER_MS = 2**63 - 1
 _QUEUE = b"q"  # the queue's name, without a number -> its number, and the offset to read next if it was read
 _WAITING = b"w"  # due time, offset -> a message that has not been deferred
 _DEFERRED = b"h"  # (held) target topic, a zero byte, due time, offset -> a message that could not be sent
-_ID = b"i"  # message id -> the key of the message
+_ID = b"i"  # message id -> the key of the only message that has had this id
+_SHARED_ID = b"s"  # message id of several different messages, a zero byte, key of a message -> unused
 
 
 @attrs.frozen
@@ -111,9 +112,13 @@ class QueueStore:
         self._queue_number = queue_number
         self._waiting_prefix = _WAITING + self._queue_number
         self._deferred_prefix = _DEFERRED + self._queue_number
+        self._id_prefix = _ID + self._queue_number
         # There are no waiting records before this key. It saves the iteration over many deleted records that
         # RocksDB has not compacted yet, for each record of progress. Only writes change it.
         self._floor = self._waiting_prefix
+        # Ids that several different messages have, or had. A Java producer that changes a Message object and
+        # sends it again keeps its id. In memory, so that removing other messages needs no lookup.
+        self._shared_ids = {_text(key) for key, _ in database.scan(_SHARED_ID + queue_number)}
         self.next_offset = next_offset
 
     def write(self, entries: Iterable[tuple[int, BufferEntry]], next_offset: int) -> int:
@@ -133,36 +138,37 @@ class QueueStore:
     def _write_entries(self, entries: Iterable[tuple[int, BufferEntry]], next_offset: int) -> int:
         earliest = NEVER_MS
         batch = self._database.new_batch()
-        batch_values: set[bytes] = set()
+        batch_ids: set[str] = set()
         for offset, entry in entries:
+            if not isinstance(entry, DelayedMessage) or entry.message_id in batch_ids:
+                # The entry refers to earlier messages, which must be in the database to be found.
+                self._database.write(batch, synced=False)
+                batch, batch_ids = self._database.new_batch(), set()
             if isinstance(entry, DelayedMessage):
-                value, id_key = entry.encode(), self._id_key(entry.message_id)
-                if value in batch_values or self._has(id_key, value):
-                    continue
-                batch_values.add(value)
-                key = self._waiting_prefix + _encode_int64(entry.due_ms) + _encode_int64(offset)
-                batch.put(key, value)
-                batch.put(id_key, key)
-                self._floor = min(self._floor, key)
-                earliest = min(earliest, entry.due_ms)
-                continue
-            # Cancellations and progress refer to earlier messages, which must be in the database to be found.
-            self._database.write(batch, synced=False)
-            batch = self._database.new_batch()
-            if isinstance(entry, Cancellation):
-                self._cancel(entry, batch)
+                batch_ids.add(entry.message_id)
+                if self._add(offset, entry, batch):
+                    earliest = min(earliest, entry.due_ms)
+            elif isinstance(entry, Cancellation):
+                self._cancel(entry)
             else:
-                self._apply_progress(entry, batch)
+                self._apply_progress(entry)
         batch.put(self._record_key, self._queue_number + _encode_int64(next_offset))
         self._database.write(batch, synced=True)
         self.next_offset = next_offset
         return earliest
 
-    def _has(self, id_key: bytes, value: bytes) -> bool:
-        """Return whether the database has a message with this id and these contents."""
-        # Another message has the same id if a Java producer changes a Message object and sends it again.
-        key = self._database.get(id_key)
-        return key is not None and self._database.get(key) == value
+    def _add(self, offset: int, message: DelayedMessage, batch: WriteBatch) -> bool:
+        """Add a message. Returns False if the database has it already."""
+        value = message.encode()
+        if same_id := self._keys_of(message.message_id):
+            if any(self._database.get(key) == value for key in same_id):
+                return False
+            self._share_id(message.message_id, same_id, batch)
+        key = self._waiting_prefix + _encode_int64(message.due_ms) + _encode_int64(offset)
+        batch.put(key, value)
+        batch.put(self._id_key(message.message_id, key), key)
+        self._floor = min(self._floor, key)
+        return True
 
     # Messages
 
@@ -196,8 +202,7 @@ class QueueStore:
         """Remove messages that a broker has acknowledged."""
         batch = self._database.new_batch()
         for record in records:
-            batch.delete(record.key)
-            batch.delete(self._id_key(record.message.message_id))
+            self._delete(record.key, record.message.message_id, batch)
         # Not synced: messages that a crash restores are delivered again, with the same id.
         self._database.write(batch, synced=False)
 
@@ -228,9 +233,9 @@ class QueueStore:
                 if self._database.get(record.key) is None:
                     continue
                 key = self._deferred_prefix + message.topic.encode() + b"\0" + record.key[-16:]
-                batch.delete(record.key)
+                self._delete(record.key, message.message_id, batch)
                 batch.put(key, message.encode())
-                batch.put(self._id_key(message.message_id), key)
+                batch.put(self._id_key(message.message_id, key), key)
             self._database.write(batch, synced=True)
 
     def deferred_topics(self) -> list[str]:
@@ -241,7 +246,7 @@ class QueueStore:
             key = next((key for key, _ in self._database.scan(self._deferred_prefix, start)), None)
             if key is None:
                 return topics
-            topics.append(_target_topic(key))
+            topics.append(_text(key))
             # Skip from topic to topic: one lookup for each.
             start = self._deferred_prefix + topics[-1].encode() + b"\x01"
 
@@ -257,43 +262,66 @@ class QueueStore:
 
     # Cancellations and progress
 
-    def _cancel(self, cancellation: Cancellation, batch: WriteBatch) -> None:
-        id_key = self._id_key(cancellation.message_id)
-        key = self._database.get(id_key)
-        if key is not None:
-            batch.delete(key)
-            batch.delete(id_key)
+    def _cancel(self, cancellation: Cancellation) -> None:
+        batch = self._database.new_batch()
+        for key in self._keys_of(cancellation.message_id):
+            self._delete(key, cancellation.message_id, batch)
+        self._database.write(batch, synced=False)
 
-    def _apply_progress(self, progress: Progress, batch: WriteBatch) -> None:
+    def _apply_progress(self, progress: Progress) -> None:
         """Remove the messages that another owner of the queue has delivered.
 
         The records of this store's own progress remove nothing.
         """
+        batch = self._database.new_batch()
         floor = end = self._waiting_prefix + _encode_int64(progress.due_ms)
         for key, value in self._database.scan(self._waiting_prefix, self._floor):
             if key >= end:
                 break
             if _offset(key) < progress.offset:
-                self._delete(key, value, batch)
+                self._delete(key, DelayedMessage.decode(value).message_id, batch)
             else:
                 floor = min(floor, key)
         self._floor = max(self._floor, floor)
         for key, value in self._database.scan(self._deferred_prefix):
             if _due_ms(key) < progress.due_ms and _offset(key) < progress.offset:
-                self._delete(key, value, batch)
-
-    def _delete(self, key: bytes, value: bytes, batch: WriteBatch) -> None:
-        batch.delete(key)
-        batch.delete(self._id_key(DelayedMessage.decode(value).message_id))
+                self._delete(key, DelayedMessage.decode(value).message_id, batch)
+        self._database.write(batch, synced=False)
 
     def _records_after(self, prefix: bytes, after: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._database.scan(prefix, after and after + b"\0")
 
-    def _id_key(self, message_id: str) -> bytes:
-        return _ID + self._queue_number + message_id.encode()
+    # The index of message ids
+
+    def _keys_of(self, message_id: str) -> list[bytes]:
+        """Return the keys of the messages with an id."""
+        if message_id in self._shared_ids:
+            prefix = self._id_key(message_id, b"")
+            return [key[len(prefix) :] for key, _ in self._database.scan(prefix)]
+        key = self._database.get(self._id_key(message_id, b""))
+        return [] if key is None else [key]
+
+    def _id_key(self, message_id: str, key: bytes) -> bytes:
+        """Return the key of the index record for the message with this id and ``key``."""
+        if message_id in self._shared_ids:
+            return _SHARED_ID + self._queue_number + message_id.encode() + b"\0" + key
+        return self._id_prefix + message_id.encode()
+
+    def _share_id(self, message_id: str, keys: Iterable[bytes], batch: WriteBatch) -> None:
+        """Index the messages with these keys so that others can have the same id. Repeatable."""
+        batch.delete(self._id_prefix + message_id.encode())
+        self._shared_ids.add(message_id)
+        for key in keys:
+            batch.put(self._id_key(message_id, key), b"")
+
+    def _delete(self, key: bytes, message_id: str, batch: WriteBatch) -> None:
+        """Delete a message and its record in the index."""
+        batch.delete(key)
+        batch.delete(self._id_key(message_id, key))
 
 
-def _target_topic(key: bytes) -> str:
+def _text(key: bytes) -> str:
+    """Return the target topic, or the message id, in a key: the text after the kind and queue number."""
     return key[5 : key.index(b"\0", 5)].decode()
 
 
