@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import trio
 
 from rocketmq_py import Client, LitePullConsumer, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.errors import ClosedError, ConfigurationError, NotAssignedError
+from rocketmq_py.errors import ClosedError, ConfigurationError, NotAssignedError, OutsideTrioError
 from rocketmq_py.relay import Relay, StoreError, wait_in
 from rocketmq_py.relay.store import Store
 from tests.behaviours.conftest import create_topic
@@ -34,6 +35,21 @@ def test_the_constructor_refuses_a_wrong_option(options: dict[str, object], text
     with pytest.raises(ConfigurationError) as caught:
         Relay("127.0.0.1:1", **{"topic": "Buffer", "store": "unused", **options})  # type: ignore[arg-type]
     assert text in str(caught.value)
+
+
+def test_a_relay_outside_of_trio_raises_an_error_that_names_the_command(tmp_path: Path) -> None:
+    async def enter() -> None:
+        async with Relay("127.0.0.1:1", topic="Buffer", store=tmp_path):
+            pass
+
+    with pytest.raises(OutsideTrioError) as caught:
+        asyncio.run(enter())
+    assert str(caught.value).endswith("; other programs start the command `rocketmq-py relay`")
+    with pytest.raises(
+        TypeError, match=r"use 'async with Relay\(\.\.\.\)' in a function .*`rocketmq-py relay`"
+    ):
+        with Relay("127.0.0.1:1", topic="Buffer", store=tmp_path):  # type: ignore[attr-defined]
+            pass
 
 
 async def test_a_second_relay_on_the_same_store_is_refused(tmp_path: Path) -> None:

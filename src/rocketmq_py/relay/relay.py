@@ -6,7 +6,7 @@ import logging
 import random
 from collections import defaultdict
 from functools import partial
-from typing import Final, Unpack
+from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack
 
 import trio
 
@@ -30,7 +30,7 @@ from rocketmq_py.relay.entries import (
 )
 from rocketmq_py.relay.retention import RetentionMonitor, query_retention
 from rocketmq_py.relay.store import QueueStore, Store
-from rocketmq_py.remoting.nurseries import open_nursery
+from rocketmq_py.remoting.nurseries import check_inside_trio, open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.relay")
 
@@ -40,6 +40,8 @@ POLL_SECONDS = 1.0
 """Maximum seconds until a change of the assignment is followed."""
 PROGRESS_SHARE = 0.4
 """The share of ``close_timeout`` for the last record of progress. The group and the client get the rest."""
+OUTSIDE_TRIO = "other programs start the command `rocketmq-py relay`"
+"""Ends the errors of a relay that is used outside of trio. Relays have no asyncio or threads API."""
 
 
 class _OwnedQueue:
@@ -131,6 +133,18 @@ class Relay(Member):
         self._failure: RocketMQError | None = None
         self._stopped = trio.Event()
         self._run_called = False
+
+    @trio.lowlevel.enable_ki_protection
+    async def __aenter__(self) -> Self:
+        check_inside_trio("Relay", OUTSIDE_TRIO)
+        return await super().__aenter__()
+
+    if not TYPE_CHECKING:  # type checkers report the missing method
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(
+                f"use 'async with Relay(...)' in a function that trio.run(...) runs; {OUTSIDE_TRIO}"
+            )
 
     async def run(self) -> None:
         """Wait until the relay is closed.
