@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import itertools
 import os
 import random
@@ -261,6 +260,13 @@ class _JsonLine(msgspec.Struct):
     sharding_key: str | None = None
 
 
+def _body_of(line: _JsonLine) -> bytes | None:
+    """Return the body of a line, None if it has none or two. Raises ValueError for invalid base64."""
+    if line.body is not None:
+        return line.body.encode() if line.body_base64 is None else None
+    return None if line.body_base64 is None else base64.b64decode(line.body_base64, validate=True)
+
+
 def json_message(fields: MessageFields, line: bytes) -> Message:
     """Return the message of a line of JSON, such as ``tail -J`` prints.
 
@@ -268,15 +274,11 @@ def json_message(fields: MessageFields, line: bytes) -> Message:
     """
     try:
         read = msgspec.json.decode(line, type=_JsonLine)
-        if (read.body is None) == (read.body_base64 is None):
-            raise InvalidMessageError("a line of JSON needs body or body_base64")
-        body = (
-            read.body.encode()
-            if read.body is not None
-            else base64.b64decode(read.body_base64 or "", validate=True)
-        )
-    except (msgspec.MsgspecError, UnicodeDecodeError, binascii.Error) as error:
+        body = _body_of(read)
+    except (msgspec.MsgspecError, ValueError) as error:  # ValueError: not UTF-8, or not base64
         raise InvalidMessageError(f"a line is not a message in JSON: {error}") from None
+    if body is None:
+        raise InvalidMessageError("a line of JSON needs either body or body_base64")
     properties = {**fields.properties, **(read.properties or {})}
     # `tail -J` prints the sharding key among the properties.
     stored_key = properties.pop(SHARDING_KEY, "")
