@@ -30,7 +30,7 @@ RESENT_MESSAGE_ID = "RESENT_MESSAGE_ID"
 """Property of a resent message: the dead letter's ``message_id``."""
 MAX_LISTED = 100
 """Default of ``max`` in :meth:`DeadLetterQueues.list`."""
-_GROUP = "CID_RMQ_SYS_RESEND"
+_PRODUCER_GROUP = "CID_RMQ_SYS_RESEND"
 
 
 @attrs.frozen
@@ -168,7 +168,7 @@ class DeadLetterQueues(Operations):
 
         letters = check_instances(letters, "letters", DeadLetter)
         by_id = {letter.message.offset_message_id: letter for letter in letters}
-        async with Producer(self._client, group=_GROUP) as producer:
+        async with Producer(self._client, group=_PRODUCER_GROUP) as producer:
             return await query_each(by_id, lambda letter_id: producer.send(_new_message(by_id[letter_id])))
 
 

@@ -103,14 +103,11 @@ class Groups(Operations):
                 if client.namespace.has_group(wire_group) and (system or not _is_system(group)):
                     known.setdefault(group, []).append(name)
 
-        async def query(
-            group_and_name: tuple[str, str],
-        ) -> tuple[ConsumeStats, ConsumerConnection | None]:
-            group, name = group_and_name
+        async def query(key: tuple[str, str]) -> tuple[ConsumeStats, ConsumerConnection | None]:
+            group, name = key
             address = any_address(brokers[name])
-            return await consume_stats(client, address, group), await group_connections(
-                client, address, group
-            )
+            stats = await consume_stats(client, address, group)
+            return stats, await group_connections(client, address, group)
 
         results = await query_each([(group, name) for group in known for name in known[group]], query)
         failures: dict[str, RocketMQError] = dict(tables.failures)
@@ -205,16 +202,15 @@ class Groups(Operations):
         """
         client = self._client
         name_on_wire = client.namespace.wrap_group(check_group(group))
+        wanted = optional(check_settings, attributes, "attributes") or {}
         config = SubscriptionGroupConfig(
             group_name=name_on_wire,
             consume_enable=check_flag(consume_enable, "consume_enable"),
             consume_broadcast_enable=check_flag(broadcast_enable, "broadcast_enable"),
             consume_message_orderly=check_flag(orderly, "orderly"),
-            retry_max_times=check_count(retries, "retries", -1),
-            retry_queue_nums=check_count(retry_queues, "retry_queues", 0),
-            attributes=encode_group_changes(
-                wanted := optional(check_settings, attributes, "attributes") or {}
-            ),
+            retry_max_times=check_count(retries, "retries", lowest=-1),
+            retry_queue_nums=check_count(retry_queues, "retry_queues", lowest=0),
+            attributes=encode_group_changes(wanted),
         )
         selected = await self._select_brokers(brokers, cluster)
         await require_attribute_support(client, selected, wanted, "group")
@@ -262,6 +258,7 @@ class Groups(Operations):
             SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
                 error is raised.
         """
+        check_group(group)
         changes: dict[str, Any] = {
             "consume_enable": optional(check_flag, consume_enable, "consume_enable"),
             "consume_broadcast_enable": optional(check_flag, broadcast_enable, "broadcast_enable"),
@@ -280,7 +277,6 @@ class Groups(Operations):
                 msgspec.structs.replace(new, attributes=apply_changes(applied, old.attributes))
             )
 
-        check_group(group)
         selected = await self._select_brokers(brokers)
         await require_attribute_support(self._client, selected, wanted, "group")
         return await self._change_existing(group, selected, change, f"changing group {group!r}")

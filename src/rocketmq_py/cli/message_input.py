@@ -77,8 +77,8 @@ class LineBodies:
     r"""The non-empty lines of a stream, without their ``\n``, as soon as each arrives.
 
     Args:
-        read: returns the next bytes of the stream, or none at its end. May block, since it runs in a thread.
-            A cancellation abandons the thread.
+        read: returns the next bytes of the stream, or ``b""`` at its end. It runs in a thread, so it may
+            block. A cancellation abandons the thread.
         count: the maximum number of lines. None for all.
         size: the size of the stream in bytes, if it is known.
     """
@@ -155,7 +155,7 @@ class LineBodies:
 
 
 def lines_of_stdin(count: int | None = None) -> LineBodies:
-    """Return the lines of standard input, at most ``count`` of them."""
+    """Return the lines of standard input, at most ``count``."""
     if sys.stdin is None:
         return LineBodies(_read_closed_stdin)
     fd = sys.stdin.fileno()
@@ -216,8 +216,9 @@ class MessageFields:
 def template_messages(
     fields: MessageFields, *, rng: random.Random, now: Callable[[], float] = time.time
 ) -> Callable[[bytes], Message]:
-    """Return a function that makes messages and replaces tokens in bodies, keys and names.
+    """Return a function that makes messages, and replaces tokens in them.
 
+    Tokens are replaced in the body, the keys, the sharding key and the lite topic.
     ``{n}`` is a counter from 1. ``{time_ms}`` and ``{time}`` are the current time. ``{random}`` is a number
     of 8 hex digits. All tokens of one message have the same values.
     """
