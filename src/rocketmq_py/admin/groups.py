@@ -296,9 +296,9 @@ class Groups(Operations):
 
         Raises:
             ConfigurationError: the group is an internal one of RocketMQ.
-            GroupNotFoundError: no broker has the group.
+            GroupNotFoundError: no broker has the group. Its topics were deleted if an earlier call left them.
             SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
-                error is raised.
+                error is raised. Call ``delete`` again.
         """
         check_group(group)
         check_flag(dead_letters, "dead_letters")
@@ -306,15 +306,19 @@ class Groups(Operations):
             raise ConfigurationError(f"group {group!r} is internal to RocketMQ and cannot be deleted")
         client = self._client
         header = DeleteSubscriptionGroupRequest(group=group, clean_offset=True, remove_offset=True)
-        deleted = await self._change_existing(
-            group,
-            await self._select_brokers(),
-            lambda broker, _: call_broker(client, master_address(broker), header),
-            f"deleting group {group!r}",
-        )
-        await self._delete_topic(retry_topic(group))
-        if dead_letters:
-            await self._delete_topic(dead_letter_topic(group))
+        topics = [retry_topic(group), *([dead_letter_topic(group)] if dead_letters else [])]
+        try:
+            deleted = await self._change_existing(
+                group,
+                await self._select_brokers(),
+                lambda broker, _: call_broker(client, master_address(broker), header),
+                f"deleting group {group!r}",
+            )
+        except GroupNotFoundError:
+            # An earlier call may have failed, or been cancelled, after it deleted the group.
+            await self._delete_topics(topics)
+            raise
+        await self._delete_topics(topics)
         return tuple(deleted)
 
     async def _change_existing(
@@ -346,8 +350,12 @@ class Groups(Operations):
             self._client, master_address(broker), PutSubscriptionGroupRequest(), config.encode()
         )
 
+    async def _delete_topics(self, topics: Iterable[str]) -> None:
+        """Delete those of a group's retry and dead-letter topic that exist."""
+        for topic in topics:
+            await self._delete_topic(topic)
+
     async def _delete_topic(self, topic: str) -> None:
-        """Delete a retry or dead-letter topic if it exists."""
         client = self._client
         try:
             route = await client.name_servers.route(topic)
