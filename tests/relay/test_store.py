@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 
+import attrs
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -293,15 +294,26 @@ class StoreStateMachine(RuleBasedStateMachine):
         self.write(message)
 
     @precondition(lambda self: self.model)
+    @rule(due_ms=st.integers(0, 5), topic=st.sampled_from("TU"), data=st.data())
+    def add_with_the_id_of_another(self, due_ms: int, topic: str, data: st.DataObject) -> None:
+        other = self.model[data.draw(st.sampled_from(sorted(self.model)))]
+        message = waiting(due_ms, other.message_id, topic)
+        if message not in self.model.values():
+            self.model[self.offset] = message
+        self.write(message)
+
+    @precondition(lambda self: self.model)
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:
         self.write(self.model[data.draw(st.sampled_from(sorted(self.model)))])
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        offset = data.draw(st.integers(0, self.offset))
-        self.model.pop(offset, None)
-        self.write(Cancellation(str(offset)))
+        message_id = str(data.draw(st.integers(0, self.offset)))
+        self.model = {
+            offset: message for offset, message in self.model.items() if message.message_id != message_id
+        }
+        self.write(Cancellation(message_id))
 
     @rule(due_ms=st.integers(0, 6), data=st.data())
     def apply_progress(self, due_ms: int, data: st.DataObject) -> None:
@@ -352,8 +364,7 @@ class StoreStateMachine(RuleBasedStateMachine):
     def check_contents(self) -> None:
         self.deferred_offsets &= set(self.model)
         queue = self.queue
-        stored = sorted(queue.messages(), key=lambda message: int(message.message_id))
-        assert stored == [self.model[offset] for offset in sorted(self.model)]
+        assert sorted(queue.messages(), key=attrs.astuple) == sorted(self.model.values(), key=attrs.astuple)
         earliest = min((message.due_ms for message in self.model.values()), default=NEVER_MS)
         assert (queue.next_offset or 0, queue.earliest_due_ms()) == (self.offset, earliest)
 
