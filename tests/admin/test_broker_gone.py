@@ -1,11 +1,14 @@
-"""Admin after a broker has left the cluster: name servers no longer list it, and its topics are on others."""
+"""Admin after a broker, or its master, has left the cluster: name servers no longer list it."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+import trio
 
 from rocketmq_py import Client, Message
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.protocol.bodies import ClusterInfo
 from rocketmq_py.testing import World, simulate
 
 
@@ -32,3 +35,30 @@ def test_the_tracks_of_a_message_whose_broker_has_left_raise_an_error_that_names
                     await request()
 
     simulate(program, seed=1, brokers=2)
+
+
+def test_the_name_of_a_broker_whose_master_has_left_raises_an_error_that_names_its_replicas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def program(world: World) -> None:
+        async with Client(world.name_server_address) as client, client.admin() as admin:
+            info = await client.name_servers.cluster_info()
+            (broker,) = info.broker_addr_table.values()
+            (address,) = broker.broker_addrs.values()
+            replica = msgspec.structs.replace(broker, announced={1: address})
+            without_master = msgspec.structs.replace(info, broker_addr_table={"broker-a": replica})
+
+            async def cluster_info() -> ClusterInfo:
+                await trio.lowlevel.checkpoint()
+                return without_master
+
+            monkeypatch.setattr(client.name_servers, "cluster_info", cluster_info)
+            with pytest.raises(ConfigurationError) as caught:
+                await admin.brokers.describe("broker-a")
+            assert str(caught.value) == (
+                f"broker 'broker-a' has no master now; use the address of a replica: {address}"
+            )
+            status = await admin.brokers.describe(address)
+            assert (status.name, status.is_master) == ("broker-a", False)
+
+    simulate(program, seed=1)

@@ -65,9 +65,10 @@ def test_a_line_of_json_takes_missing_fields_from_options() -> None:
     [
         (b"not JSON", "not a message in JSON"),
         (b"[]", "not a message in JSON"),
-        (b"{}", "needs body or body_base64"),
-        (b'{"body": "x", "body_base64": "eA=="}', "needs body or body_base64"),
+        (b"{}", "needs either body or body_base64"),
+        (b'{"body": "x", "body_base64": "eA=="}', "needs either body or body_base64"),
         (b'{"body_base64": "%"}', "not a message in JSON"),
+        ('{"body_base64": "é"}'.encode(), "not a message in JSON"),
         (b'{"body": ""}', "the body is empty"),
         (b'{"body": "x", "keys": ["a b"]}', "has no blank"),
         (b'{"body": "x", "properties": {"UNIQ_KEY": "1"}}', "set by RocketMQ itself"),
@@ -112,7 +113,7 @@ def test_output_of_tail_can_be_sent(invoke_with_files: Invoke, threaded_broker: 
     assert copies[0].user_properties["size"] == "a=b"
     wrong = invoke_with_files("send", "-t", "Copies", "--json", *at, stdin=b'{}\n{"body": "x"}\n')
     assert wrong.code == 1
-    assert "a line of JSON needs body or body_base64" in wrong.err
+    assert "a line of JSON needs either body or body_base64" in wrong.err
 
 
 def test_queue_option_selects_the_queue(invoke_with_files: Invoke, threaded_broker: str) -> None:

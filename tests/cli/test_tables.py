@@ -66,14 +66,16 @@ def test_long_cells_are_folded_on_a_terminal(
     assert len(shown) == 2 + lines
 
 
-@pytest.mark.parametrize(("lines", "cell"), [(False, r"a\u001b[2J\nb\tc"), (True, r"a\u001b[2J")])
+@pytest.mark.parametrize(("multiline", "cell"), [(False, r"a\u001b[2J\nb\tc"), (True, r"a\u001b[2J")])
 def test_a_terminal_shows_control_characters_of_cells_and_titles_escaped(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, lines: bool, cell: str
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, multiline: bool, cell: str
 ) -> None:
     show_on_a_terminal(monkeypatch)
     monkeypatch.setenv("TERM", "dumb")
     print_result(
-        OutputFormat.TABLE, [], [Table([Column("N", lines=lines)], [("a\x1b[2J\nb\tc",)], title="T\x9b1m\n")]
+        OutputFormat.TABLE,
+        [],
+        [Table([Column("N", multiline=multiline)], [("a\x1b[2J\nb\tc",)], title="T\x9b1m\n")],
     )
     title, _, row, *_ = capsys.readouterr().out.splitlines()
     assert (title, row) == (r"T\u009b1m\n", cell)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import trio
 
 from rocketmq_py import Client, LitePullConsumer, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.errors import ClosedError, ConfigurationError, NotAssignedError
-from rocketmq_py.relay import Relay, StoreError, wait_in
+from rocketmq_py.errors import ClosedError, ConfigurationError, NotAssignedError, OutsideTrioError
+from rocketmq_py.relay import Relay, StoreError, cancel, wait_in
+from rocketmq_py.relay.entries import Cancellation, parse_entry
 from rocketmq_py.relay.store import Store
 from tests.behaviours.conftest import create_topic
 from tests.relay.kills import BUFFER, TARGET, Kills
@@ -27,6 +29,7 @@ QUEUE = MessageQueue("Buffer", "broker-a", 0)
         ({"max_rate": 0}, "max_rate is 0; it must be above 0"),
         ({"batch_size": -1}, "batch_size is -1"),
         ({"topic": "no topic!"}, "no topic!"),
+        ({"store": ""}, "store is empty"),
         ({"progres_interval": 1}, "did you mean 'progress_interval'?"),
     ],
 )
@@ -34,6 +37,19 @@ def test_the_constructor_refuses_a_wrong_option(options: dict[str, object], text
     with pytest.raises(ConfigurationError) as caught:
         Relay("127.0.0.1:1", **{"topic": "Buffer", "store": "unused", **options})  # type: ignore[arg-type]
     assert text in str(caught.value)
+
+
+def test_a_relay_outside_of_trio_raises_an_error_that_names_the_command(tmp_path: Path) -> None:
+    async def enter() -> None:
+        async with Relay("127.0.0.1:1", topic="Buffer", store=tmp_path):
+            pass
+
+    with pytest.raises(OutsideTrioError) as caught:
+        asyncio.run(enter())
+    assert str(caught.value).endswith("; other programs start the command `rocketmq-py relay`")
+    relay: Any = Relay("127.0.0.1:1", topic="Buffer", store=tmp_path)
+    with pytest.raises(TypeError, match=r"use 'async with Relay\(.*`rocketmq-py relay`"), relay:
+        pass
 
 
 async def test_a_second_relay_on_the_same_store_is_refused(tmp_path: Path) -> None:
@@ -44,6 +60,29 @@ async def test_a_second_relay_on_the_same_store_is_refused(tmp_path: Path) -> No
                     pass
         with pytest.raises(ClosedError):
             await relay.run()
+
+
+async def test_messages_of_a_buffer_topic_with_a_long_name_can_be_cancelled() -> None:
+    """RELAY_ and the topic are too long for a group then. The relay has an explicit group."""
+    topic = "T" * 120
+    async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
+        await create_topic(client, topic, queues=1)
+        await cancel(client, topic, "id")
+        async with client.reader() as reader:
+            queue = MessageQueue(topic, "broker-a", 0)
+            (message,) = [message async for message in reader.range(queue)]
+    assert parse_entry(message) == Cancellation("id")
+
+
+@pytest.mark.parametrize(
+    ("message_id", "text"), [("", "message_id is empty"), (None, "message_id must be a str, not None")]
+)
+async def test_cancelling_without_a_message_id_is_refused(message_id: Any, text: str) -> None:
+    async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
+        await create_topic(client, "Buffer", queues=1)
+        with pytest.raises(ConfigurationError) as caught:
+            await cancel(client, "Buffer", message_id)
+    assert str(caught.value) == text
 
 
 async def test_messages_that_expired_before_they_were_read_are_logged(

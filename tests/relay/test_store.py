@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 
+import attrs
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -16,8 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.relay.database import StoreError
 from rocketmq_py.relay.entries import BufferEntry, Cancellation, DelayedMessage, Progress
-from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, StoreError, StoreRecord
+from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, StoreRecord
 
 QUEUE = MessageQueue("Buffer", "broker-a", 0)
 OTHER = MessageQueue("Buffer", "broker-a", 1)
@@ -88,6 +90,53 @@ def test_different_messages_with_the_same_id_are_all_kept(store: Store) -> None:
     queue.write([(0, waiting(1)), (1, waiting(2))], 2)
     queue.write([(2, waiting(3))], 3)
     assert list(queue.messages()) == [waiting(1), waiting(2), waiting(3)]
+
+
+def test_cancelling_removes_all_messages_that_share_the_id(tmp_path: Path) -> None:
+    """Those in one write, in several, deferred ones, and after a restart. Messages of other ids stay."""
+    for restart in (False, True):
+        with Store(tmp_path / str(restart)) as store:
+            queue = store.open_queue(QUEUE)
+            queue.write([(0, waiting(1)), (1, waiting(2)), (2, waiting(9, "id2"))], 3)
+            queue.write([(3, waiting(3))], 4)
+            queue.defer(queue.due(b"", 2, 10))
+            queue.remove(queue.deferred("T", b"", 1))
+            if not restart:
+                queue.write([(4, Cancellation("id"))], 5)
+                assert list(queue.messages()) == [waiting(9, "id2")]
+        with Store(tmp_path / str(restart)) as store:
+            queue = store.open_queue(QUEUE)
+            queue.write([(4, Cancellation("id"))], 5)
+            assert list(queue.messages()) == [waiting(9, "id2")]
+
+
+@pytest.mark.parametrize("delivered", [0, 1])
+def test_a_message_can_be_cancelled_after_another_one_with_its_id_was_delivered(
+    store: Store, delivered: int
+) -> None:
+    queue = store.open_queue(QUEUE)
+    queue.write([(0, waiting(1)), (1, waiting(2))], 2)
+    queue.remove(queue.due(b"", 2, 2)[delivered : delivered + 1])
+    queue.write([(2, Cancellation("id"))], 3)
+    assert list(queue.messages()) == []
+
+
+def test_a_producers_retry_of_a_message_that_shares_its_id_is_one_message(store: Store) -> None:
+    queue = store.open_queue(QUEUE)
+    queue.write([(0, waiting(1)), (1, waiting(2)), (2, waiting(1)), (3, waiting(2))], 4)
+    queue.write([(4, waiting(1)), (5, waiting(2))], 6)
+    assert list(queue.messages()) == [waiting(1), waiting(2)]
+
+
+def test_a_store_leaves_no_records_of_messages_that_were_delivered(store: Store) -> None:
+    queue = store.open_queue(QUEUE)
+    queue.write([(0, waiting(1)), (1, waiting(2)), (2, waiting(3, "other"))], 3)
+    queue.write([(3, waiting(4)), (4, waiting(5)), (5, waiting(6, "other"))], 6)
+    queue.defer(queue.due(b"", 1, 1))
+    queue.remove(queue.deferred("T", b"", 1))
+    queue.remove(queue.due(b"", 4, 3))
+    queue.write([(6, Cancellation("id")), (7, Progress(6, 7))], 8)
+    assert [key[:1] for key, _ in store._database.scan(b"")] == [b"q"]
 
 
 def test_entries_that_are_read_again_are_ignored_while_the_store_has_them(store: Store) -> None:
@@ -182,7 +231,7 @@ def test_reading_a_broken_store_raises_instead_of_returning_fewer_messages(tmp_p
     with Store(tmp_path) as store:
         queue = store.open_queue(QUEUE)
         queue.write([(i, waiting(i, str(i))) for i in range(count)], count)
-        store._database.flush()
+        store._database._records.flush()
     break_data_files(tmp_path)
     with Store(tmp_path) as store:
         queue = store.open_queue(QUEUE)
@@ -245,15 +294,26 @@ class StoreStateMachine(RuleBasedStateMachine):
         self.write(message)
 
     @precondition(lambda self: self.model)
+    @rule(due_ms=st.integers(0, 5), topic=st.sampled_from("TU"), data=st.data())
+    def add_with_the_id_of_another(self, due_ms: int, topic: str, data: st.DataObject) -> None:
+        other = self.model[data.draw(st.sampled_from(sorted(self.model)))]
+        message = waiting(due_ms, other.message_id, topic)
+        if message not in self.model.values():
+            self.model[self.offset] = message
+        self.write(message)
+
+    @precondition(lambda self: self.model)
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:
         self.write(self.model[data.draw(st.sampled_from(sorted(self.model)))])
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        offset = data.draw(st.integers(0, self.offset))
-        self.model.pop(offset, None)
-        self.write(Cancellation(str(offset)))
+        message_id = str(data.draw(st.integers(0, self.offset)))
+        self.model = {
+            offset: message for offset, message in self.model.items() if message.message_id != message_id
+        }
+        self.write(Cancellation(message_id))
 
     @rule(due_ms=st.integers(0, 6), data=st.data())
     def apply_progress(self, due_ms: int, data: st.DataObject) -> None:
@@ -304,8 +364,7 @@ class StoreStateMachine(RuleBasedStateMachine):
     def check_contents(self) -> None:
         self.deferred_offsets &= set(self.model)
         queue = self.queue
-        stored = sorted(queue.messages(), key=lambda message: int(message.message_id))
-        assert stored == [self.model[offset] for offset in sorted(self.model)]
+        assert sorted(queue.messages(), key=attrs.astuple) == sorted(self.model.values(), key=attrs.astuple)
         earliest = min((message.due_ms for message in self.model.values()), default=NEVER_MS)
         assert (queue.next_offset or 0, queue.earliest_due_ms()) == (self.offset, earliest)
 

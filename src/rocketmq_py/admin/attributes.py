@@ -16,7 +16,7 @@ from rocketmq_py.protocol.bodies import BrokerData
 async def require_attribute_support(
     client: Client, brokers: Mapping[str, BrokerData], attributes: Iterable[str], kind: str
 ) -> None:
-    """Raise UnsupportedByBrokerError if attributes are to be changed on a broker that is older than 5.0.
+    """Raise UnsupportedByBrokerError if there are attributes to change, and a broker is older than 5.0.
 
     Args:
         client: the client.
@@ -32,7 +32,7 @@ async def require_attribute_support(
 def without_needless_removals(
     changes: Mapping[str, str | None], current: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return ``changes`` without removals of attributes that are not set, which brokers refuse."""
+    """Return ``changes`` without the removals of attributes that are not set. Brokers refuse these."""
     return {name: value for name, value in changes.items() if value is not None or name in current}
 
 
@@ -60,13 +60,13 @@ def check_topic_changes(changes: Mapping[str, str | None]) -> None:
 
 
 def encode_topic_changes(changes: Mapping[str, str | None]) -> str | None:
-    """Return changes of a topic on the wire, ``+message.type=FIFO,-cleanup.policy``. None without changes."""
+    """Encode changes of a topic, such as ``+message.type=FIFO,-cleanup.policy``. None without changes."""
     parts = [f"-{name}" if value is None else f"+{name}={value}" for name, value in changes.items()]
     return ",".join(parts) or None
 
 
 def encode_group_changes(changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Return changes of a group on the wire: ``+name`` sets an attribute, ``-name`` removes one."""
+    """Encode changes of a group. The key ``+name`` sets an attribute, and ``-name`` removes one."""
     return {
         f"-{name}" if value is None else f"+{name}": "" if value is None else value
         for name, value in changes.items()

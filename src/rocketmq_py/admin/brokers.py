@@ -102,9 +102,9 @@ class BrokerStatus:
 
 
 def _first_number(details: Mapping[str, str], name: str) -> float | None:
-    """Return the first number of a figure, None if it has none.
+    """Return the first number of a figure. None if it has none.
 
-    Rates have three, ``0.5 0.4 0.1``: of the last 10 seconds, minute and 10 minutes.
+    Rates have three numbers, such as ``0.5 0.4 0.1``, for the last 10 seconds, minute and 10 minutes.
     """
     words = details.get(name, "").split()
     try:
@@ -145,10 +145,11 @@ class _RegisteredBroker:
 
 
 class Brokers(Operations):
-    """``admin.brokers``. A broker is given by its name, which stands for its master, or by its address.
+    """``admin.brokers``. The argument ``broker`` is the name of a master, or the address of any broker.
 
     All methods raise NameServerError if no name server answers. Those for one broker raise ConfigurationError
-    if name servers do not know it, and BrokerError, ConnectError and others as any request does.
+    if name servers do not know it or its master, and BrokerError, ConnectError and others as any request
+    does.
     """
 
     async def list(self) -> BrokerListing:
@@ -167,10 +168,10 @@ class Brokers(Operations):
         return dict(sorted(read_properties(answer.body).items()))
 
     async def alter(self, broker: str, settings: Mapping[str, str]) -> None:
-        """Change the configuration of a broker, which saves it in its file. Java: ``updateBrokerConfig``.
+        """Change the configuration of a broker, and its configuration file. Java: ``updateBrokerConfig``.
 
-        Some settings take effect only when the broker starts again. A broker ignores a value of a wrong type
-        without an error.
+        Some settings take effect only after a restart of the broker. A broker ignores a value of the wrong
+        type, without an error.
 
         Raises:
             ConfigurationError: the broker has no such setting, or a value cannot be encoded. Nothing was
@@ -239,12 +240,17 @@ class Brokers(Operations):
         return tuple(sorted(registered, key=lambda one: (one.cluster, one.name, one.broker_id)))
 
     async def _find(self, broker: str) -> _RegisteredBroker:
+        """Return the broker with this address, or the master with this name."""
         check_not_blank(broker, "broker")
         registered = await self._registered()
         address = normal_address(broker)
         for one in registered:
             if address == one.address or (broker == one.name and one.broker_id == MASTER_ID):
                 return one
+        if replicas := [one.address for one in registered if one.name == broker]:
+            raise ConfigurationError(
+                f"broker {broker!r} has no master now; use the address of a replica: {', '.join(replicas)}"
+            )
         known = ", ".join(f"{one.name} ({one.address})" for one in registered) or "none"
         raise ConfigurationError(f"broker {broker!r} does not exist; brokers: {known}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
@@ -30,7 +30,7 @@ RESENT_MESSAGE_ID = "RESENT_MESSAGE_ID"
 """Property of a resent message: the dead letter's ``message_id``."""
 MAX_LISTED = 100
 """Default of ``max`` in :meth:`DeadLetterQueues.list`."""
-_GROUP = "CID_RMQ_SYS_RESEND"
+_PRODUCER_GROUP = "CID_RMQ_SYS_RESEND"
 
 
 @attrs.frozen
@@ -38,7 +38,7 @@ class DeadLetter:
     """A message that a group failed on too often.
 
     Attributes:
-        message: the message in the dead-letter topic. Its ``message_id`` is the one that its sender gave.
+        message: the message in the dead-letter topic. It has the ``message_id`` of the original message.
     """
 
     message: ReceivedMessage
@@ -115,7 +115,7 @@ class DeadLetterQueues(Operations):
         topic = dead_letter_topic(check_group(group))
         try:
             route = await client.name_servers.route(topic)
-        except TopicNotFoundError:  # brokers create the topic with the first dead letter
+        except TopicNotFoundError:  # no dead letters yet: brokers create the topic with the first one
             return DeadLetterListing(letters=(), total=0, failures={})
         queues: dict[str, list[MessageQueue]] = {
             data.broker_name: [
@@ -125,10 +125,12 @@ class DeadLetterQueues(Operations):
         }
         await client.routes.refresh(topic)
 
-        async def read(name: str) -> tuple[int, Iterable[ReceivedMessage]]:
+        async def read(name: str) -> tuple[int, Sequence[ReceivedMessage]]:
+            """Return the total of a broker's dead letters, and the newest of each of its queues."""
             total = 0
-            newest: deque[ReceivedMessage] = deque(maxlen=max)
+            found: list[ReceivedMessage] = []
             for queue in queues[name]:
+                newest: deque[ReceivedMessage] = deque(maxlen=max)
                 first, end = await client.brokers.min_offset(queue), await client.brokers.max_offset(queue)
                 total += end - first
                 # Without an end time, the newest messages of each queue are enough.
@@ -138,7 +140,8 @@ class DeadLetterQueues(Operations):
                     client, queue, make_subscription(topic, version_ms=0), bounds
                 ):
                     newest.append(message)
-            return total, newest
+                found += newest
+            return total, found
 
         results = await query_each(sorted(queues), read)
         found = [message for _, newest in results.values.values() for message in newest]
@@ -165,7 +168,7 @@ class DeadLetterQueues(Operations):
 
         letters = check_instances(letters, "letters", DeadLetter)
         by_id = {letter.message.offset_message_id: letter for letter in letters}
-        async with Producer(self._client, group=_GROUP) as producer:
+        async with Producer(self._client, group=_PRODUCER_GROUP) as producer:
             return await query_each(by_id, lambda letter_id: producer.send(_new_message(by_id[letter_id])))
 
 
@@ -183,6 +186,7 @@ def _new_message(letter: DeadLetter) -> Message:
         RESENT_MESSAGE_ID: message.message_id,
     }
     properties.pop(DEAD_LETTER_REASON, None)
+    sharding_key = properties.pop(SHARDING_KEY, "")
     return Message(
         topic,
         message.body,
@@ -190,6 +194,6 @@ def _new_message(letter: DeadLetter) -> Message:
         message.keys,
         properties,
         flag=message.flag,
-        sharding_key=properties.pop(SHARDING_KEY, ""),
+        sharding_key=sharding_key,
         lite_topic=message.lite_topic,
     )

@@ -103,14 +103,11 @@ class Groups(Operations):
                 if client.namespace.has_group(wire_group) and (system or not _is_system(group)):
                     known.setdefault(group, []).append(name)
 
-        async def query(
-            group_and_name: tuple[str, str],
-        ) -> tuple[ConsumeStats, ConsumerConnection | None]:
-            group, name = group_and_name
+        async def query(key: tuple[str, str]) -> tuple[ConsumeStats, ConsumerConnection | None]:
+            group, name = key
             address = any_address(brokers[name])
-            return await consume_stats(client, address, group), await group_connections(
-                client, address, group
-            )
+            stats = await consume_stats(client, address, group)
+            return stats, await group_connections(client, address, group)
 
         results = await query_each([(group, name) for group in known for name in known[group]], query)
         failures: dict[str, RocketMQError] = dict(tables.failures)
@@ -205,16 +202,15 @@ class Groups(Operations):
         """
         client = self._client
         name_on_wire = client.namespace.wrap_group(check_group(group))
+        wanted = optional(check_settings, attributes, "attributes") or {}
         config = SubscriptionGroupConfig(
             group_name=name_on_wire,
             consume_enable=check_flag(consume_enable, "consume_enable"),
             consume_broadcast_enable=check_flag(broadcast_enable, "broadcast_enable"),
             consume_message_orderly=check_flag(orderly, "orderly"),
-            retry_max_times=check_count(retries, "retries", -1),
-            retry_queue_nums=check_count(retry_queues, "retry_queues", 0),
-            attributes=encode_group_changes(
-                wanted := optional(check_settings, attributes, "attributes") or {}
-            ),
+            retry_max_times=check_count(retries, "retries", lowest=-1),
+            retry_queue_nums=check_count(retry_queues, "retry_queues", lowest=0),
+            attributes=encode_group_changes(wanted),
         )
         selected = await self._select_brokers(brokers, cluster)
         await require_attribute_support(client, selected, wanted, "group")
@@ -262,6 +258,7 @@ class Groups(Operations):
             SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
                 error is raised.
         """
+        check_group(group)
         changes: dict[str, Any] = {
             "consume_enable": optional(check_flag, consume_enable, "consume_enable"),
             "consume_broadcast_enable": optional(check_flag, broadcast_enable, "broadcast_enable"),
@@ -280,7 +277,6 @@ class Groups(Operations):
                 msgspec.structs.replace(new, attributes=apply_changes(applied, old.attributes))
             )
 
-        check_group(group)
         selected = await self._select_brokers(brokers)
         await require_attribute_support(self._client, selected, wanted, "group")
         return await self._change_existing(group, selected, change, f"changing group {group!r}")
@@ -300,9 +296,9 @@ class Groups(Operations):
 
         Raises:
             ConfigurationError: the group is an internal one of RocketMQ.
-            GroupNotFoundError: no broker has the group.
+            GroupNotFoundError: no broker has the group. Its topics were deleted if an earlier call left them.
             SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
-                error is raised.
+                error is raised. Call ``delete`` again.
         """
         check_group(group)
         check_flag(dead_letters, "dead_letters")
@@ -310,15 +306,19 @@ class Groups(Operations):
             raise ConfigurationError(f"group {group!r} is internal to RocketMQ and cannot be deleted")
         client = self._client
         header = DeleteSubscriptionGroupRequest(group=group, clean_offset=True, remove_offset=True)
-        deleted = await self._change_existing(
-            group,
-            await self._select_brokers(),
-            lambda broker, _: call_broker(client, master_address(broker), header),
-            f"deleting group {group!r}",
-        )
-        await self._delete_topic(retry_topic(group))
-        if dead_letters:
-            await self._delete_topic(dead_letter_topic(group))
+        topics = [retry_topic(group), *([dead_letter_topic(group)] if dead_letters else [])]
+        try:
+            deleted = await self._change_existing(
+                group,
+                await self._select_brokers(),
+                lambda broker, _: call_broker(client, master_address(broker), header),
+                f"deleting group {group!r}",
+            )
+        except GroupNotFoundError:
+            # An earlier call may have failed, or been cancelled, after it deleted the group.
+            await self._delete_topics(topics)
+            raise
+        await self._delete_topics(topics)
         return tuple(deleted)
 
     async def _change_existing(
@@ -350,8 +350,12 @@ class Groups(Operations):
             self._client, master_address(broker), PutSubscriptionGroupRequest(), config.encode()
         )
 
+    async def _delete_topics(self, topics: Iterable[str]) -> None:
+        """Delete those of a group's retry and dead-letter topic that exist."""
+        for topic in topics:
+            await self._delete_topic(topic)
+
     async def _delete_topic(self, topic: str) -> None:
-        """Delete a retry or dead-letter topic if it exists."""
         client = self._client
         try:
             route = await client.name_servers.route(topic)

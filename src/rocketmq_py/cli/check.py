@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 ROLES = ("name server", "broker")
+"""The kinds of servers that ``check health`` queries."""
 
 
 class State(enum.IntEnum):
@@ -151,7 +152,7 @@ def lag(
 
 
 def _why_incomplete(described: GroupDescription, topic: str | None) -> str | None:
-    """Return why the lag is not known, or only in part. None if it is known."""
+    """Return why the lag is unknown or incomplete. None if it is complete."""
     if described.failures:
         failed = ", ".join(f"{name} ({error})" for name, error in described.failures.items())
         return _one_line(f"no answer from {failed}")
@@ -209,8 +210,8 @@ def health(access: Access, output: str) -> None:
         else:
             counts = [(role, *_up_and_total(servers, role)) for role in ROLES]
             text = " and ".join(f"{up} of {total} {role}s answer" for role, up, total in counts)
-            figures = " ".join(f"{role.replace(' ', '_')}s={up};;;0;{total}" for role, up, total in counts)
-            print_out(f"{state.name} - {'; '.join([text, *reasons])} | {figures}")
+            metrics = " ".join(f"{role.replace(' ', '_')}s={up};;;0;{total}" for role, up, total in counts)
+            print_out(f"{state.name} - {'; '.join([text, *reasons])} | {metrics}")
         return state
 
     run_check(access, work, print_unknown)
@@ -230,7 +231,7 @@ class _Server:
 
 
 async def _find_servers(admin: Admin) -> tuple[list[_Server], str | None]:
-    """Return all servers. If no name server answers, return none, and the error."""
+    """Return all servers, and None. If no name server answers, return no servers, and the error."""
     from rocketmq_py.errors import NameServerError
 
     try:

@@ -19,9 +19,10 @@ _OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBAD
 
 
 class Utf8Text(click.types.StringParamType):
-    """Text that can be encoded. Python keeps bytes that are not UTF-8 as surrogates, which cannot.
+    """Text that can be encoded as UTF-8.
 
-    The error does not quote the value, which may be a secret.
+    Python decodes other bytes of the command line to surrogates, which cannot be encoded. The error does not
+    quote the value, which may be a secret.
     """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -52,7 +53,7 @@ class OneLineErrors(click.Group):
             if isinstance(error, _NO_ARGUMENTS_ERROR):
                 error.show()
             else:
-                complain(" ".join(f"{error.format_message()}{_place_of_option(error)}".split()))
+                complain(" ".join(f"{error.format_message()}{_hint_for_option(error)}".split()))
             sys.exit(error.exit_code)
         except OSError as error:
             if error.errno not in _OUTPUT_ERRORS:
@@ -65,8 +66,8 @@ class OneLineErrors(click.Group):
         sys.exit(code)
 
 
-def _place_of_option(error: click.ClickException) -> str:
-    """Return a hint for an option before the name of a command. Groups have no options but ``--help``."""
+def _hint_for_option(error: click.ClickException) -> str:
+    """Return where to put an option that precedes a command's name. Groups only have ``--help``."""
     if isinstance(error, click.NoSuchOption) and error.ctx and isinstance(error.ctx.command, click.Group):
         return f" Options follow the command: {error.ctx.command_path} COMMAND {error.option_name} …"
     return ""
@@ -77,8 +78,8 @@ class LazyGroup(OneLineErrors):
 
     Args:
         package: the package of the commands' modules.
-        modules: the module and the help line of each command. The module has an attribute with the name of
-            the command or, if the names differ, as for ``group``, of the module.
+        modules: the module and the help line of each command, by its name. In the module, the command has
+            its own name, or the name of the module, as ``consumer_group`` has for ``group``.
     """
 
     def __init__(

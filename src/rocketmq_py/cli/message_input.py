@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import itertools
 import os
 import random
@@ -78,8 +77,8 @@ class LineBodies:
     r"""The non-empty lines of a stream, without their ``\n``, as soon as each arrives.
 
     Args:
-        read: returns the next bytes of the stream, or none at its end. May block, since it runs in a thread.
-            A cancellation abandons the thread.
+        read: returns the next bytes of the stream, or ``b""`` at its end. It runs in a thread, so it may
+            block. A cancellation abandons the thread.
         count: the maximum number of lines. None for all.
         size: the size of the stream in bytes, if it is known.
     """
@@ -156,7 +155,7 @@ class LineBodies:
 
 
 def lines_of_stdin(count: int | None = None) -> LineBodies:
-    """Return the lines of standard input, at most ``count`` of them."""
+    """Return the lines of standard input, at most ``count``."""
     if sys.stdin is None:
         return LineBodies(_read_closed_stdin)
     fd = sys.stdin.fileno()
@@ -217,8 +216,9 @@ class MessageFields:
 def template_messages(
     fields: MessageFields, *, rng: random.Random, now: Callable[[], float] = time.time
 ) -> Callable[[bytes], Message]:
-    """Return a function that makes messages and replaces tokens in bodies, keys and names.
+    """Return a function that makes messages, and replaces tokens in them.
 
+    Tokens are replaced in the body, the keys, the sharding key and the lite topic.
     ``{n}`` is a counter from 1. ``{time_ms}`` and ``{time}`` are the current time. ``{random}`` is a number
     of 8 hex digits. All tokens of one message have the same values.
     """
@@ -261,6 +261,13 @@ class _JsonLine(msgspec.Struct):
     sharding_key: str | None = None
 
 
+def _body_of(line: _JsonLine) -> bytes | None:
+    """Return the body of a line, None if it has none or two. Raises ValueError for invalid base64."""
+    if line.body is not None:
+        return line.body.encode() if line.body_base64 is None else None
+    return None if line.body_base64 is None else base64.b64decode(line.body_base64, validate=True)
+
+
 def json_message(fields: MessageFields, line: bytes) -> Message:
     """Return the message of a line of JSON, such as ``tail -J`` prints.
 
@@ -268,15 +275,11 @@ def json_message(fields: MessageFields, line: bytes) -> Message:
     """
     try:
         read = msgspec.json.decode(line, type=_JsonLine)
-        if (read.body is None) == (read.body_base64 is None):
-            raise InvalidMessageError("a line of JSON needs body or body_base64")
-        body = (
-            read.body.encode()
-            if read.body is not None
-            else base64.b64decode(read.body_base64 or "", validate=True)
-        )
-    except (msgspec.MsgspecError, UnicodeDecodeError, binascii.Error) as error:
+        body = _body_of(read)
+    except (msgspec.MsgspecError, ValueError) as error:  # ValueError: not UTF-8, or not base64
         raise InvalidMessageError(f"a line is not a message in JSON: {error}") from None
+    if body is None:
+        raise InvalidMessageError("a line of JSON needs either body or body_base64")
     properties = {**fields.properties, **(read.properties or {})}
     # `tail -J` prints the sharding key among the properties.
     stored_key = properties.pop(SHARDING_KEY, "")

@@ -62,7 +62,7 @@ def message_table(message: ReceivedMessage) -> Table:
     ]
     if message.corruption is not None:
         rows.append(("corruption", message.corruption))
-    return Table([Column("FIELD"), Column("VALUE", lines=True)], rows)
+    return Table([Column("FIELD"), Column("VALUE", multiline=True)], rows)
 
 
 def messages_table(messages: Sequence[ReceivedMessage]) -> Table:

@@ -23,7 +23,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 WATCH_INTERVAL = "rocketmq_py.watch_interval"
 """Key in the meta of click's context: seconds between two runs of a command with ``--watch``."""
 NEXT_PREFIX = "rocketmq_py.next_prefix"
-"""Key in the meta of click's context: parts to print once, before the next result."""
+"""Key in the meta of click's context: parts that ``--watch`` prints once, before the next result."""
 _GAP = "  "
 _UNLIMITED_WIDTH = 10_000
 _DUMB_TERMINALS = {"dumb", "unknown"}
@@ -70,13 +70,13 @@ class Column:
         title: the title.
         right: whether cells are aligned to the right, as numbers are.
         wide: whether only ``-o wide`` shows the column.
-        lines: whether cells may have several lines on a terminal.
+        multiline: whether a terminal shows newlines in cells, instead of escaping them.
     """
 
     title: str
     right: bool = False
     wide: bool = False
-    lines: bool = False
+    multiline: bool = False
 
 
 @attrs.frozen
@@ -145,16 +145,16 @@ def _table_parts(table: Table, *, wide: bool) -> list[str | bytes]:
     title = table.title
     on_terminal = is_terminal(sys.stdout)
     if on_terminal:
-        # Before the widths are computed. Only columns with ``lines`` keep newlines.
+        # Escaping makes cells longer, so it comes before the widths are computed.
         title = title and escape_line(title)
         rows = [
             [
-                escape(cell) if column.lines else escape_line(cell)
+                escape(cell) if column.multiline else escape_line(cell)
                 for column, cell in zip(columns, row, strict=True)
             ]
             for row in rows
         ]
-    # A pipe gets one line per row.
+    # Cells are not folded for a pipe, so that programs such as grep find a row in one line.
     width = shutil.get_terminal_size().columns if on_terminal else _UNLIMITED_WIDTH
     head, body = lay_out(title, columns, rows, width)
     bold = on_terminal and os.environ.get("TERM") not in _DUMB_TERMINALS
@@ -170,7 +170,7 @@ def lay_out(
     """Return the lines of a table's head and of its body, at most ``width`` columns wide."""
     titles = [column.title for column in columns]
     text = "".join(itertools.chain(titles, *rows, [title or ""]))
-    # Fast path: no rich for ASCII tables that fit, saves 95 % of the CPU of a table of 5,000 rows.
+    # Fast path: no rich for tables of printable ASCII that fit, saves 95 % of the CPU of 5,000 rows.
     if text.isascii() and text.isprintable():
         widths = [max(map(len, cells)) for cells in zip(titles, *rows, strict=True)]
         if max(sum(widths) + len(_GAP) * len(widths), len(title or "")) <= width:
@@ -210,12 +210,14 @@ def folded_table(
     body: list[str] = []
     for segments in console.render_lines(table, pad=False):
         line = "".join(segment.text for segment in segments).rstrip()
+        # A folded title has several lines. Only titles are bold.
         is_head = any(segment.style is not None and segment.style.bold for segment in segments)
         (head if is_head else body).append(line)
     return head, body
 
 
 def _cell(value: object) -> str:
+    """Return the text of a cell."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""``rocketmq-py tail``: options. :mod:`~rocketmq_py.cli.tail_loop` does the work."""
+"""``rocketmq-py tail``: its options. :mod:`~rocketmq_py.cli.tail_loop` reads and prints the messages."""
 
 from __future__ import annotations
 
@@ -163,23 +163,25 @@ def tail(
         raise click.UsageError("give -o or --since, not both")
     if file_name is not None and command is not None:
         raise click.UsageError("give --to or -x, not both")
+    if tags is not None and sql is not None:
+        raise click.UsageError("give --tag or --sql, not both")
     if lag_every is not None and group is None:
         raise click.UsageError("--lag needs -G: only groups have a lag")
-    end = "--until"
+    end_option = "--until"
     if offset is not None and offset.end_ms is not None:
         if end_ms is not None:
             raise click.UsageError("give --until or -o @T1..@T2, not both")
-        end_ms, end = offset.end_ms, "-o @T1..@T2"
-    if tags is not None and sql is not None:
-        raise click.UsageError("give --tag or --sql, not both")
+        end_ms, end_option = offset.end_ms, "-o @T1..@T2"
     if end_ms is not None and end_ms > time.time() * 1000:
-        raise click.UsageError(f"{end} must be a time in the past")
+        raise click.UsageError(f"{end_option} must be a time in the past")
     if begin_ms is not None:
         offset = Offset(Position.TIMESTAMP, begin_ms)
     elif offset is None:
         offset = Offset(Position.END if end_ms is None else Position.BEGINNING)
     if group is not None and end_ms is not None:
-        raise click.UsageError(f"{end} cannot be used with -G: other members consume a part of the topic")
+        raise click.UsageError(
+            f"{end_option} cannot be used with -G: other members consume a part of the topic"
+        )
     if group is not None and stop_at_end:
         raise click.UsageError("-e cannot be used with -G: other members consume a part of the topic")
     if group is not None and offset.position in (Position.OFFSET, Position.LAST):

@@ -15,15 +15,15 @@ from rocketmq_py.producer.delay_relay import MAX_DELAY_SECONDS, MESSAGE_ID, wait
 
 if TYPE_CHECKING:
     from rocketmq_py.relay.config import RelayConfig, RelayOptions
+    from rocketmq_py.relay.database import StoreError
     from rocketmq_py.relay.relay import Relay, cancel
-    from rocketmq_py.relay.store import StoreError
 else:
     __getattr__ = lazy_attributes(
         globals(),
         {
             "config": ("RelayConfig", "RelayOptions"),
             "relay": ("Relay", "cancel"),
-            "store": ("StoreError",),
+            "database": ("StoreError",),
         },
     )
 

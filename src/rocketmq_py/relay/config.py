@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TypeAlias
 
 import attrs
 
 from rocketmq_py.arguments import positive, wrong_type
 from rocketmq_py.client.config import ClientOptions
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group, check_topic
 
+StorePath: TypeAlias = str | os.PathLike[str]
 
-def _folder(value: str | os.PathLike[str]) -> Path:
+
+def _folder(value: StorePath) -> Path:
     if not isinstance(value, str | os.PathLike):
         raise wrong_type("store", "a path", value)
+    if not os.fspath(value):
+        raise ConfigurationError("store is empty; give the path of a folder, '.' for the current one")
     return Path(value)
 
 
@@ -65,6 +71,3 @@ class RelayOptions(ClientOptions, total=False):
     retry_interval: float
     progress_interval: float
     close_timeout: float
-
-
-StorePath = str | os.PathLike[str]

@@ -23,7 +23,7 @@ class DelayedMessage:
     """A message that a relay delivers later.
 
     Attributes:
-        message_id: its id in the buffer topic.
+        message_id: its id in the buffer topic, which ``send`` returned.
         due_ms: the time of delivery, epoch milliseconds.
         topic: the target topic.
         body: the body.
@@ -87,8 +87,7 @@ class Cancellation:
 class Progress:
     """The progress of the owner of a buffer queue.
 
-    Of the messages before ``offset`` in the queue, all that were due before ``due_ms`` are delivered or
-    cancelled.
+    All messages before ``offset`` in the queue that were due before ``due_ms`` are delivered or cancelled.
     """
 
     offset: int

@@ -6,10 +6,11 @@ import logging
 import random
 from collections import defaultdict
 from functools import partial
-from typing import Final, Unpack
+from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack
 
 import trio
 
+from rocketmq_py.arguments import check_not_blank
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
@@ -17,8 +18,10 @@ from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.consumer import AssignmentListener, ConsumeFrom, LitePullConsumer
 from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.names import check_topic
 from rocketmq_py.producer import Producer
-from rocketmq_py.relay.config import RelayConfig, RelayOptions, StorePath, default_group
+from rocketmq_py.relay.config import RelayConfig, RelayOptions, StorePath
+from rocketmq_py.relay.database import StoreError
 from rocketmq_py.relay.delivery import QueueDelivery, RateLimiter
 from rocketmq_py.relay.entries import (
     BufferEntry,
@@ -28,8 +31,8 @@ from rocketmq_py.relay.entries import (
     progress_message,
 )
 from rocketmq_py.relay.retention import RetentionMonitor, query_retention
-from rocketmq_py.relay.store import QueueStore, Store, StoreError
-from rocketmq_py.remoting.nurseries import open_nursery
+from rocketmq_py.relay.store import QueueStore, Store
+from rocketmq_py.remoting.nurseries import check_inside_trio, open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.relay")
 
@@ -39,6 +42,8 @@ POLL_SECONDS = 1.0
 """Maximum seconds until a change of the assignment is followed."""
 PROGRESS_SHARE = 0.4
 """The share of ``close_timeout`` for the last record of progress. The group and the client get the rest."""
+OUTSIDE_TRIO = "other programs start the command `rocketmq-py relay`"
+"""Ends the errors of a relay that is used outside of trio. Relays have no asyncio or threads API."""
 
 
 class _OwnedQueue:
@@ -130,6 +135,18 @@ class Relay(Member):
         self._failure: RocketMQError | None = None
         self._stopped = trio.Event()
         self._run_called = False
+
+    @trio.lowlevel.enable_ki_protection
+    async def __aenter__(self) -> Self:
+        check_inside_trio("Relay", OUTSIDE_TRIO)
+        return await super().__aenter__()
+
+    if not TYPE_CHECKING:  # type checkers report the missing method
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(
+                f"use 'async with Relay(...)' in a function that trio.run(...) runs; {OUTSIDE_TRIO}"
+            )
 
     async def run(self) -> None:
         """Wait until the relay is closed.
@@ -325,6 +342,7 @@ async def cancel(client: Client, topic: str, message_id: str) -> None:
     """Cancel the delivery of a message that is in a buffer topic.
 
     The cancellation takes effect when the relay reads it. It has no effect on a message that was delivered.
+    If several messages have the id, it cancels all of them.
 
     Args:
         client: an open client.
@@ -332,19 +350,25 @@ async def cancel(client: Client, topic: str, message_id: str) -> None:
         message_id: the message id in the SendResult of the delayed message.
 
     Raises:
+        ConfigurationError: ``topic`` is not a valid name, or ``message_id`` is empty.
         TopicNotFoundError: the topic does not exist.
-        others: those of ``Producer.send``. Some queues of the topic may have the cancellation
-            then, as after a trio cancellation. Call it again.
+        RocketMQError: a send failed, as in ``Producer.send``. The cancellation may be in some queues of the
+            topic then, as after a trio cancellation. Call ``cancel`` again.
     """
-    async with Producer(client, group=default_group(topic)) as producer:
+    check_topic(topic)
+    check_not_blank(message_id, "message_id")
+    async with Producer(client) as producer:
         route = await client.routes.get(topic)
-        # The queue of the message is unknown.
+        # The queue of the message is unknown, so each queue gets the cancellation.
         for queue in route.write_queues:
             await producer.send(cancellation_message(topic, message_id), queue=queue)
 
 
 class _AssignmentRecorder(AssignmentListener):
-    """Queues the changes for ``_follow_assignment``: whether queues are assigned or revoked, and which."""
+    """Appends each change of the assignment to a list, which ``Relay._follow_assignment`` empties.
+
+    A change is a pair: True if queues were assigned, False if they were revoked, and the queues.
+    """
 
     def __init__(self, changes: list[tuple[bool, list[MessageQueue]]]) -> None:
         self._changes = changes

@@ -6,7 +6,6 @@ All of it can be read again from the buffer topic, as long as the messages there
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -14,31 +13,22 @@ from typing import TYPE_CHECKING, Self
 
 import attrs
 
-from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.relay.database import Database
 from rocketmq_py.relay.entries import BufferEntry, Cancellation, DelayedMessage, Progress
 
 if TYPE_CHECKING:
-    from rocksdict import Rdict, WriteBatch, WriteOptions
+    from rocksdict import WriteBatch
 
 NEVER_MS = 2**63 - 1
 """A time after all others."""
-
-WRITE_BUFFER = 8 * 1024 * 1024
-"""Bytes of each of RocksDB's two write buffers in memory."""
 
 # The kinds of records. A key consists of the kind, the number of the buffer queue, and the part given here.
 _QUEUE = b"q"  # the queue's name, without a number -> its number, and the offset to read next if it was read
 _WAITING = b"w"  # due time, offset -> a message that has not been deferred
 _DEFERRED = b"h"  # (held) target topic, a zero byte, due time, offset -> a message that could not be sent
-_ID = b"i"  # message id -> the key of the message
-
-
-class StoreError(RocketMQError):
-    """The store could not be read or written, for example because the disk is full.
-
-    The offset to read next is unchanged, so messages that were not written are read again.
-    """
+_ID = b"i"  # message id -> the key of the only message that has had this id
+_SHARED_ID = b"s"  # message id of several different messages, a zero byte, key of a message -> unused
 
 
 @attrs.frozen
@@ -65,33 +55,31 @@ class Store:
 
     def __init__(self, folder: Path | str, *, read_only: bool = False) -> None:
         self.folder: Path = Path(folder)
-        self._database = _open(self.folder, read_only=read_only)
+        self._database = Database(self.folder, read_only=read_only)
         self._write_lock = Lock()
 
     def open_queue(self, queue: MessageQueue) -> QueueStore:
         """Return the store of a buffer queue. Creates its record if it is missing."""
         record_key = _QUEUE + f"{queue.topic}\0{queue.broker_name}\0{queue.queue_id}".encode()
-        record = _get(self._database, record_key)
+        record = self._database.get(record_key)
         if record is None:
-            numbers = [_decode_int(value[:4]) for _, value in self._records(_QUEUE)]
+            numbers = [_decode_int(value[:4]) for _, value in self._database.scan(_QUEUE)]
             record = (1 + max(numbers, default=0)).to_bytes(4, "big")
-            with _translate_errors():
-                self._database.put(record_key, record)
+            self._database.put(record_key, record)
         next_offset = _decode_int(record[4:]) if len(record) > 4 else None
         return QueueStore(self._database, self._write_lock, record_key, record[:4], next_offset)
 
     def queues(self) -> list[MessageQueue]:
         """Return the buffer queues that the folder has a store of."""
         found = []
-        for key, _ in self._records(_QUEUE):
+        for key, _ in self._database.scan(_QUEUE):
             topic, broker_name, queue_id = key[1:].decode().split("\0")
             found.append(MessageQueue(topic, broker_name, int(queue_id)))
         return sorted(found)
 
     def close(self) -> None:
         """Close the store. All writes are on the disk then."""
-        with _translate_errors():
-            self._database.close()
+        self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -100,9 +88,6 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    def _records(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return _records(self._database, prefix, prefix)
 
 
 class QueueStore:
@@ -114,7 +99,7 @@ class QueueStore:
 
     def __init__(
         self,
-        database: Rdict,
+        database: Database,
         write_lock: Lock,
         record_key: bytes,
         queue_number: bytes,
@@ -127,9 +112,13 @@ class QueueStore:
         self._queue_number = queue_number
         self._waiting_prefix = _WAITING + self._queue_number
         self._deferred_prefix = _DEFERRED + self._queue_number
+        self._id_prefix = _ID + self._queue_number
         # There are no waiting records before this key. It saves the iteration over many deleted records that
         # RocksDB has not compacted yet, for each record of progress. Only writes change it.
         self._floor = self._waiting_prefix
+        # Ids that several different messages have, or had. A Java producer that changes a Message object and
+        # sends it again keeps its id. In memory, so that removing other messages needs no lookup.
+        self._shared_ids = {_text(key) for key, _ in database.scan(_SHARED_ID + queue_number)}
         self.next_offset = next_offset
 
     def write(self, entries: Iterable[tuple[int, BufferEntry]], next_offset: int) -> int:
@@ -148,37 +137,38 @@ class QueueStore:
 
     def _write_entries(self, entries: Iterable[tuple[int, BufferEntry]], next_offset: int) -> int:
         earliest = NEVER_MS
-        batch = _new_batch()
-        batch_values: set[bytes] = set()
+        batch = self._database.new_batch()
+        batch_ids: set[str] = set()
         for offset, entry in entries:
+            if not isinstance(entry, DelayedMessage) or entry.message_id in batch_ids:
+                # The entry refers to earlier messages, which must be in the database to be found.
+                self._database.write(batch, synced=False)
+                batch, batch_ids = self._database.new_batch(), set()
             if isinstance(entry, DelayedMessage):
-                value, id_key = entry.encode(), self._id_key(entry.message_id)
-                if value in batch_values or self._has(id_key, value):
-                    continue
-                batch_values.add(value)
-                key = self._waiting_prefix + _encode_int64(entry.due_ms) + _encode_int64(offset)
-                batch.put(key, value)
-                batch.put(id_key, key)
-                self._floor = min(self._floor, key)
-                earliest = min(earliest, entry.due_ms)
-                continue
-            # Cancellations and progress refer to earlier messages, which must be in the database to be found.
-            self._write(batch, synced=False)
-            batch = _new_batch()
-            if isinstance(entry, Cancellation):
-                self._cancel(entry, batch)
+                batch_ids.add(entry.message_id)
+                if self._add(offset, entry, batch):
+                    earliest = min(earliest, entry.due_ms)
+            elif isinstance(entry, Cancellation):
+                self._cancel(entry)
             else:
-                self._apply_progress(entry, batch)
+                self._apply_progress(entry)
         batch.put(self._record_key, self._queue_number + _encode_int64(next_offset))
-        self._write(batch, synced=True)
+        self._database.write(batch, synced=True)
         self.next_offset = next_offset
         return earliest
 
-    def _has(self, id_key: bytes, value: bytes) -> bool:
-        """Return whether the database has a message with this id and these contents."""
-        # Another message has the same id if a Java producer changes a Message object and sends it again.
-        key = _get(self._database, id_key)
-        return key is not None and _get(self._database, key) == value
+    def _add(self, offset: int, message: DelayedMessage, batch: WriteBatch) -> bool:
+        """Add a message. Returns False if the database has it already."""
+        value = message.encode()
+        if same_id := self._keys_of(message.message_id):
+            if any(self._database.get(key) == value for key in same_id):
+                return False
+            self._share_id(message.message_id, same_id, batch)
+        key = self._waiting_prefix + _encode_int64(message.due_ms) + _encode_int64(offset)
+        batch.put(key, value)
+        batch.put(self._id_key(message.message_id, key), key)
+        self._floor = min(self._floor, key)
+        return True
 
     # Messages
 
@@ -210,17 +200,16 @@ class QueueStore:
 
     def remove(self, records: Iterable[StoreRecord]) -> None:
         """Remove messages that a broker has acknowledged."""
-        batch = _new_batch()
+        batch = self._database.new_batch()
         for record in records:
-            batch.delete(record.key)
-            batch.delete(self._id_key(record.message.message_id))
+            self._delete(record.key, record.message.message_id, batch)
         # Not synced: messages that a crash restores are delivered again, with the same id.
-        self._write(batch, synced=False)
+        self._database.write(batch, synced=False)
 
     def messages(self) -> Iterator[DelayedMessage]:
         """Return all messages of the queue, deferred ones first."""
         for prefix in (self._deferred_prefix, self._waiting_prefix):
-            for _, value in _records(self._database, prefix, prefix):
+            for _, value in self._database.scan(prefix):
                 yield DelayedMessage.decode(value)
 
     def earliest_due_ms(self, after: bytes = b"") -> int:
@@ -237,27 +226,27 @@ class QueueStore:
 
     def defer(self, records: Iterable[StoreRecord]) -> None:
         """Defer messages that could not be sent. Messages that have been cancelled are ignored."""
-        batch = _new_batch()
+        batch = self._database.new_batch()
         with self._write_lock:
             for record in records:
                 message = record.message
-                if _get(self._database, record.key) is None:
+                if self._database.get(record.key) is None:
                     continue
                 key = self._deferred_prefix + message.topic.encode() + b"\0" + record.key[-16:]
-                batch.delete(record.key)
+                self._delete(record.key, message.message_id, batch)
                 batch.put(key, message.encode())
-                batch.put(self._id_key(message.message_id), key)
-            self._write(batch, synced=True)
+                batch.put(self._id_key(message.message_id, key), key)
+            self._database.write(batch, synced=True)
 
     def deferred_topics(self) -> list[str]:
         """Return the target topics of the deferred messages."""
         topics: list[str] = []
         start = self._deferred_prefix
         while True:
-            key = next((key for key, _ in _records(self._database, self._deferred_prefix, start)), None)
+            key = next((key for key, _ in self._database.scan(self._deferred_prefix, start)), None)
             if key is None:
                 return topics
-            topics.append(_target_topic(key))
+            topics.append(_text(key))
             # Skip from topic to topic: one lookup for each.
             start = self._deferred_prefix + topics[-1].encode() + b"\x01"
 
@@ -273,67 +262,66 @@ class QueueStore:
 
     # Cancellations and progress
 
-    def _cancel(self, cancellation: Cancellation, batch: WriteBatch) -> None:
-        id_key = self._id_key(cancellation.message_id)
-        key = _get(self._database, id_key)
-        if key is not None:
-            batch.delete(key)
-            batch.delete(id_key)
+    def _cancel(self, cancellation: Cancellation) -> None:
+        batch = self._database.new_batch()
+        for key in self._keys_of(cancellation.message_id):
+            self._delete(key, cancellation.message_id, batch)
+        self._database.write(batch, synced=False)
 
-    def _apply_progress(self, progress: Progress, batch: WriteBatch) -> None:
+    def _apply_progress(self, progress: Progress) -> None:
         """Remove the messages that another owner of the queue has delivered.
 
         The records of this store's own progress remove nothing.
         """
+        batch = self._database.new_batch()
         floor = end = self._waiting_prefix + _encode_int64(progress.due_ms)
-        for key, value in _records(self._database, self._waiting_prefix, self._floor):
+        for key, value in self._database.scan(self._waiting_prefix, self._floor):
             if key >= end:
                 break
             if _offset(key) < progress.offset:
-                self._delete(key, value, batch)
+                self._delete(key, DelayedMessage.decode(value).message_id, batch)
             else:
                 floor = min(floor, key)
         self._floor = max(self._floor, floor)
-        for key, value in _records(self._database, self._deferred_prefix, self._deferred_prefix):
+        for key, value in self._database.scan(self._deferred_prefix):
             if _due_ms(key) < progress.due_ms and _offset(key) < progress.offset:
-                self._delete(key, value, batch)
-
-    def _delete(self, key: bytes, value: bytes, batch: WriteBatch) -> None:
-        batch.delete(key)
-        batch.delete(self._id_key(DelayedMessage.decode(value).message_id))
+                self._delete(key, DelayedMessage.decode(value).message_id, batch)
+        self._database.write(batch, synced=False)
 
     def _records_after(self, prefix: bytes, after: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return _records(self._database, prefix, after + b"\0" if after else prefix)
+        return self._database.scan(prefix, after and after + b"\0")
 
-    def _write(self, batch: WriteBatch, *, synced: bool) -> None:
-        with _translate_errors():
-            self._database.write(batch, _write_options(synced))
+    # The index of message ids
 
-    def _id_key(self, message_id: str) -> bytes:
-        return _ID + self._queue_number + message_id.encode()
+    def _keys_of(self, message_id: str) -> list[bytes]:
+        """Return the keys of the messages with an id."""
+        if message_id in self._shared_ids:
+            prefix = self._id_key(message_id, b"")
+            return [key[len(prefix) :] for key, _ in self._database.scan(prefix)]
+        key = self._database.get(self._id_key(message_id, b""))
+        return [] if key is None else [key]
+
+    def _id_key(self, message_id: str, key: bytes) -> bytes:
+        """Return the key of the index record for the message with this id and ``key``."""
+        if message_id in self._shared_ids:
+            return _SHARED_ID + self._queue_number + message_id.encode() + b"\0" + key
+        return self._id_prefix + message_id.encode()
+
+    def _share_id(self, message_id: str, keys: Iterable[bytes], batch: WriteBatch) -> None:
+        """Index the messages with these keys so that others can have the same id. Repeatable."""
+        batch.delete(self._id_prefix + message_id.encode())
+        self._shared_ids.add(message_id)
+        for key in keys:
+            batch.put(self._id_key(message_id, key), b"")
+
+    def _delete(self, key: bytes, message_id: str, batch: WriteBatch) -> None:
+        """Delete a message and its record in the index."""
+        batch.delete(key)
+        batch.delete(self._id_key(message_id, key))
 
 
-def _records(database: Rdict, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Return the records from ``start`` whose keys begin with ``prefix``."""
-    with _translate_errors():
-        records = database.iter()  # items() would end at a read error, without raising it
-        records.seek(start)
-        while records.valid():
-            key: bytes = records.key()
-            if not key.startswith(prefix):
-                return
-            yield key, records.value()
-            records.next()
-        records.status()  # raises the error if one has ended the iteration
-
-
-def _get(database: Rdict, key: bytes) -> bytes | None:
-    with _translate_errors():
-        value: bytes | None = database.get(key)
-        return value
-
-
-def _target_topic(key: bytes) -> str:
+def _text(key: bytes) -> str:
+    """Return the target topic, or the message id, in a key: the text after the kind and queue number."""
     return key[5 : key.index(b"\0", 5)].decode()
 
 
@@ -351,49 +339,3 @@ def _encode_int64(number: int) -> bytes:
 
 def _decode_int(data: bytes) -> int:
     return int.from_bytes(data, "big")
-
-
-def _open(folder: Path, *, read_only: bool) -> Rdict:
-    try:
-        from rocksdict import AccessType, Options, Rdict
-    except ImportError:
-        raise ConfigurationError("a relay needs RocksDB: pip install 'rocketmq-py[relay]'") from None
-    options = Options(raw_mode=True)
-    options.create_if_missing(not read_only)
-    options.set_write_buffer_size(WRITE_BUFFER)
-    options.set_max_write_buffer_number(2)
-    options.set_keep_log_file_num(2)
-    try:
-        if read_only:
-            return Rdict(str(folder), options, access_type=AccessType.read_only(False))
-        folder.mkdir(parents=True, exist_ok=True)
-        return Rdict(str(folder), options)
-    except OSError as error:
-        raise ConfigurationError(f"the store {folder} cannot be created: {error}") from None
-    except Exception as error:  # noqa: BLE001  # RocksDB's errors have no class of their own
-        if "lock" in str(error).lower():
-            raise ConfigurationError(f"the store {folder} is in use by another relay") from None
-        raise ConfigurationError(f"the store {folder} cannot be opened: {error}") from None
-
-
-def _new_batch() -> WriteBatch:
-    from rocksdict import WriteBatch
-
-    return WriteBatch(raw_mode=True)
-
-
-def _write_options(synced: bool) -> WriteOptions:
-    from rocksdict import WriteOptions
-
-    options = WriteOptions()
-    options.sync = synced
-    return options
-
-
-@contextmanager
-def _translate_errors() -> Iterator[None]:
-    """Raise the errors of RocksDB as StoreError."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001  # RocksDB's errors have no class of their own
-        raise StoreError(f"the store cannot be used: {error}") from None
