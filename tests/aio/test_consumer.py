@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -338,3 +339,26 @@ def test_readers(address: str) -> None:
             assert await own.topics() == ["T"]
 
     run(main())
+
+
+def test_loops_of_several_threads_share_an_iterator(address: str) -> None:
+    async def main() -> None:
+        await send(address, [b"%d" % number for number in range(5000)])
+        async with Reader(address) as reader:
+            (queue, *_) = await reader.offsets("T")
+            messages = reader.range(queue)
+            taken: list[int] = []
+
+            async def take() -> None:
+                taken.extend([message.queue_offset async for message in messages])
+
+            await asyncio.gather(*[asyncio.to_thread(asyncio.run, take()) for _ in range(3)])
+            first, end = (await reader.offsets("T"))[queue]
+            assert sorted(taken) == list(range(first, end))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        run(main())
+    finally:
+        sys.setswitchinterval(interval)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
@@ -125,11 +126,12 @@ class _Flattened(AsyncIterator[Item]):
 
     async def __anext__(self) -> Item:
         self._hosted._thread.check_usable()
-        while not self._items:
+        while True:
+            with suppress(IndexError):  # another loop may take one meanwhile
+                return self._items.popleft()
             if self._has_ended:
                 raise StopAsyncIteration
             await self._hosted._call(self._fetch)
-        return self._items.popleft()
 
     async def _fetch(self) -> None:
         items = await self._next_batch()

@@ -12,6 +12,7 @@ from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client import Route
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import Reader, StartPosition
+from rocketmq_py.consumer.read.range import QueueRange
 from rocketmq_py.consumer.read.stream import BUFFERED_ANSWERS, MessageStream
 from rocketmq_py.errors import (
     BrokerError,
@@ -543,3 +544,34 @@ async def test_iteration_without_waiting_lets_other_tasks_run(
     assert len(await numbers_of(reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True))) == 1000
     assert turns > 1000 / 64
     nursery.cancel_scope.cancel()
+
+
+async def taken_by_tasks(messages: MessageStream | QueueRange, count: int) -> list[int]:
+    """Return the offsets that several tasks get which iterate together."""
+    taken: list[int] = []
+
+    async def take() -> None:
+        async for message in messages:
+            taken.append(message.queue_offset)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(count):
+            nursery.start_soon(take)
+    return taken
+
+
+async def test_tasks_that_iterate_over_a_stream_together_get_each_message_once(
+    reader: Reader, fill: Fill
+) -> None:
+    await fill("T", 200)
+    async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
+        assert sorted(await taken_by_tasks(messages, 5)) == list(range(200))
+
+
+async def test_tasks_that_iterate_over_a_range_together_get_each_message_once(
+    reader: Reader, fill: Fill
+) -> None:
+    await fill("T", 200)
+    (queue,) = await reader.offsets("T")
+    assert sorted(await taken_by_tasks(reader.range(queue, 10, 190), 5)) == list(range(10, 190))

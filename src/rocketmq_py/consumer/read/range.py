@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import attrs
+import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter
@@ -67,6 +68,7 @@ class QueueRange(MessageIterator):
         *,
         group: str = READER_GROUP,
     ) -> None:
+        super().__init__()
         self._client = client
         self._group = group
         self._queue = queue
@@ -77,6 +79,7 @@ class QueueRange(MessageIterator):
         )
         self._loss = LossCheck(self._puller, has_gaps=is_filtered(subscription))
         self._next_offset: int | None = None
+        self._pulling = trio.Lock()  # for tasks that iterate together
         self.end: int = 0
 
     async def next_batch(self) -> Sequence[ReceivedMessage]:
@@ -91,6 +94,10 @@ class QueueRange(MessageIterator):
 
         When cancelled, no message is lost.
         """
+        async with self._pulling:
+            return await self._next_batch()
+
+    async def _next_batch(self) -> Sequence[ReceivedMessage]:
         while True:
             offset = await self._find_bounds() if self._next_offset is None else self._next_offset
             if offset >= self.end:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Self, TypeAlias
 
@@ -44,10 +45,15 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class MessageIterator(ABC):
-    """Iterates over the messages of the batches that :meth:`next_batch` returns."""
+    """Iterates over the messages of the batches that :meth:`next_batch` returns.
 
-    _messages: Iterator[ReceivedMessage] = iter(())
-    _until_yield = YIELD_EVERY
+    Several tasks may iterate together. Each message is returned to one of them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._messages: deque[ReceivedMessage] = deque()
+        self._until_yield = YIELD_EVERY
 
     def __aiter__(self) -> Self:
         return self
@@ -63,12 +69,12 @@ class MessageIterator(ABC):
             await trio.lowlevel.checkpoint()
         else:
             await trio.lowlevel.checkpoint_if_cancelled()
-        for message in self._messages:
-            return message
-        self._messages = iter(await self.next_batch())
-        for message in self._messages:
-            return message
-        raise StopAsyncIteration
+        while not self._messages:
+            batch = await self.next_batch()
+            if not batch:
+                raise StopAsyncIteration
+            self._messages.extend(batch)
+        return self._messages.popleft()
 
     @abstractmethod
     async def next_batch(self) -> Sequence[ReceivedMessage]:
