@@ -43,7 +43,7 @@ test: java  ## All tests, also on real brokers where they are available
 		$(MAKE) --jobs=4 --keep-going $(REAL_PARTS) in-containers && exit $$first; } 2>&1 | tee build/test.log || \
 		{ grep -aE '^(E  |FAILED |ERROR [^ ])' build/test.log | tail -n 200; exit 1; }
 
-check: .venv/installed  ## Lint, types, unit and embedded-broker tests: two minutes on two cores
+check: .venv/installed  ## Lint, types, unit and embedded-broker tests: one minute on two cores
 	$(MAKE) --jobs=3 lint types unit
 
 # All parts without real brokers: the tests of check, check-long and check-spark, each once, the APIs in development mode,
