@@ -167,7 +167,7 @@ def test_second_transaction_of_a_call_is_refused(sqlite: SQLiteStore) -> None:
     with claims_of(sqlite, "a"):
         with sqlite.transaction():
             pass
-        with pytest.raises(ClaimLostError, match="or is used up"), sqlite.transaction():
+        with pytest.raises(ClaimLostError, match="an earlier transaction of this call"), sqlite.transaction():
             pass
 
 

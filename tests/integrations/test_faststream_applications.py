@@ -20,9 +20,11 @@ from faststream import AckPolicy, FastStream, TestApp
 from faststream.exceptions import SetupError
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 
+from rocketmq_py.aio import Admin
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.integrations.faststream import (
     RocketMQBroker,
+    RocketMQMessage,
     TestRocketMQBroker,
 )
 from rocketmq_py.integrations.faststream import (
@@ -206,6 +208,46 @@ async def test_subscribers_that_are_not_started_return_no_messages() -> None:
     broker = broker_of("127.0.0.1:1")
     with pytest.raises(Exception, match=r"await subscriber\.start\(\) first"):
         await broker.subscriber("Orders", group="billing").get_one()
+
+
+def is_error(value: object) -> bool:
+    return isinstance(value, BaseException)
+
+
+@asyncio_test
+async def test_a_second_task_that_calls_get_one_gets_an_error_that_says_so(server: TestBroker) -> None:
+    broker = broker_of(server.name_server_address)
+    subscriber = broker.subscriber("Orders", group="billing", consume_from="first")
+    async with running(broker):
+        await broker.publish("hello", "Orders")
+        calls = [subscriber.get_one(timeout=PATIENCE) for _ in range(2)]
+        message, error = sorted(await asyncio.gather(*calls, return_exceptions=True), key=is_error)
+        assert isinstance(message, RocketMQMessage)
+        assert await message.decode() == "hello"
+        assert isinstance(error, ConfigurationError)
+        assert "from one task at a time" in str(error)
+
+
+@asyncio_test
+async def test_a_stop_that_is_cancelled_still_leaves_the_group(server: TestBroker) -> None:
+    broker = broker_of(server.name_server_address)
+    is_running, release = asyncio.Event(), asyncio.Event()
+
+    subscriber = broker.subscriber("Orders", group="billing", consume_from="first")
+
+    @subscriber
+    async def handle(body: str) -> None:
+        is_running.set()
+        await release.wait()
+
+    async with running(broker), Admin(server.name_server_address) as admin:
+        await broker.publish("hello", "Orders")
+        await is_running.wait()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(subscriber.stop(), 0.05)
+        release.set()
+        await subscriber.stop()
+        assert (await admin.groups.describe("billing")).members == ()
 
 
 @asyncio_test

@@ -460,6 +460,18 @@ def test_the_highest_priority_comes_first(address: str, unique: str, cluster_nam
     assert found == [9, 9, 7, 5, 5, 0, 0]
 
 
+def test_a_queue_that_is_declared_again_has_priorities_only_if_they_are_declared(
+    connection: Connection, unique: str, address: str
+) -> None:
+    job_queue(unique, max_priority=9)(connection.default_channel).declare()
+    with Reader(address) as reader:
+        assert len(reader.offsets(unique)) == 10  # one for each priority
+        job_queue(unique)(connection.default_channel).delete()
+        job_queue(unique)(connection.default_channel).declare()
+    with Reader(address) as reader:
+        assert len(reader.offsets(unique)) == 8
+
+
 # Event loop
 
 

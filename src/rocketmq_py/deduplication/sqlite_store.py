@@ -55,6 +55,7 @@ class SQLiteStore:
         self._claim_count = 0
         self._is_closed = False
         self._forking_thread: int | None = None
+        # In a forked child, the parent's connection. Kept, because the child must not close it.
         self._inherited: sqlite3.Connection | None = None
         self._connection: sqlite3.Connection | None = self._connect()
         _stores.add(self)
@@ -111,8 +112,8 @@ class SQLiteStore:
                 marked = connection.execute(f"{_MARK} AND NOT done", (expires, key, claims.token))
                 if not marked.rowcount:
                     raise ClaimLostError(
-                        f"the claim of {key!r} has expired, or is used up: nothing was stored. Choose a "
-                        "claim_timeout that is longer than the handler takes"
+                        f"the claim of {key!r} has expired, or an earlier transaction of this call has used "
+                        "it: nothing was stored. Choose a claim_timeout that is longer than the handler takes"
                     )
             yield connection
 
@@ -179,7 +180,7 @@ class SQLiteStore:
         self._forking_thread = threading.get_ident()
 
     def _after_fork_in_parent(self) -> None:
-        """Let others use the store."""
+        """Release the lock, so that other threads can use the store."""
         if self._forking_thread == threading.get_ident():
             self._forking_thread = None
             self._lock.release()

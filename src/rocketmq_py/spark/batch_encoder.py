@@ -44,7 +44,7 @@ _UNBATCHABLE_COLUMNS = ("queue", "delayLevel", "deliverAt", "delay", "priority")
 _STRING_LIST = pa.list_(pa.string())
 _LEFT_OVER = -1
 
-Destination: TypeAlias = tuple[str, MessageQueue | None]
+TopicAndQueue: TypeAlias = tuple[str, MessageQueue | None]
 """A topic, and the queue that its messages must be sent to, or None to let the producer choose."""
 
 
@@ -173,7 +173,7 @@ class BatchEncoder:
 
     def _destinations(
         self, columns: Mapping[str, pa.Array], is_batchable: Mask
-    ) -> tuple[Sequence[Destination], Indexes]:
+    ) -> tuple[Sequence[TopicAndQueue], Indexes]:
         """Return the destinations of all rows, and the number of each row's destination or _LEFT_OVER."""
         if self.topic is not None:
             topics, topic_numbers = [self.topic], np.zeros(len(is_batchable), np.int64)
@@ -181,7 +181,7 @@ class BatchEncoder:
             encoded = columns["topic"].dictionary_encode()
             topics = encoded.dictionary.to_pylist()
             topic_numbers = encoded.indices.fill_null(_LEFT_OVER).to_numpy().astype(np.int64)
-        destinations: list[Destination] = [(topic, None) for topic in topics]
+        destinations: list[TopicAndQueue] = [(topic, None) for topic in topics]
         numbers = topic_numbers.copy()
         sharding_keys = columns.get("shardingKey")
         for number, topic in enumerate(topics):
@@ -210,7 +210,7 @@ class BatchEncoder:
         messages: pa.BinaryArray,
         rows: Indexes,
         numbers: Indexes,
-        destinations: Sequence[Destination],
+        destinations: Sequence[TopicAndQueue],
     ) -> Iterator[PreparedBatch]:
         """Divide messages, which are sorted by destination, into request bodies."""
         offsets, data = binary_content(messages)

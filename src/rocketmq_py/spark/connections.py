@@ -57,7 +57,10 @@ class ProcessCache(Generic[Key, Resource]):
             os.register_at_fork(after_in_child=self._reset)
 
     def get(self, key: Key) -> Resource:
-        """Return the resource of a key, and open it if necessary. Raises the errors of opening it."""
+        """Return the resource of a key, and open it if necessary. Raises the errors of opening it.
+
+        Other threads wait while a resource is opened, so that no key is opened twice.
+        """
         evicted = None
         with self._lock:
             resource = self._resources.pop(key, None)

@@ -1,7 +1,7 @@
 """Splitting the bodies of pull results into stored messages.
 
 The body of a pull result is a sequence of stored messages, each beginning with its size.
-:func:`find_messages` finds the messages of many results at once and looks at nothing but the sizes.
+:func:`find_messages` finds the messages of many results at once. It reads only their sizes.
 :func:`split_result` splits one result and opens its compressed bodies and batches.
 """
 
@@ -90,7 +90,7 @@ class PlainMessages:
     """Stored messages of one result that are neither compressed nor batches.
 
     Attributes:
-        result: their result. Messages with offsets outside of its range, ``first`` to ``next``, do not count.
+        result: their result. Readers drop messages with offsets outside of its range, ``first`` to ``next``.
         data: the stored messages, one after another.
         indexes: the start of each message in ``data``.
     """

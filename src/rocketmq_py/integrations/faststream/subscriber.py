@@ -168,6 +168,7 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
         self._stopping = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._puller: LitePullConsumer | None = None
+        self._opening = asyncio.Lock()  # of the puller
 
     @property
     def topics(self) -> list[str]:
@@ -208,7 +209,7 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
             consumer.stop()
             self._closing = asyncio.create_task(_close(consumer, self._consuming))
         if self._closing is not None and current_delivery.get(None) is None:
-            await self._closing
+            await asyncio.shield(self._closing)  # goes on if this call is cancelled
         if puller is not None:
             await puller.aclose()
         await super().stop()
@@ -216,7 +217,8 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
     async def get_one(self, *, timeout: float = 5.0) -> RocketMQMessage | None:
         """Return the next message, or None after ``timeout`` seconds.
 
-        The next call acknowledges it. ``ack``, ``nack`` and ``reject`` have no effect.
+        The next call acknowledges it. ``ack``, ``nack`` and ``reject`` have no effect. One task at a time can
+        call this.
         """
         puller = await self._open_puller()
         messages = await puller.poll(max_messages=1, timeout=timeout)
@@ -236,7 +238,7 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
         return log_context(message, topic=topic, group=self.subscription.group)
 
     async def _consume(self, consumer: PushConsumer) -> None:
-        """Run the consumer. One that fails runs again later."""
+        """Run the consumer until it is stopped. If it fails, run it again after RETRY_SECONDS."""
         while True:
             try:
                 await consumer.run(self._handle_batch if self.subscription.batch else self._handle)
@@ -257,7 +259,7 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
         return await self._handle(tuple(messages))
 
     async def _handle(self, message: RawMessage) -> ConsumeResult | None:
-        """Have FastStream process a delivery, and return the outcome."""
+        """Process a delivery with FastStream. Return the handler's outcome for the consumer."""
         delivery = Delivery(orderly=self.subscription.orderly)
         token = current_delivery.set(delivery)
         try:
@@ -286,14 +288,15 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
             )
         if not self.running:
             raise ClosedError("this subscriber is not started; await subscriber.start() first")
-        if self._puller is None:
-            puller = self._client.lite_pull_consumer(
-                self.subscription.group, consume_from=self.subscription.consume_from
-            )
-            await puller.start()
-            self._subscribe(puller)
-            self._puller = puller
-        return self._puller
+        async with self._opening:
+            if self._puller is None:
+                puller = self._client.lite_pull_consumer(
+                    self.subscription.group, consume_from=self.subscription.consume_from
+                )
+                await puller.start()
+                self._subscribe(puller)
+                self._puller = puller
+            return self._puller
 
     def _subscribe(self, consumer: PushConsumer | LitePullConsumer) -> None:
         for topic in self.topics:

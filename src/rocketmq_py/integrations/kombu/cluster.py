@@ -57,7 +57,7 @@ class Cluster:
         self._admin = self.client.admin()
         self._lock = threading.Lock()
         self._created: set[str] = set()
-        self._max_priorities: dict[str, int] = {}
+        self._max_priorities: dict[str, int] = {}  # of declared queues
 
     def close(self) -> None:
         """Close the client and its consumers. In a forked child nothing happens: they are the parent's."""
@@ -123,12 +123,12 @@ class Cluster:
                 return
 
     def _find_topic(self, topic: str) -> None:
-        """Raise TopicNotFoundError if the name servers do not know a topic, or as a request to them does."""
+        """Raise TopicNotFoundError if the name servers do not know a topic. Errors of requests are raised."""
         with suppress(SomeBrokersFailedError):
-            self._admin.topics.describe(topic)  # with the route of now, not one that is some seconds old
+            self._admin.topics.describe(topic)  # requests the route, instead of using a known one
 
     def has_topic(self, topic: str) -> bool:
-        """Return whether the name servers know a topic. Raises as a request to them does."""
+        """Return whether the name servers know a topic. Errors of requests are raised."""
         try:
             self._find_topic(topic)
         except TopicNotFoundError:
@@ -158,6 +158,7 @@ class Cluster:
         topic, group = self.options.topic_of_queue(queue), self.options.group_of_queue(queue)
         with self._lock:
             self._created.discard(topic)
+        self._max_priorities.pop(queue, None)
         with suppress(TopicNotFoundError):
             self._admin.topics.delete(topic)
         with suppress(GroupNotFoundError):
@@ -171,8 +172,9 @@ class Cluster:
             committed = self._reader.committed(group, bounds)
         except TopicNotFoundError:
             return 0
-        starts = {queue: max(committed.get(queue) or 0, begin) for queue, (begin, _) in bounds.items()}
-        return sum(max(end - starts[queue], 0) for queue, (_, end) in bounds.items())
+        # Messages before the first offset have expired.
+        starts = {each: max(committed.get(each) or 0, begin) for each, (begin, _) in bounds.items()}
+        return sum(max(end - starts[each], 0) for each, (_, end) in bounds.items())
 
     def skip_backlog(self, queue: str) -> None:
         """Move the group of a queue to the end of its topic (brokers 4.x)."""
