@@ -39,14 +39,14 @@ class LiteAcks:
         self._pops = pops
 
     def acknowledge(self, header: AckMessageRequest) -> None:
-        """Acknowledge a message. Does nothing if it has been popped again. Raises Refusal."""
+        """Acknowledge a message. Does nothing if it is acknowledged, or popped again. Raises Refusal."""
         assert header.lite_topic is not None
         group = header.consumer_group
         config = self._state.subscription_groups.get_or_create(group)
         if config is None or config.attributes.get(BIND_TOPIC) != header.topic:
             raise Refusal(ResponseCode.INVALID_PARAMETER, "group type or bind topic not match.")
         queue = lite_queue(header.topic, header.lite_topic)
-        if header.offset > self._end(queue):
+        if header.offset > self._end_offset(queue):
             raise Refusal(ResponseCode.NO_MESSAGE, "ack offset illegal.")
         handle = ReceiptHandle.parse(header.extra_info)
         if header.queue_id != 0 or not handle.is_ordered:
@@ -64,10 +64,10 @@ class LiteAcks:
             self._pops.offer_when_free(group_queue)
 
     def change_invisible_time(self, header: ChangeInvisibleTimeRequest) -> Mapping[str, str]:
-        """Change when a message times out. Return the fields of the answer. Raises Refusal."""
+        """Change when a message becomes visible again. Return the fields of the answer. Raises Refusal."""
         assert header.lite_topic is not None
         queue = lite_queue(header.topic, header.lite_topic)
-        if header.offset > self._end(queue):
+        if header.offset > self._end_offset(queue):
             raise Refusal(ResponseCode.NO_MESSAGE, UNSET_REMARK, UNCHANGED)
         if self._is_before_commit(header.consumer_group, queue, header.offset):
             return UNCHANGED
@@ -86,7 +86,7 @@ class LiteAcks:
             revive_qid=handle.revive_queue_id,
         ).to_fields()
 
-    def _end(self, queue: str) -> int:
+    def _end_offset(self, queue: str) -> int:
         found = self._state.store.find_lite_queue(queue)
         return 0 if found is None else found.end
 

@@ -12,7 +12,7 @@ import msgspec
 
 from rocketmq_py.broker.sends.send_requests import TIMED_PROPERTIES, SendValidator
 from rocketmq_py.broker.state import BrokerState
-from rocketmq_py.broker.storage.broker_message import TRANSACTION_BITS, packed_peer, tags_code
+from rocketmq_py.broker.storage.broker_message import TRANSACTION_BITS, packed_peer, tag_code_or_zero
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue
 from rocketmq_py.broker.topics import is_sendable
 from rocketmq_py.errors import InvalidMessageError
@@ -44,7 +44,7 @@ _SPECIAL_PROPERTIES = TIMED_PROPERTIES | {
     PRIORITY,
     TRANSACTION_PREPARED,
 }
-"""The properties of messages that need more than to be stored."""
+"""Properties of messages that only ``SendProcessor`` handles."""
 
 # Fast path: matches messages that have at most tags and keys. Decoding properties takes three times as long.
 _match_common_properties = re.compile(
@@ -65,7 +65,7 @@ class PlainSendHandler:
 
     Args:
         state: the broker's tables.
-        validator: has the fields of answers.
+        validator: provides the fields that all answers have.
     """
 
     def __init__(self, state: BrokerState, validator: SendValidator) -> None:
@@ -106,7 +106,7 @@ class PlainSendHandler:
                 target.queue,
                 send.body,
                 (encoded + self._added_properties).encode(),
-                tags_code(tags),
+                tag_code_or_zero(tags),
                 flag,
                 system_flag,
                 born_time_ms,

@@ -22,7 +22,7 @@ from rocketmq_py.broker.storage.broker_message import (
     delay_level_of,
     int_or_minus_one,
     packed_peer,
-    tags_code_of,
+    tag_code_in,
 )
 from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.storage.delayed_delivery import DELIVERY_TIME_PROPERTIES, MessageScheduler
@@ -375,7 +375,7 @@ def _encoded_tags_code(properties: bytes) -> int:
     """Return the hash of the tag in encoded properties; 0 without a tag."""
     if b"TAGS\x01" not in properties:
         return 0
-    return tags_code_of(decode_complete_properties(properties.decode(errors="replace")))
+    return tag_code_in(decode_complete_properties(properties.decode(errors="replace")))
 
 
 def _is_half_message(message: BrokerMessage) -> bool:

@@ -27,7 +27,7 @@ from rocketmq_py.protocol.stored_message import (
 from rocketmq_py.protocol.subscription import tag_code
 
 TRANSACTION_BITS = TRANSACTION_ROLLBACK_FLAG
-"""The bits of the system flag that hold the transaction state."""
+"""The bits of the system flag that hold the transaction state. A rollback sets all of them."""
 _SYSTEM_FLAG_AT = slice(36, 40)
 _UNPACKING_FLAGS = COMPRESSED_FLAG | INNER_BATCH_FLAG
 
@@ -75,14 +75,14 @@ class PutError(Exception):
 
 
 @lru_cache(maxsize=4096)  # Fast path: computed for every message that is sent
-def tags_code(tags: str | None) -> int:
+def tag_code_or_zero(tag: str | None) -> int:
     """Return the hash of a tag; 0 without a tag."""
-    return tag_code(tags) if tags else 0
+    return tag_code(tag) if tag else 0
 
 
-def tags_code_of(properties: Mapping[str, str]) -> int:
-    """Return the hash of a message's tag; 0 without a tag."""
-    return tags_code(properties.get(TAGS))
+def tag_code_in(properties: Mapping[str, str]) -> int:
+    """Return the hash of the tag in properties; 0 without a tag."""
+    return tag_code_or_zero(properties.get(TAGS))
 
 
 def decode_complete_properties(encoded: str) -> dict[str, str]:
@@ -146,8 +146,8 @@ class BrokerMessage(msgspec.Struct, frozen=True, eq=False):
         return delay_level_of(self.properties)
 
     @property
-    def is_open_transaction(self) -> bool:
-        """Whether the system flag marks a half message or a rolled-back message, which are never delivered.
+    def is_never_delivered(self) -> bool:
+        """Whether the system flag marks a half message or a rolled-back message.
 
         Half messages of clients do not have the flag: the broker clears it and stores them in a topic of
         their own.
@@ -161,7 +161,8 @@ class BrokerMessage(msgspec.Struct, frozen=True, eq=False):
         system_flag = int.from_bytes(data[_SYSTEM_FLAG_AT], "big", signed=True)
         # Without these bits decode_messages() leaves the body as it is stored.
         cleared_flag = (system_flag & ~_UNPACKING_FLAGS).to_bytes(4, "big", signed=True)
-        (message,) = decode_messages(data[:36] + cleared_flag + data[40:], "")
+        before, after = data[: _SYSTEM_FLAG_AT.start], data[_SYSTEM_FLAG_AT.stop :]
+        (message,) = decode_messages(before + cleared_flag + after, "")
         return cls(
             message.topic,
             message.queue_id,
@@ -181,7 +182,7 @@ class BrokerMessage(msgspec.Struct, frozen=True, eq=False):
         Raises:
             PutError: the message is too large, or a number in it is out of its range.
         """
-        if self.is_open_transaction:
+        if self.is_never_delivered:
             queue = ConsumeQueue(self.topic, self.queue_id)  # not part of the store, so it cannot be read
         else:
             queue = store.queue(self.topic, self.queue_id)
@@ -194,7 +195,7 @@ class BrokerMessage(msgspec.Struct, frozen=True, eq=False):
                 queue,
                 self.body,
                 encode_properties(properties).encode(),
-                tags_code_of(self.properties),
+                tag_code_in(self.properties),
                 self.flag,
                 self.system_flag,
                 self.born_time_ms,

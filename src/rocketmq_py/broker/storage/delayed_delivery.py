@@ -73,7 +73,7 @@ class MessageScheduler:
             ProtocolError: its delay level is not a number.
         """
         level = min(message.delay_level, len(self._levels))
-        if message.is_open_transaction or (level <= 0 and not _has_delivery_time(message.properties)):
+        if message.is_never_delivered or (level <= 0 and not _has_delivery_time(message.properties)):
             return message.append_to(self._store)
         if level <= 0:
             return self._timers.put(message)
