@@ -23,7 +23,7 @@ from rocketmq_py.errors import (
     TopicNotFoundError,
 )
 from rocketmq_py.message import Message, MessageQueue, SendStatus
-from rocketmq_py.producer import PendingSend, Producer
+from rocketmq_py.producer import PendingSend, Producer, request_router
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.scripted import ignore, refuse, scripted_cluster, store
@@ -315,3 +315,12 @@ async def test_a_name_server_slower_than_the_send_timeout_times_out_the_send(
                 assert isinstance(error, RequestTimeoutError)
                 assert error.delivery is Delivery.NOT_SENT
                 assert f"{cluster.address} within 1 s" in str(error)
+
+
+async def test_queues_of_many_topics_are_forgotten_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_router, "MAX_CACHED_TARGETS", 2)
+    async with scripted_cluster(store, topics="ABC") as cluster, producer_of(cluster.address) as producer:
+        queues = [(await producer.send(Message(topic, b"x"))).queue for topic in "ABCABC"]
+        assert len(producer._sender.router._cached_targets) <= 2
+    assert [queue.topic for queue in queues] == list("ABCABC")
+    assert all(first != second for first, second in zip(queues[:3], queues[3:], strict=True))  # round robin

@@ -57,6 +57,12 @@ def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
         make_subscription("T", expression, version_ms=1)
 
 
+@pytest.mark.parametrize("kind", ["TAG", SQL92])
+def test_an_expression_that_utf_8_cannot_encode_is_refused(kind: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"'a \|\| .ud800' to 'T' cannot be sent: 'utf-8' codec"):
+        make_subscription("T", "a || \ud800", version_ms=1, kind=kind)
+
+
 def test_sql_is_left_to_the_broker() -> None:
     subscription = make_subscription("T", "a > 5 OR b = '||'", version_ms=1, kind=SQL92)
     assert subscription.sub_string == "a > 5 OR b = '||'"

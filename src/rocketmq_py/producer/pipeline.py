@@ -118,7 +118,7 @@ class Pipeline:
         await self.admission.enter(size)
         if self._closed:
             self.admission.leave(size)
-            raise ClosedError("the producer was closed while the send waited for max_in_flight")
+            raise ClosedError("the producer was closed before the send was written")
         self._in_flight[request] = None
 
     def leave(self, request: SendRequest) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
@@ -25,9 +25,6 @@ from rocketmq_py.producer.tracing import recall_record
 from rocketmq_py.property_names import MESSAGE_REGION
 from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import RecallMessageAnswer
-
-if TYPE_CHECKING:
-    pass
 
 
 class Producer(RequestingProducer):

@@ -21,6 +21,9 @@ from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.protocol.send_request import HeaderTemplate, SendRequestBuilder
 from rocketmq_py.remoting import Connection
 
+MAX_CACHED_TARGETS = 4096
+"""The number of topics after which the cache of targets starts anew, because topics may be many."""
+
 
 class QueueTarget:
     """A queue, the template of its requests' headers, and the connection that the last one was written to."""
@@ -88,6 +91,8 @@ class RequestRouter:
         return self.connection_nowait(request)
 
     def _cache_targets(self, request: SendRequest, route: Route) -> CachedTargets:
+        if len(self._cached_targets) >= MAX_CACHED_TARGETS:
+            self._cached_targets.clear()
         cached = self._cached_targets[request.topic, request.code] = CachedTargets(
             targets=[QueueTarget(queue, request.header_builder) for queue in route.write_queues],
             counter=self._choice.counter(route.topic),

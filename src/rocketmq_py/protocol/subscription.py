@@ -29,9 +29,16 @@ def make_subscription(
         kind: TAG or SQL92. Java: ``ExpressionType``.
 
     Raises:
-        ConfigurationError: the expression contains no tag, or the SQL filter is empty.
+        ConfigurationError: the expression contains no tag, or characters that UTF-8 cannot encode, or the SQL
+            filter is empty.
     """
     expression = expression.strip()
+    try:
+        expression.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(
+            f"subscription {expression!r} to {topic!r} cannot be sent: {error}"
+        ) from None
     tags: list[str] = []
     if kind != TAG:
         if kind != SQL92:
