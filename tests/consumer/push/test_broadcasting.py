@@ -169,6 +169,34 @@ async def test_broadcasting_in_order(
     assert offsets_in(folder) == {QUEUE: 5}
 
 
+async def test_ordered_queue_that_is_assigned_again_waits_for_its_running_call(
+    address: str,
+    fill: Fill,
+    folder: Path,
+    nursery: trio.Nursery,
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    await fill("T", 2)
+    calls: list[str] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        calls.append(f"start {message.queue_offset}")
+        await trio.sleep(30)
+        calls.append(f"end {message.queue_offset}")
+
+    async with broadcasting(address, folder, orderly=True) as consumer:
+        nursery.start_soon(consumer.run, handle)
+        await trio.sleep(5)
+        consumer.unsubscribe("T")
+        await trio.sleep(3)
+        consumer.subscribe("T")
+        await trio.sleep(40)
+        consumer.unsubscribe("T")
+        await trio.sleep(30)
+        assert offsets_in(folder) == {QUEUE: 2}
+    assert calls == ["start 0", "end 0", "start 1", "end 1"]
+
+
 async def test_offsets_are_written_every_5_seconds(
     address: str, fill: Fill, folder: Path, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:

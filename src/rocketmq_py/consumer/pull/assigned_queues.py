@@ -317,10 +317,14 @@ class AssignedQueues:
         subscribed = self._subscriptions[queue.topic]
         lock: QueueLock | None = None
         start: Callable[[], Awaitable[int]] = partial(self._starting_offset, queue)
-        if config.orderly and config.broadcasting:
-            lock = QueueLock(queue, held_until=math.inf)  # serializes the calls, without a lock on the broker
-        elif config.orderly:
-            lock = QueueLock(queue, interval=config.lock_interval, max_live_time=config.lock_max_live_time)
+        if config.orderly:
+            lock = QueueLock(
+                queue,
+                # Broadcasting only serializes the calls, without a lock on the broker.
+                held_until=math.inf if config.broadcasting else -math.inf,
+                interval=config.lock_interval,
+                max_live_time=config.lock_max_live_time,
+            )
             start = partial(self._start_in_order, lock)
         loop = PullLoop(
             QueuePuller(
@@ -349,9 +353,11 @@ class AssignedQueues:
         return loop
 
     async def _start_in_order(self, lock: QueueLock) -> int:
+        """Wait for the lock, and for the last call of an earlier loop. Return the first offset."""
         while lock.queue in self._releasing:
             await self._released.park()
-        await self._locks.acquire(lock)
+        if not lock.is_held:
+            await self._locks.acquire(lock)
         return await self._starting_offset(lock.queue)
 
     def _on_lock_lost(self, loop: PullLoop) -> None:

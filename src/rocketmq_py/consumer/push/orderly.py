@@ -143,7 +143,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             if not self._invoker.abandoned:  # an abandoned thread may still work under the lock
                 lock.mark_idle()
         if process_queue.dropped:
-            lock.on_acquired()  # if the queue was assigned again, its new loop waits for this call
+            lock.on_acquired()  # after a seek, the queue's new messages wait for this call
         elif pause is not None:
             self._nursery.start_soon(self._pause, process_queue, pause)
         elif process_queue.waiting and not self._closed:
@@ -194,7 +194,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
     async def _process_split(
         self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], result: SplitResult
     ) -> float | None:
-        """Settle the messages that the handler did not get, then process its result for the others."""
+        """Acknowledge or give up the messages without a call. Process its result for the others."""
         pauses: list[float | None] = [None]
         self._acknowledge(process_queue, [messages[index] for index in result.done])
         if result.dead_letters:
