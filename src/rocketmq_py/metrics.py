@@ -21,7 +21,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.histogram import BOUNDS, HistogramSnapshot
 from rocketmq_py.client.member import Member
 from rocketmq_py.consumer.group.consumer import BaseConsumer
-from rocketmq_py.consumer.group.statistics import ConsumerCounters
+from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.hosted import Hosted
 from rocketmq_py.producer.base_producer import BaseProducer

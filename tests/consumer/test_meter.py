@@ -4,8 +4,8 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.meter import Arrivals, ConsumeMeter
-from rocketmq_py.consumer.group.statistics import ConsumerCounters
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from tests.consumer.received import QUEUE, received
 

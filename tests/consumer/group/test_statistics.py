@@ -17,7 +17,8 @@ from rocketmq_py.consumer import (
     QueueStatistics,
     TopicStatistics,
 )
-from rocketmq_py.consumer.group.statistics import RATE_SECONDS, ConsumerCounters, epoch_ms
+from rocketmq_py.consumer.group.counters import RATE_SECONDS, ConsumerCounters
+from rocketmq_py.consumer.group.statistics import epoch_ms
 from rocketmq_py.errors import ClosedError, NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill

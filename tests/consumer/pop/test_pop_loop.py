@@ -16,7 +16,7 @@ from rocketmq_py import Client
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import PushConsumerConfig
-from rocketmq_py.consumer.group.statistics import ConsumerCounters, TopicCounters
+from rocketmq_py.consumer.group.counters import ConsumerCounters, TopicCounters
 from rocketmq_py.consumer.group.subscriptions import original_topic, pop_retry_topic_of, subscription_of
 from rocketmq_py.consumer.pop.acknowledger import DELAY_SECONDS
 from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues

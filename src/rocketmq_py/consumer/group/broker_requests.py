@@ -15,7 +15,7 @@ import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.group.statistics import ConsumerCounters
+from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.property_names import RETRY_TOPIC
 from rocketmq_py.protocol.bodies import (

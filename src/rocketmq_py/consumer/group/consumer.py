@@ -17,15 +17,10 @@ from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
 from rocketmq_py.client.tracing import TraceDispatcher
 from rocketmq_py.consumer.group.broker_queries import map_concurrently
+from rocketmq_py.consumer.group.counters import CachedMessages, ConsumerCounters
 from rocketmq_py.consumer.group.health import ConsumerHealth, health_of
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
-from rocketmq_py.consumer.group.statistics import (
-    CachedMessages,
-    ConsumerCounters,
-    ConsumerStatistics,
-    QueueStatistics,
-    TopicStatistics,
-)
+from rocketmq_py.consumer.group.statistics import ConsumerStatistics, QueueStatistics, TopicStatistics
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, check_sql_filter, subscription_of
 from rocketmq_py.consumer.group.tracing import ConsumeTraceHook
 from rocketmq_py.errors import ClosedError

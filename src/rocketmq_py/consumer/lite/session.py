@@ -12,9 +12,9 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.client.routes import Route
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
+from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.membership import DRAIN_SHARE, Membership
-from rocketmq_py.consumer.group.statistics import ConsumerCounters
 from rocketmq_py.consumer.lite.config import LitePushConsumerConfig
 from rocketmq_py.consumer.lite.dispatch import LiteDispatch
 from rocketmq_py.consumer.lite.requests import LiteRequests

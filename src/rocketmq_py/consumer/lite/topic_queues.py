@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
+from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.consumer.group.queue_locks import QueueLock
-from rocketmq_py.consumer.group.statistics import TopicCounters
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.message import MessageQueue, ReceivedMessage

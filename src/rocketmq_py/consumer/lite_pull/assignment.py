@@ -11,9 +11,9 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.broker_queries import query_lag
+from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, starting_offset
-from rocketmq_py.consumer.group.statistics import ConsumerCounters
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, filter_of
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig
 from rocketmq_py.consumer.lite_pull.poll_buffer import PollBuffer

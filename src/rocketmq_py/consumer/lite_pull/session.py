@@ -10,10 +10,10 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import DEFAULT_TIMESTAMP_AGE_MS
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
+from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.membership import COMMIT_SHARE, DRAIN_SHARE, Membership
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
-from rocketmq_py.consumer.group.statistics import ConsumerCounters
 from rocketmq_py.consumer.group.subscriptions import Subscriptions
 from rocketmq_py.consumer.lite_pull.assignment import Assignment
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig

@@ -12,7 +12,8 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig
-from rocketmq_py.consumer.group.statistics import CachedMessages, ConsumerCounters, QueueStatistics, epoch_ms
+from rocketmq_py.consumer.group.counters import CachedMessages, ConsumerCounters
+from rocketmq_py.consumer.group.statistics import QueueStatistics, epoch_ms
 from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
 from rocketmq_py.consumer.pop.pop_loop import PopLoop
 from rocketmq_py.consumer.pop.process_queue import PopProcessQueue

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from rocketmq_py.client.namespace import Namespace
-from rocketmq_py.consumer.group.statistics import TopicCounters
+from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.property_names import POP_CHECKPOINT

@@ -9,7 +9,8 @@ from typing import Generic, Protocol, TypeVar
 import trio
 
 from rocketmq_py.client.retry_log import RetryLog
-from rocketmq_py.consumer.group.statistics import PullState, TopicCounters
+from rocketmq_py.consumer.group.counters import TopicCounters
+from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
 from rocketmq_py.consumer.pop.messages import PoppedMessage, classify, count_popped
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 import trio
 
-from rocketmq_py.consumer.group.statistics import TopicCounters
+from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.message import MessageQueue, ReceivedMessage

@@ -15,9 +15,10 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import BaseConsumer
+from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.membership import Membership
-from rocketmq_py.consumer.group.statistics import ConsumerCounters, PullState
+from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pop.lease import Lease
 from rocketmq_py.consumer.pop.messages import ClassifiedMessages, PoppedMessage, classify, count_popped
 from rocketmq_py.consumer.pop.pending_pops import PendingPops

@@ -16,15 +16,10 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener, notify_listener
+from rocketmq_py.consumer.group.counters import SAMPLE_SECONDS, CachedMessages, ConsumerCounters
 from rocketmq_py.consumer.group.offset_commits import OffsetStore
 from rocketmq_py.consumer.group.queue_locks import QueueLock, QueueLocks
-from rocketmq_py.consumer.group.statistics import (
-    SAMPLE_SECONDS,
-    CachedMessages,
-    ConsumerCounters,
-    QueueStatistics,
-    epoch_ms,
-)
+from rocketmq_py.consumer.group.statistics import QueueStatistics, epoch_ms
 from rocketmq_py.consumer.pull.loop_table import LoopTable, start_loops
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.consumer.group.meter import Arrivals
-from rocketmq_py.consumer.group.statistics import TopicCounters
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.consumer.group.queue_locks import QueueLock
-from rocketmq_py.consumer.group.statistics import TopicCounters
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 

@@ -12,9 +12,10 @@ import trio
 
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.consumer.config import FlowLimits
+from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.consumer.group.meter import Arrivals
 from rocketmq_py.consumer.group.queue_locks import QueueLock
-from rocketmq_py.consumer.group.statistics import PullState, TopicCounters
+from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.group.subscriptions import original_topic
 from rocketmq_py.consumer.pull.flow_control import flow_state
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue

@@ -11,6 +11,7 @@ from typing import Final
 import trio
 
 from rocketmq_py.client.user_calls import raise_without_failures
+from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.consumer.group.handler_results import (
     CommitOffset,
     RollbackOffset,
@@ -21,7 +22,6 @@ from rocketmq_py.consumer.group.handler_results import (
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.meter import outcome_name
 from rocketmq_py.consumer.group.queue_locks import QueueLock
-from rocketmq_py.consumer.group.statistics import TopicCounters
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
 from rocketmq_py.consumer.push.handler_failures import RetryInPlace, corruption_error, describe

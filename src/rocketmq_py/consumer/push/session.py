@@ -14,12 +14,13 @@ from rocketmq_py.consumer.config import PushConsumerConfig
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.broker_queries import query_lag
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
+from rocketmq_py.consumer.group.counters import CachedMessages, ConsumerCounters
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.local_offset_commits import LocalOffsetStore, default_folder, offsets_path
 from rocketmq_py.consumer.group.membership import DRAIN_SHARE, Membership
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, starting_offset
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
-from rocketmq_py.consumer.group.statistics import CachedMessages, ConsumerCounters, QueueStatistics
+from rocketmq_py.consumer.group.statistics import QueueStatistics
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, pop_retry_topic_of
 from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
 from rocketmq_py.consumer.pop.messages import PoppedMessage

@@ -1,0 +1,173 @@
+"""The counters behind the statistics of a consumer, with samples to compute rates from."""
+
+from __future__ import annotations
+
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import attrs
+import trio
+
+from rocketmq_py.consumer.group.meter import ConsumeMeter
+from rocketmq_py.formatting import one_line
+from rocketmq_py.protocol.bodies import ConsumeStatus
+
+SAMPLE_SECONDS = 10.0
+"""Seconds between two samples of the counters. Java: ``StatsItemSet``."""
+RATE_SECONDS = 60.0
+"""Rates and mean times cover the last minute."""
+FAILURES_SECONDS = 3600.0
+"""Recent failures cover the last hour."""
+
+
+class CachedMessages(NamedTuple):
+    """The unacknowledged messages of a queue in memory.
+
+    Attributes:
+        topic: the topic.
+        messages: their number.
+        size: the total size of their bodies, in bytes.
+        lag: messages of the queue that are not acknowledged. 0 if it is unknown, as for popped queues.
+    """
+
+    topic: str
+    messages: int
+    size: int
+    lag: int
+
+
+@attrs.define
+class TopicCounters:
+    """Counters of a topic's messages since the consumer was created.
+
+    Attributes:
+        pulls: pull responses with messages.
+        pulled: messages in them.
+        pull_seconds: total time of these pulls.
+        redelivered: those messages that are redeliveries after a failure.
+        calls: handler calls that were timed. Not every call is.
+        call_seconds: total time of these calls.
+        done: messages acknowledged.
+        failed: messages whose handler failed, once per failure.
+        sent_back: messages returned to a broker.
+        last_error: the last error of a handler or a pull, and its time on trio's clock. None without one.
+        meter: records durations. None without metrics.
+    """
+
+    pulls: int = 0
+    pulled: int = 0
+    pull_seconds: float = 0.0
+    redelivered: int = 0
+    calls: int = 0
+    call_seconds: float = 0.0
+    done: int = 0
+    failed: int = 0
+    sent_back: int = 0
+    last_error: tuple[str, float] | None = attrs.field(default=None, eq=False)
+    meter: ConsumeMeter | None = attrs.field(default=None, eq=False)
+
+    def note_error(self, error: BaseException) -> None:
+        """Note the error of a handler or a pull."""
+        # str() of a user's exception may raise.
+        text = "".join(traceback.format_exception_only(error))
+        self.last_error = one_line(text), trio.current_time()
+
+
+class ConsumerCounters:
+    """The counters of all topics, with samples to compute rates from. Java: ``ConsumerStatsManager``."""
+
+    def __init__(self) -> None:
+        self._counters: dict[str, TopicCounters] = {}
+        self._now_ms: Callable[[], int] | None = None
+        # Samples by time. The first one is empty: nothing was counted before it.
+        self._samples: deque[tuple[float, Mapping[str, TopicCounters]]] = deque()
+
+    def of(self, topic: str) -> TopicCounters:
+        """Return the counters of a topic, to be incremented in place."""
+        if not self._samples:
+            self._samples.append((trio.current_time(), {}))
+        counters = self._counters.get(topic)
+        if counters is None:
+            counters = self._counters[topic] = TopicCounters()
+            if self._now_ms is not None:
+                counters.meter = ConsumeMeter(topic, self._now_ms)
+        return counters
+
+    def start_metering(self, now_ms: Callable[[], int]) -> None:
+        """Record durations from now on, with a meter for each topic.
+
+        Args:
+            now_ms: the wall clock, epoch milliseconds.
+        """
+        self._now_ms = now_ms
+        for topic, counters in self.totals():
+            if counters.meter is None:
+                counters.meter = ConsumeMeter(topic, now_ms)
+
+    def totals(self) -> list[tuple[str, TopicCounters]]:
+        """Return each topic with its counters. Any thread may call this."""
+        return list(self._counters.items())
+
+    def sample(self) -> None:
+        """Store a copy of the counters. Call it every SAMPLE_SECONDS."""
+        now = trio.current_time()
+        last = self._samples[-1][1] if self._samples else {}
+        sample = {
+            topic: last[topic] if last.get(topic) == counters else attrs.evolve(counters)
+            for topic, counters in self._counters.items()
+        }
+        self._samples.append((now, sample))
+        while len(self._samples) > 1 and self._samples[1][0] <= now - FAILURES_SECONDS:
+            self._samples.popleft()
+
+    async def keep_sampling(self) -> None:
+        """Call :meth:`sample` periodically until cancelled."""
+        while True:
+            await trio.sleep(SAMPLE_SECONDS)
+            self.sample()
+
+    def topics(self) -> dict[str, tuple[TopicCounters, ConsumeStatus]]:
+        """Return the counters and current rates of all topics, sorted by topic."""
+        return {topic: (self._counters[topic], self.status(topic)) for topic in sorted(self._counters)}
+
+    def last_error(self) -> tuple[str, float] | None:
+        """Return the last error of all topics, and the seconds since then. None without one."""
+        errors = [counters.last_error for counters in self._counters.values() if counters.last_error]
+        if not errors:
+            return None
+        text, time = max(errors, key=lambda error: error[1])
+        return text, trio.current_time() - time
+
+    def status(self, topic: str) -> ConsumeStatus:
+        """Return the current rates of a topic."""
+        now, counters = trio.current_time(), self._counters.get(topic, _ZERO)
+        since, before = self._sample_at(topic, now - RATE_SECONDS)
+        seconds = max(now - since, SAMPLE_SECONDS)
+        _, hour_ago = self._sample_at(topic, now - FAILURES_SECONDS)
+        return ConsumeStatus(
+            pull_rt=_mean_ms(counters.pull_seconds - before.pull_seconds, counters.pulls - before.pulls),
+            pull_tps=(counters.pulled - before.pulled) / seconds,
+            consume_rt=_mean_ms(counters.call_seconds - before.call_seconds, counters.calls - before.calls),
+            consume_ok_tps=(counters.done - before.done) / seconds,
+            consume_failed_tps=(counters.failed - before.failed) / seconds,
+            consume_failed_msgs=counters.failed - hour_ago.failed,
+        )
+
+    def _sample_at(self, topic: str, time: float) -> tuple[float, TopicCounters]:
+        """Return the counters of the first sample at or after ``time``, else of the last sample."""
+        for sampled_at, sample in self._samples:
+            if sampled_at >= time:
+                return sampled_at, sample.get(topic, _ZERO)
+        if not self._samples:
+            return time, _ZERO
+        sampled_at, sample = self._samples[-1]
+        return sampled_at, sample.get(topic, _ZERO)
+
+
+_ZERO = TopicCounters()
+
+
+def _mean_ms(seconds: float, count: int) -> float:
+    return seconds * 1000 / count if count else 0.0
