@@ -53,7 +53,7 @@ class BrokerRequests:
         group: the consumer group.
         describe: returns the consumer's entry in heartbeats.
         properties: the consumer's settings, by their names in Java.
-        statistics: the consumer's counters.
+        counters: the consumer's counters.
         nursery: runs requests that take time.
         queues: returns the state of each pulled queue.
         popped: returns the state of each popped queue.
@@ -69,7 +69,7 @@ class BrokerRequests:
         *,
         describe: Callable[[], ConsumerData],
         properties: Mapping[str, str],
-        statistics: ConsumerCounters,
+        counters: ConsumerCounters,
         nursery: trio.Nursery,
         queues: Callable[[], Mapping[MessageQueue, ProcessQueueInfo]] = dict,
         popped: Callable[[], Mapping[MessageQueue, PopQueueInfo]] = dict,
@@ -83,7 +83,7 @@ class BrokerRequests:
         self._describe = describe
         self._properties = properties
         self._started_ms = client.now_ms()
-        self._statistics = statistics
+        self._counters = counters
         self._nursery = nursery
         self._queues = queues
         self._popped = popped
@@ -143,7 +143,7 @@ class BrokerRequests:
             subscription_set=data.subscription_data_set,
             queue_table={self._on_wire(queue): info for queue, info in self._queues().items()},
             status_table={
-                subscription.topic: self._statistics.status(unwrap(subscription.topic))
+                subscription.topic: self._counters.status(unwrap(subscription.topic))
                 for subscription in data.subscription_data_set
             },
             pop_queue_table={self._on_wire(queue): info for queue, info in self._popped().items()},

@@ -79,7 +79,7 @@ class BaseConsumer(Member):
         self._group = group = config.group
         timeout = getattr(config, "consume_timeout", math.inf)
         self._hooks = ConsumerHooks(group, client.client_id, client.now_ms, timeout=timeout)
-        self._statistics = ConsumerCounters()
+        self._counters = ConsumerCounters()
         self._tracing: TraceDispatcher | None = None
         if trace := config.trace:
             self._tracing = TraceDispatcher(client, group, TRACE_TOPIC if trace is True else trace)
@@ -98,16 +98,14 @@ class BaseConsumer(Member):
         """A snapshot of the consumer's counters and of its progress in each queue."""
         queues = self._consumer_queues()
         return ConsumerStatistics(
-            topics={
-                topic: TopicStatistics.of(*values) for topic, values in self._statistics.topics().items()
-            },
+            topics={topic: TopicStatistics.of(*values) for topic, values in self._counters.topics().items()},
             queues={} if queues is None else queues.statistics(),
         )
 
     def _enable_metering(self) -> ConsumerCounters:
         """Return the counters, whose meters record from the first call of this method on."""
-        self._statistics.start_metering(self.client.now_ms)
-        return self._statistics
+        self._counters.start_metering(self.client.now_ms)
+        return self._counters
 
     def _cached(self) -> list[CachedMessages]:
         """Return the unacknowledged messages in memory of each queue. Any thread may call this."""
@@ -126,7 +124,7 @@ class BaseConsumer(Member):
         return health_of(
             client,
             {} if queues is None else queues.statistics(),
-            self._statistics.last_error(),
+            self._counters.last_error(),
             self._reasons_not_to_consume(),
         )
 
@@ -140,7 +138,7 @@ class BaseConsumer(Member):
 
     async def _open(self) -> None:
         await super()._open()
-        self.nursery.start_soon(self._statistics.keep_sampling)
+        self.nursery.start_soon(self._counters.keep_sampling)
         if self._tracing is not None:
             self.nursery.start_soon(self._tracing.run)
 

@@ -95,7 +95,7 @@ class LitePushConsumer(RunsHandler[LiteSession], BaseLiteConsumer):
         await self._run_session(
             lambda: LiteSession(
                 self.client, self.config, self._membership, self._requests, self._parent_subscription, handle,
-                hooks=self._hooks, statistics=self._statistics,
+                hooks=self._hooks, counters=self._counters,
             )
         )  # fmt: skip
 

@@ -50,7 +50,7 @@ class LiteSession:
         subscription: the subscription to the parent topic.
         handle: the user's handler.
         hooks: called around each handler call.
-        statistics: the consumer's counters.
+        counters: the consumer's counters.
 
     Attributes:
         ended: set when :meth:`run` has returned.
@@ -66,7 +66,7 @@ class LiteSession:
         handle: Handler,
         *,
         hooks: ConsumerHooks,
-        statistics: ConsumerCounters,
+        counters: ConsumerCounters,
     ) -> None:
         self._client = client
         self._config = config
@@ -75,8 +75,8 @@ class LiteSession:
         self._spec = PopSpec(subscription, config.pop_batch_nums, config.invisible, INIT_FROM_MAX)
         self._handle = handle
         self._hooks = hooks
-        self._counts = statistics.of(config.parent)
-        self._statistics = statistics
+        self._counts = counters.of(config.parent)
+        self._counters = counters
         self._acknowledger = PopAcknowledger(
             requests, config.group, max_reconsume_times=config.max_reconsume_times
         )
@@ -136,7 +136,7 @@ class LiteSession:
                     config.group,
                     describe=self._membership.describe,
                     properties=_properties(config),
-                    statistics=self._statistics,
+                    counters=self._counters,
                     nursery=handlers,
                 ).serve():
                     await self._stopping.wait()

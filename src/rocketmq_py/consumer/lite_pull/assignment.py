@@ -74,7 +74,7 @@ class Assignment:
         timestamp_ms: the time for ConsumeFrom.TIMESTAMP, epoch milliseconds.
         hooks: called around polled messages.
         listener: called when queues are assigned or revoked.
-        statistics: counts pulled and acknowledged messages.
+        counters: counts pulled and acknowledged messages.
 
     Attributes:
         buffer: the messages that wait to be polled.
@@ -95,7 +95,7 @@ class Assignment:
         timestamp_ms: int,
         hooks: ConsumerHooks,
         listener: AssignmentListener | None,
-        statistics: ConsumerCounters,
+        counters: ConsumerCounters,
     ) -> None:
         self._client = client
         self._config = config
@@ -111,7 +111,7 @@ class Assignment:
             self._offsets,
             starting_offset=self._starting_offset,
             limits=self._limits,
-            statistics=statistics,
+            counters=counters,
             on_dropped=self.buffer.recount,
             listener=listener,
         )

@@ -91,7 +91,7 @@ class LitePullConsumer(GroupConsumer):
             opened_at_ms=now_ms(),
             hooks=self._hooks,
             listener=assignment_listener,
-            statistics=self._statistics,
+            counters=self._counters,
         )
         self._queues = self._session.queues
         self._is_manually_assigned = False

@@ -32,7 +32,7 @@ class LitePullSession:
         opened_at_ms: the time, epoch milliseconds. ConsumeFrom.TIMESTAMP begins at an earlier one by default.
         hooks: called around polled messages.
         listener: called when queues are assigned or revoked.
-        statistics: the consumer's counters.
+        counters: the consumer's counters.
 
     Attributes:
         queues: the assigned queues.
@@ -48,7 +48,7 @@ class LitePullSession:
         opened_at_ms: int,
         hooks: ConsumerHooks,
         listener: AssignmentListener | None,
-        statistics: ConsumerCounters,
+        counters: ConsumerCounters,
     ) -> None:
         self._client = client
         self._config = config
@@ -63,9 +63,9 @@ class LitePullSession:
             timestamp_ms=timestamp_ms,
             hooks=hooks,
             listener=listener,
-            statistics=statistics,
+            counters=counters,
         )
-        self._statistics = statistics
+        self._counters = counters
         self._rebalancer = Rebalancer(
             client,
             config.group,
@@ -113,7 +113,7 @@ class LitePullSession:
                         "pullThresholdForQueue": str(self._config.pull_threshold_for_queue),
                         "autoCommit": "true" if self._config.auto_commit else "false",
                     },
-                    statistics=self._statistics,
+                    counters=self._counters,
                     nursery=nursery,
                     queues=self.queues.infos.infos,
                     offsets=self.queues.infos.offsets,

@@ -35,7 +35,7 @@ class PopAssignedQueues:
         client: the client that sends the requests.
         config: the consumer's settings.
         subscriptions: the current subscriptions by topic.
-        statistics: the counters of the topics.
+        counters: the counters of the topics.
 
     Attributes:
         acknowledger: reports the outcomes of popped messages to the brokers.
@@ -48,12 +48,12 @@ class PopAssignedQueues:
         client: Client,
         config: PushConsumerConfig,
         subscriptions: Mapping[str, SubscriptionData],
-        statistics: ConsumerCounters,
+        counters: ConsumerCounters,
     ) -> None:
         self._client = client
         self._config = config
         self._subscriptions = subscriptions
-        self._statistics = statistics
+        self._counters = counters
         self._requests = PopRequests(client, config.group)
         self.acknowledger: PopAcknowledger = PopAcknowledger(
             self._requests, config.group, max_reconsume_times=config.reconsume_limit
@@ -148,9 +148,7 @@ class PopAssignedQueues:
         config = self._config
         subscribed = self._subscriptions[queue.topic]
         first = config.consume_from is ConsumeFrom.FIRST
-        process_queue = PopProcessQueue(
-            queue, self._statistics.of(queue.topic), self.acknowledger.acknowledge
-        )
+        process_queue = PopProcessQueue(queue, self._counters.of(queue.topic), self.acknowledger.acknowledge)
         return PopLoop(
             process_queue,
             self._requests,

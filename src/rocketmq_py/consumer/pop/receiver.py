@@ -44,7 +44,7 @@ class PopReceiver:
         group: the consumer group, for log lines.
         max_reconsume_times: redeliveries after which a message becomes a dead letter.
         hooks: called for the received messages.
-        statistics: the consumer's counters.
+        counters: the consumer's counters.
         check_open: raises ClosedError if the consumer is not open.
     """
 
@@ -56,13 +56,13 @@ class PopReceiver:
         *,
         max_reconsume_times: int,
         hooks: ConsumerHooks,
-        statistics: ConsumerCounters,
+        counters: ConsumerCounters,
         check_open: Callable[[], None],
     ) -> None:
         self._requests = requests
         self._max_reconsume_times = max_reconsume_times
         self._hooks = hooks
-        self._statistics = statistics
+        self._counters = counters
         self._check_open = check_open
         self._pending_pops = PendingPops(self._pop)
         self._targets = PopTargets(client, group)
@@ -115,7 +115,7 @@ class PopReceiver:
                 errors.append(error)
             else:
                 for message in of_broker:
-                    self._statistics.of(message.topic).done += 1
+                    self._counters.of(message.topic).done += 1
         if errors:
             raise errors[0]
 
@@ -124,7 +124,7 @@ class PopReceiver:
     ) -> PoppedMessage:
         """Redeliver a message ``seconds`` from now. Return it with its new receipt handle."""
         changed = await self._requests.change_invisible(message, seconds, suspend=suspend)
-        self._statistics.of(message.topic).sent_back += 1
+        self._counters.of(message.topic).sent_back += 1
         return changed
 
     @asynccontextmanager
@@ -178,7 +178,7 @@ class PopReceiver:
         started = trio.current_time()
         popped = await self._requests.pop(broker_name, spec, hold=hold)
         if popped:
-            counts = self._statistics.of(spec.subscription.topic)
+            counts = self._counters.of(spec.subscription.topic)
             count_popped(counts, popped, trio.current_time() - started)
         classified = classify(popped, spec.subscription, self._max_reconsume_times)
         if classified.filtered_out or classified.exhausted:
@@ -199,7 +199,7 @@ class PopReceiver:
                     failures=message.reconsume_times,
                     max_reconsume_times=self._max_reconsume_times,
                 )
-                counts = self._statistics.of(message.topic)
+                counts = self._counters.of(message.topic)
                 counts.failed += 1
                 counts.sent_back += 1
         except RocketMQError as error:
@@ -229,7 +229,7 @@ class ReceivingConsumer(BaseConsumer):
             self._group,
             max_reconsume_times=self.config.max_reconsume_times,
             hooks=self._hooks,
-            statistics=self._statistics,
+            counters=self._counters,
             check_open=self._check_open,
         )
         self._member_left = trio.Event()
@@ -285,7 +285,7 @@ class ReceivingConsumer(BaseConsumer):
                 self._group,
                 describe=self._membership.describe,
                 properties={"maxReconsumeTimes": str(self.config.max_reconsume_times)},
-                statistics=self._statistics,
+                counters=self._counters,
                 nursery=self.nursery,
             ).serve():
                 task_status.started()

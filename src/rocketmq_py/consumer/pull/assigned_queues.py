@@ -45,7 +45,7 @@ class AssignedQueues:
         starting_offset: looks up the offset at which to start in a queue.
         limits: returns the flow-control limits of a queue, given the number of assigned queues of its topic.
             None uses the settings.
-        statistics: the counters of the topics. None for own counters.
+        counters: the counters of the topics. None for own counters.
         on_dropped: called with a ProcessQueue that is not used any more.
         listener: called when queues are assigned or revoked. None for no listener.
 
@@ -66,7 +66,7 @@ class AssignedQueues:
         *,
         starting_offset: Callable[[MessageQueue], Awaitable[int]],
         limits: Callable[[int], FlowLimits] | None = None,
-        statistics: ConsumerCounters | None = None,
+        counters: ConsumerCounters | None = None,
         on_dropped: Callable[[ProcessQueue], None] | None = None,
         listener: AssignmentListener | None = None,
     ) -> None:
@@ -74,7 +74,7 @@ class AssignedQueues:
         self._config = config
         self._subscriptions = subscriptions
         self._offsets = offsets
-        self._statistics = statistics or ConsumerCounters()
+        self._counters = counters or ConsumerCounters()
         self._starting_offset = starting_offset
         self._on_dropped = on_dropped
         self._listener = listener
@@ -338,7 +338,7 @@ class AssignedQueues:
             invalidate_route=partial(client.routes.invalidate, queue.topic),
             retry_log=self._retry_logs.of(queue.broker_name),
             lock=lock,
-            counts=self._statistics.of(queue.topic),
+            counts=self._counters.of(queue.topic),
             on_set_back=partial(self._offsets.forget, queue),
             on_dropped=self._on_dropped,
         )

@@ -203,7 +203,7 @@ class PushConsumer(RunsHandler[Session], GroupConsumer):
             timestamp_ms = self._created_ms - DEFAULT_TIMESTAMP_AGE_MS
         session = Session(
             self.client, self.config, self._subscriptions, timestamp_ms, handle,
-            hooks=self._hooks, statistics=self._statistics, listener=self._assignment_listener,
+            hooks=self._hooks, counters=self._counters, listener=self._assignment_listener,
         )  # fmt: skip
         session.pause(self._paused)
         return session

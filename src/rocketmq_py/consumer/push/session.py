@@ -54,7 +54,7 @@ class Session:
         timestamp_ms: the time of ConsumeFrom.TIMESTAMP.
         handle: the user's handler.
         hooks: called around each handler call.
-        statistics: the consumer's counters.
+        counters: the consumer's counters.
         listener: called when queues are assigned or revoked. None for no listener.
 
     Attributes:
@@ -71,7 +71,7 @@ class Session:
         handle: Handler,
         *,
         hooks: ConsumerHooks,
-        statistics: ConsumerCounters,
+        counters: ConsumerCounters,
         listener: AssignmentListener | None,
     ) -> None:
         self._client = client
@@ -81,17 +81,17 @@ class Session:
         self._handle = handle
         self._hooks = hooks
         self._offsets = _offset_store(client, config)
-        self._statistics = statistics
+        self._counters = counters
         self._queues = AssignedQueues(
             client,
             config,
             subscriptions,
             self._offsets,
             starting_offset=self._starting_offset,
-            statistics=self._statistics,
+            counters=self._counters,
             listener=listener,
         )
-        self._popped = PopAssignedQueues(client, config, subscriptions, statistics)
+        self._popped = PopAssignedQueues(client, config, subscriptions, counters)
         self._dispatch: Dispatch[Any] | None = None
         self.rebalancer: Rebalancer = Rebalancer(
             client,
@@ -222,7 +222,7 @@ class Session:
                     config.group,
                     describe=self._membership.describe,
                     properties=_properties(config),
-                    statistics=self._statistics,
+                    counters=self._counters,
                     nursery=handlers,
                     queues=infos.infos,
                     popped=self._popped.infos,
