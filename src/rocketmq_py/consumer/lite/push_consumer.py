@@ -32,8 +32,8 @@ class LitePushConsumer(RunsHandler[LiteSession], BaseLiteConsumer):
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share, which may have one consumer of lite topics.
-        *configs: a LitePushConsumerConfig, and a ClientConfig unless a client is shared. They replace the
-            keyword options, or complement them.
+        *configs: a LitePushConsumerConfig, and a ClientConfig unless a client is shared. Options may set
+            fields that these leave at their defaults.
         group: the consumer group. Its attribute ``lite.bind.topic`` must name the parent topic.
         rng: the source of randomness, for tests that replay a run.
         **options: the fields of LitePushConsumerConfig, of which ``parent`` is required, and those of

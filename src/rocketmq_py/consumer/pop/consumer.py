@@ -58,8 +58,8 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
     Args:
         client: name servers as ``host:port;host:port``, or an open client to share. None reads NAMESRV_ADDR,
             or uses 127.0.0.1:9876 if that is not set.
-        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared. Keyword options can be
-            given in addition.
+        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared. Options may set
+            fields that these leave at their defaults.
         group: the consumer group. All members must have the same subscriptions.
         rng: the source of randomness, for reproducible tests.
         now_ms: the clock for the versions of subscriptions, epoch milliseconds.

@@ -45,8 +45,8 @@ class PushConsumer(RunsHandler[Session], GroupConsumer):
     Args:
         client: name servers as ``host:port;host:port``, or an open client to share. None reads NAMESRV_ADDR,
             or uses 127.0.0.1:9876 if that is not set.
-        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared. Keyword options can be
-            given in addition.
+        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared. Options may set
+            fields that these leave at their defaults.
         group: the consumer group. All its members must subscribe alike.
         assignment_listener: called when queues are assigned to this consumer or revoked.
         rng: the source of randomness, for reproducible tests.
