@@ -312,6 +312,49 @@ async def test_a_renewal_leaves_out_messages_that_were_acknowledged_meanwhile() 
     assert renewals() == ["1"]
 
 
+async def test_no_renewal_follows_a_request_to_suspend() -> None:
+    async with lite_brokers() as (cluster, [broker]), push_consumer(cluster, invisible=8.0) as consumer:
+
+        async def handle(_: ReceivedMessage) -> Suspend:
+            await trio.sleep(3)
+            broker.ignored.add(CHANGE)
+            return Suspend(1)
+
+        broker.put(lite_message(1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.run, handle)
+            await trio.sleep(5)
+            broker.answer_late()
+            await trio.sleep(20)
+            nursery.cancel_scope.cancel()
+        changes = [request.fields for request in broker.requests if request.code == CHANGE]
+        assert [(one["invisibleTime"], one["suspend"]) for one in changes] == [("1000", "true")]
+
+
+async def test_a_request_to_suspend_waits_for_a_renewal_in_progress() -> None:
+    async with lite_brokers() as (cluster, [broker]), push_consumer(cluster, invisible=8.0) as consumer:
+
+        def changes() -> list[tuple[str, str]]:
+            fields = [request.fields for request in broker.requests if request.code == CHANGE]
+            return [(one["invisibleTime"], one["suspend"]) for one in fields]
+
+        async def handle(_: ReceivedMessage) -> Suspend:
+            while not changes():
+                await trio.sleep(0.1)
+            return Suspend(1)
+
+        broker.ignored.add(CHANGE)
+        broker.put(lite_message(1), lite_message(2))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.run, handle)
+            await trio.sleep(6)
+            assert changes() == [("8000", "false")]
+            broker.answer_late()
+            await trio.sleep(20)
+            assert changes() == [("8000", "false"), ("1000", "true")]
+            nursery.cancel_scope.cancel()
+
+
 async def test_a_broker_that_does_not_answer_delays_no_renewal_at_others() -> None:
     async def handle(_: ReceivedMessage) -> None:
         await trio.sleep_forever()

@@ -20,7 +20,8 @@ class LiteDispatch(OrderlyDispatch):
     """Ordered dispatch in which the broker, instead of this member, waits while a lite topic is suspended.
 
     Args:
-        suspend_on_broker: has the broker redeliver the messages of a lite topic after a number of seconds.
+        suspend_on_broker: has the broker redeliver the messages of a lite topic after a number of seconds,
+            and forgets them.
         **options: the arguments of OrderlyDispatch.
     """
 
@@ -50,5 +51,4 @@ class LiteDispatch(OrderlyDispatch):
             )  # fmt: skip
             process_queue.requeue_first(messages)
             return seconds
-        process_queue.drop()
         return None

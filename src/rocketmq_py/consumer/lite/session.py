@@ -238,8 +238,9 @@ class LiteSession:
         broker_name = queue.queue.broker_name
         try:
             for message in queue.popped:
-                if message in queue:  # not acknowledged in the meantime
-                    await self._requests.change_invisible(message, invisible)
+                async with queue.change_lock:
+                    if message in queue:  # neither acknowledged nor suspended in the meantime
+                        await self._requests.change_invisible(message, invisible)
         except RocketMQError as error:
             self._renew_logs.failed(broker_name, error, lite_topic=queue.lite_topic)
         else:
@@ -249,11 +250,13 @@ class LiteSession:
             queue.is_renewing = False
 
     async def _suspend_on_broker(self, queue: LiteTopicQueue, seconds: float) -> None:
-        """Have the broker redeliver the unacknowledged messages of a lite topic after ``seconds``."""
-        messages = queue.popped
-        if messages:
-            await self._requests.change_invisible(messages[0], seconds, suspend=True)
-            self._counts.sent_back += len(messages)
+        """Drop the messages of a lite topic, and have the broker redeliver them after ``seconds``."""
+        async with queue.change_lock:
+            messages = queue.popped
+            if messages:
+                await self._requests.change_invisible(messages[0], seconds, suspend=True)
+                self._counts.sent_back += len(messages)
+            queue.drop()
 
     async def _send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
         """Make a message a dead letter. The broker copies the message, so only the log has the reason."""

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
+import trio
+
 from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pop.messages import PoppedMessage
@@ -28,9 +30,11 @@ class LiteTopicQueue(ProcessQueue):
         visible_at: when the broker redelivers the messages unless their invisible time is renewed, on trio's
             clock.
         is_renewing: whether a renewal is in progress.
+        change_lock: held during a request that changes the invisible time. A renewal that the broker gets
+            after a request to suspend the lite topic would undo it.
     """
 
-    __slots__ = ("_acknowledge", "is_renewing", "lite_topic", "visible_at")
+    __slots__ = ("_acknowledge", "change_lock", "is_renewing", "lite_topic", "visible_at")
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class LiteTopicQueue(ProcessQueue):
         self.lite_topic: str = messages[0].lite_topic
         self.visible_at: float = visible_at
         self.is_renewing: bool = False
+        self.change_lock: trio.Lock = trio.Lock()
         self._acknowledge = acknowledge
         self.put(messages, messages[-1].queue_offset + 1)
 
