@@ -129,10 +129,12 @@ class TopicTable:
 
     Args:
         config: the broker's settings.
-        on_change: called with each topic that is added or changed, to register it at the name servers.
+        on_change: called with each topic to register at the name servers: an added topic, including the
+            initial ones, or a changed one.
 
     Attributes:
         changes: how many times a topic was added, changed or deleted.
+        listeners: called with each topic that is added or changed later.
         get: returns a topic's settings by name, or None if the topic does not exist.
     """
 
@@ -140,6 +142,7 @@ class TopicTable:
         self._config = config
         self._on_change = on_change
         self.changes: int = 0
+        self.listeners: list[Callable[[TopicConfig], None]] = []
         self._topics: dict[str, TopicConfig] = {}
         # Fast path: the dict's own method saves a call for each send and pull.
         self.get: Final = self._topics.get
@@ -184,6 +187,8 @@ class TopicTable:
         self._topics[topic.topic_name] = topic
         self.changes += 1
         self._on_change(topic)
+        for listener in self.listeners:
+            listener(topic)
 
     def register_all(self) -> None:
         """Register all topics at the name servers again, after a change of the broker's permissions."""

@@ -135,6 +135,12 @@ class HeldPops:
         """
         self._timers.set(group_queue, time)
 
+    def release_topic(self, topic: str) -> None:
+        """Answer all pops of a topic."""
+        released = [pops for key, pops in self._by_group_queue.items() if key.topic == topic]
+        for pop in [pop for pops in released for pop in pops]:
+            self._release(pop)
+
     def drop_connection(self, connection: Connection) -> None:
         """Drop the pops of a closed connection."""
         for pop in list(self._by_connection.get(connection, ())):

@@ -60,6 +60,7 @@ class PopProcessor:
         self.checkpoints: CheckpointTable = CheckpointTable(MessageReviver(state, scheduler).revive)
         self.ordered_pops: OrderedPops = OrderedPops()
         self.held_pops: HeldPops = HeldPops(self._answer_held)
+        state.topics.listeners.append(self._on_topic_change)
         self._reader = PopReader(state, self.checkpoints, self.ordered_pops)
 
     def handlers(self) -> Mapping[int, RequestHandler]:
@@ -75,6 +76,10 @@ class PopProcessor:
         header = self._read_header(request)
         message_filter = _parse_filter(header)
         self._answer(connection, request, header, message_filter)
+
+    def _on_topic_change(self, topic: TopicConfig) -> None:
+        # The pops that find no message are held again, for the queues that the topic has now.
+        self.held_pops.release_topic(topic.topic_name)
 
     def _answer_held(self, pop: HeldPop) -> None:
         def answer(connection: Connection, request: Command) -> None:
