@@ -72,7 +72,7 @@ class TopicConfig:
         topic_sys_flag: unit flags; stored and not evaluated.
         order: whether the topic keeps its queues when a broker is lost. Here it only matters for sends to a
             broker without write permission: see ``BrokerConfig.broker_permission``.
-        attributes: attributes of 5.x. Only ``message.type`` is evaluated, for lite topics and priorities.
+        attributes: attributes of 5.x by name. ``TOPIC_ATTRIBUTES`` says which of them have an effect.
     """
 
     topic_name: str
