@@ -101,7 +101,7 @@ class ClientProcessor:
         connection.respond(request, ResponseCode.SUCCESS, answer.to_fields())
 
     def _record_fingerprint(self, group: str, fingerprint: int) -> bool:
-        """Record the fingerprint of a heartbeat. Returns whether it differs from the group's last one."""
+        """Record a fingerprint, a hash of subscriptions. Returns whether it differs from the group's last."""
         last = self._fingerprints.get(group)
         self._fingerprints[group] = fingerprint
         return last is not None and last != fingerprint

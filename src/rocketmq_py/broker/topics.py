@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 
 from rocketmq_py import names
+from rocketmq_py.arguments import check_texts
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import (
@@ -41,6 +42,7 @@ _NOT_SENDABLE = frozenset(
         "OFFSET_MOVED_EVENT",
     }
 )
+"""Java: ``TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET``."""
 _LEGAL_NAME = "^[%|a-zA-Z0-9_-]+$"
 _is_legal = re.compile(_LEGAL_NAME, re.ASCII).fullmatch
 
@@ -52,7 +54,7 @@ def check_topics(topics: Mapping[str, int] | Iterable[str]) -> dict[str, int]:
     """
     if isinstance(topics, str):
         raise ConfigurationError(f"topics is a text; expected several names, such as [{topics!r}]")
-    counts = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 4)
+    counts = topics if isinstance(topics, Mapping) else dict.fromkeys(check_texts(topics, "topics"), 4)
     return {
         check_topic(topic): check_count(count, f"the number of queues of {topic}")
         for topic, count in counts.items()
@@ -152,6 +154,7 @@ class TopicTable:
             self.put(topic)
 
     def _initial_topics(self) -> list[TopicConfig]:
+        """Return the topics that real brokers create when they start."""
         config = self._config
         all_perms = PERM_INHERIT | PERM_READ | PERM_WRITE
         queues = config.default_topic_queue_nums

@@ -29,7 +29,7 @@ from rocketmq_py.remoting import Connection
 MAX_POPPED = 32
 """Maximum number of messages that a pop may request."""
 MAX_LATE_MS = 500
-"""Milliseconds after the end of its polling time at which a pop is still answered with messages."""
+"""Milliseconds after the end of its polling time until which a pop is answered with messages."""
 EARLY_MS = 50
 """Milliseconds before the end of its polling time at which a held pop is answered."""
 PRIORITY_TYPE = "PRIORITY"
@@ -102,7 +102,7 @@ class PopProcessor:
         # Another held pop may take the remaining messages. A pop of 0 messages would wake itself for ever.
         if batch.remaining > 0 and header.max_msg_nums > 0:
             self.held_pops.wake(requested_group_queue(header))
-        if code is None:
+        if code is None:  # it is held
             return
         offsets = batch.offsets
         answer = PopMessageAnswer(
@@ -143,7 +143,7 @@ class PopProcessor:
 
     def _read_header(self, request: Command) -> PopMessageRequest:
         fields = request.fields
-        if fields.get("bornTime", "0") == "0":
+        if fields.get("bornTime", "0") == "0":  # the client leaves the time to the broker
             fields = {**fields, "bornTime": str(self._state.now_ms())}
         return PopMessageRequest.from_fields(fields)
 
