@@ -105,6 +105,22 @@ async def test_a_closed_connection_leaves_its_groups() -> None:
         assert await members() == ["staying"]
 
 
+async def test_an_error_of_on_request_is_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(code: int, topic: str | None, client_address: str) -> None:
+        if code == RequestCode.SEND_MESSAGE_V2:
+            raise RuntimeError(f"no {topic} today")
+
+    async with (
+        EmbeddedBroker(on_request=fail, topics=["t"]) as broker,
+        connected(broker.broker_address) as connection,
+    ):
+        sent = await connection.request(RequestCode.SEND_MESSAGE_V2, SEND, b"x", timeout=5)
+        assert (sent.code, sent.remark) == (ResponseCode.SYSTEM_ERROR, "RuntimeError: no t today")
+        pulled = await connection.request(RequestCode.PULL_MESSAGE, {**PULL, "sysFlag": "4"}, timeout=5)
+        assert pulled.code == ResponseCode.PULL_NOT_FOUND
+    assert "request failed" in caplog.text
+
+
 # Start and stop
 
 

@@ -54,7 +54,7 @@ class EmbeddedBroker:
         topics: topics to create, with four queues each, or as many as a mapping gives.
         tls: a server-side SSL context with a certificate; None for plain text.
         on_request: called before each request is answered, with its code, its topic or None, and the client's
-            address.
+            address. If it raises, the request is answered with SYSTEM_ERROR and the error, which is logged.
         settings: fields of ``BrokerConfig`` that replace those of ``config``.
         now_ms: the clock of messages, epoch milliseconds. By default it starts at the current time and
             advances with trio's clock.

@@ -136,7 +136,7 @@ class TopicTable:
 
     Attributes:
         changes: how many times a topic was added, changed or deleted.
-        listeners: called with each topic that is added or changed later.
+        listeners: called with each topic that :meth:`put` adds or changes.
         get: returns a topic's settings by name, or None if the topic does not exist.
     """
 
