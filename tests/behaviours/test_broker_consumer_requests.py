@@ -27,11 +27,13 @@ from rocketmq_py.protocol.bodies import (
     QueueTimeSpan,
     ResetOffsets,
     SubscriptionData,
+    SubscriptionGroupConfig,
 )
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
     ConsumeMessageDirectlyRequest,
     ConsumerSendMsgBackRequest,
+    DeleteTopicInBrokerRequest,
     GetConsumerConnectionListRequest,
     GetConsumerRunningInfoRequest,
     GetConsumerStatusRequest,
@@ -41,12 +43,14 @@ from rocketmq_py.protocol.headers import (
     OffsetAnswer,
     PullMessageAnswer,
     PullMessageRequest,
+    PutSubscriptionGroupRequest,
     QueryConsumerOffsetRequest,
     QueryConsumeTimeSpanRequest,
     QueryMessageRequest,
     QueryTopicConsumeByWhoRequest,
     ResetOffsetRequest,
     UnlockBatchMqRequest,
+    UnregisterClientRequest,
     UpdateConsumerOffsetRequest,
     ViewMessageRequest,
 )
@@ -58,6 +62,7 @@ from tests.behaviours.reading import PATIENCE, until_readable
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 UNSET_REMARK = "not set any response code"
+SUSPEND_FLAG = 2
 SUBSCRIPTION_FLAG = 4
 
 
@@ -152,6 +157,49 @@ def answer_with(body: bytes, _: Command) -> bytes:
 
 def refusal(answer: Command) -> tuple[int, str | None]:
     return answer.code, answer.remark
+
+
+# Pulls
+
+
+async def test_a_message_of_a_topic_that_was_created_again_answers_a_held_pull(
+    client: Client, peer: Peer, group: str, topic: str
+) -> None:
+    messages: list[ReceivedMessage] = []
+
+    async def wait() -> None:
+        flags = SUBSCRIPTION_FLAG | SUSPEND_FLAG
+        while not messages:
+            answer = await pull(peer, group, topic, sys_flag=flags, suspend_timeout_millis=15_000)
+            messages.extend(decode_messages(answer.body, peer.broker_name))
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            await peer.ask(DeleteTopicInBrokerRequest(topic=topic))
+            await create_topic(client, topic, queues=2)
+            await send(client, topic, b"a")
+    assert [message.body for message in messages] == [b"a"]
+
+
+# Members
+
+
+async def test_a_group_without_notices_is_notified_of_lost_connections_only(
+    client: Client, peer: Peer, group: str, topic: str
+) -> None:
+    code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    config = SubscriptionGroupConfig(group_name=group, notify_consumer_ids_changed_enable=False)
+    await peer.ask(PutSubscriptionGroupRequest(), config.encode())
+    await join(peer, "staying@x", group, topic)
+    async with open_peers(client) as connect:
+        leaving, lost = connect(), connect()
+        await join(lost, "lost@x", group, topic)
+        await join(leaving, "leaving@x", group, topic)
+        await leaving.ask(UnregisterClientRequest(client_id="leaving@x", consumer_group=group))
+        assert peer.asked(code) == []
+    await peer.until_asked(code)
 
 
 # Locks

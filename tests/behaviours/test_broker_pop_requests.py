@@ -217,6 +217,21 @@ async def test_a_held_pop_is_answered_when_a_message_arrives(consumer: Consumer)
     assert bodies(consumer.read(answers[0])) == [b"b"]
 
 
+async def test_a_message_in_a_new_queue_answers_a_held_pop(consumer: Consumer) -> None:
+    answers = []
+
+    async def wait() -> None:
+        answers.append(await consumer.ask(poll_time=15_000))
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            await create_topic(consumer.client, consumer.topic, queues=3)
+            await consumer.send(b"a", queue_id=2)
+    assert bodies(consumer.read(answers[0])) == [b"a"]
+
+
 async def test_a_held_pop_is_answered_when_it_expires(consumer: Consumer) -> None:
     answer = await consumer.ask(poll_time=1000)
     assert (answer.code, answer.remark) == (ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")

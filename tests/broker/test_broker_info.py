@@ -34,6 +34,20 @@ async def test_a_change_takes_effect_at_once(client: OfflineClient) -> None:
     assert client.send("TBW102", b"1").code == ResponseCode.SUCCESS
 
 
+@pytest.mark.parametrize("setting", ["enableLmq", "enableMultiDispatch"])
+async def test_lite_topics_can_be_disabled_and_enabled(client: OfflineClient, setting: str) -> None:
+    topic = {
+        "topic": "t", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "defaultTopic": "TBW102",
+        "topicFilterType": "SINGLE_TAG", "order": "false", "attributes": "+message.type=LITE",
+    }  # fmt: skip
+    client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, topic)
+    for enabled in ("true", "false", "true"):
+        alter(client, **{setting: enabled})
+        client.send("t", __LITE_TOPIC="lite")
+    stored = client.pull("t").messages
+    assert ["INNER_MULTI_QUEUE_OFFSET" in message.properties for message in stored] == [True, False, True]
+
+
 async def test_a_change_of_the_permission_is_registered_at_the_name_server(client: OfflineClient) -> None:
     def route() -> bytes:
         return client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "SELF_TEST_TOPIC"}).body

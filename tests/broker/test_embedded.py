@@ -105,6 +105,22 @@ async def test_a_closed_connection_leaves_its_groups() -> None:
         assert await members() == ["staying"]
 
 
+async def test_an_error_of_on_request_is_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(code: int, topic: str | None, client_address: str) -> None:
+        if code == RequestCode.SEND_MESSAGE_V2:
+            raise RuntimeError(f"no {topic} today")
+
+    async with (
+        EmbeddedBroker(on_request=fail, topics=["t"]) as broker,
+        connected(broker.broker_address) as connection,
+    ):
+        sent = await connection.request(RequestCode.SEND_MESSAGE_V2, SEND, b"x", timeout=5)
+        assert (sent.code, sent.remark) == (ResponseCode.SYSTEM_ERROR, "RuntimeError: no t today")
+        pulled = await connection.request(RequestCode.PULL_MESSAGE, {**PULL, "sysFlag": "4"}, timeout=5)
+        assert pulled.code == ResponseCode.PULL_NOT_FOUND
+    assert "request failed" in caplog.text
+
+
 # Start and stop
 
 
@@ -189,17 +205,26 @@ async def test_the_error_names_a_port_in_use(setting: str) -> None:
 @pytest.mark.parametrize(
     ("host", "settings", "reason"),
     [
-        ("localhost", {}, "IP address"),
-        ("0.0.0.0", {}, "broker_ip1"),
-        ("127.0.0.1", {"broker_ip1": "example"}, "IP address"),
+        ("localhost", {}, "^host is 'localhost'; it must be an IP address$"),
+        (9876, {}, "^host must be a str, not int$"),
+        ("0.0.0.0", {}, r"^0\.0\.0\.0 stands for all .* broker_ip1"),
+        ("127.0.0.1", {"broker_ip1": "example"}, "^broker_ip1 is 'example'; it must be an IP address$"),
+        ("127.0.0.1", {"broker_ip1": "0.0.0.0"}, r"^0\.0\.0\.0 stands for all .* broker_ip1"),
         ("127.0.0.1", {"broker_name": ""}, "broker_name"),
     ],
 )
 def test_an_address_that_clients_cannot_use_is_an_error(
-    host: str, settings: dict[str, Any], reason: str
+    host: Any, settings: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         EmbeddedBroker(host, **settings)
+
+
+async def test_an_address_of_another_machine_is_an_error() -> None:
+    # 192.0.2.1 is reserved for documentation.
+    with pytest.raises(ConfigurationError, match=r"; choose an IP address of this machine with host$"):
+        async with EmbeddedBroker("192.0.2.1"):
+            pass
 
 
 async def test_broker_ip1_sets_the_address_for_clients() -> None:

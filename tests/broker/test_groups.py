@@ -112,6 +112,21 @@ async def test_members_are_notified_when_a_client_that_is_not_a_member_unregiste
     assert members(client) == ["one@x"]
 
 
+async def test_a_group_without_notices_is_notified_of_lost_connections_only(
+    client: OfflineClient, broker: OfflineBroker
+) -> None:
+    group = {"groupName": "g", "notifyConsumerIdsChangedEnable": False}
+    client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(group).encode())
+    leaving, lost = broker.connect(), broker.connect()
+    send_heartbeat(client, "one@x")
+    send_heartbeat(leaving, "two@x")
+    send_heartbeat(lost, "three@x")
+    leaving.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "two@x", "consumerGroup": "g"})
+    assert take_notices(client) == []
+    lost.close()
+    assert take_notices(client) == [NOTICE]
+
+
 async def test_members_of_a_broadcasting_group_are_not_notified(
     client: OfflineClient, broker: OfflineBroker
 ) -> None:

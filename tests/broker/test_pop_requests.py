@@ -420,3 +420,29 @@ async def test_a_pop_held_for_a_deleted_topic_is_refused_when_it_expires(
     client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
     await trio.sleep(2)
     assert holder.answers[-1].code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_message_in_a_new_queue_answers_a_held_pop(
+    client: OfflineClient, broker: OfflineBroker
+) -> None:
+    create(client, "t", readQueueNums="1", writeQueueNums="1")
+    holder = broker.connect()
+    hold_pop(holder, "t")
+    hold_pop(holder, "t")
+    create(client, "t", readQueueNums="2", writeQueueNums="2")
+    assert await answers(holder) == [], "both are held again"
+    for expected in (1, 2):
+        client.send("t", b"a", queue_id=1)
+        assert len(await answers(holder)) == expected
+
+
+async def test_a_message_of_a_topic_that_was_created_again_answers_a_held_pop(
+    client: OfflineClient, broker: OfflineBroker
+) -> None:
+    create(client, "t")
+    holder = broker.connect()
+    hold_pop(holder, "t")
+    client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
+    send(client, b"a")
+    (answer,) = await answers(holder)
+    assert bodies(read(answer)) == [b"a"]

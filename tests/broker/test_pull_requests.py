@@ -383,3 +383,16 @@ async def test_a_pull_held_for_a_deleted_topic_is_refused_when_it_expires(
     client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
     await trio.sleep(2)
     assert holder.answers[-1].code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_held_pull_is_answered_when_its_topic_was_deleted_and_is_created_again(
+    client: OfflineClient, broker: OfflineBroker
+) -> None:
+    client.send("t")
+    holder = broker.connect()
+    holder.hold_pull("t", 1)
+    client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
+    assert holder.answers == []
+    client.send("t")
+    (answer,) = holder.answers
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")

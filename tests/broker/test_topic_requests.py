@@ -65,7 +65,10 @@ async def test_attributes_of_a_topic_can_be_changed(client: OfflineClient) -> No
     assert attributes() == {"message.type": "FIFO", "reserve.time": "7"}
     create(client, attributes="-reserve.time,+message.type=NORMAL")
     assert attributes() == {"message.type": "NORMAL"}
-    for invalid in ("-reserve.time", "a=b", "+a", "-message.type=x"):
+    for invalid in (
+        "-reserve.time", "a=b", "+a", "-message.type=x", "-message.type,+message.type=FIFO",
+        "+message.type=FIFO,,+reserve.time=7",
+    ):  # fmt: skip
         assert create(client, attributes=invalid).code == ResponseCode.SYSTEM_ERROR
     assert attributes() == {"message.type": "NORMAL"}
 

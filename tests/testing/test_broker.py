@@ -297,7 +297,8 @@ def test_settings_are_those_of_the_embedded_broker() -> None:
     [
         ("Orders", r"topics is a text; .* such as \['Orders'\]"),
         (["no topic!"], "'no topic!' may hold only"),
-        ([5], "topic must be a str, not int"),
+        ([5], r"topics\[0\] must be a str, not int"),
+        (5, "topics must be a list of str, not int"),
         ({"Orders": 0}, "number of queues of Orders is 0; it must be from 1 to 65536"),
         ({"Orders": 65_537}, "Orders is 65537"),
         ({"Orders": "4"}, "Orders is '4'; it must be a whole number"),

@@ -71,8 +71,9 @@ class Broker:
         check: authenticates requests; None if ``config`` has no access keys. Raises Refusal.
         send_handler: the fast path for plain sends; None before :meth:`open`, and if requests are
             authenticated.
-        tasks: functions that must be running for held pulls, delayed messages, open transactions and silent
-            clients to be handled.
+        tasks: functions to run as background tasks, after :meth:`open`. They answer held pulls and pops,
+            deliver delayed messages, redeliver popped messages, check transactions, and close the
+            connections of silent clients.
     """
 
     state: BrokerState

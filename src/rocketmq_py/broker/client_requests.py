@@ -67,12 +67,8 @@ class ClientProcessor:
         """Remove the members of a closed connection from their groups, and notify the other members."""
         self._state.producers.drop_connection(connection)
         for group in self._state.consumers.groups_of(connection):
-            self._remove_consumer(group, connection)
-
-    def _remove_consumer(self, group: str, connection: Connection) -> None:
-        settings = self._state.subscription_groups.get_or_create(group)
-        notify = settings is None or settings.notify_consumer_ids_changed_enable
-        self._state.consumers.remove_member(group, connection, notify=notify)
+            # As on real brokers, even if notify_consumer_ids_changed_enable is off for the group.
+            self._state.consumers.remove_member(group, connection, notify=True)
 
     # Membership
 
@@ -105,7 +101,7 @@ class ClientProcessor:
         connection.respond(request, ResponseCode.SUCCESS, answer.to_fields())
 
     def _record_fingerprint(self, group: str, fingerprint: int) -> bool:
-        """Record the fingerprint of a heartbeat. Returns whether it differs from the group's last one."""
+        """Record a fingerprint, a hash of subscriptions. Returns whether it differs from the group's last."""
         last = self._fingerprints.get(group)
         self._fingerprints[group] = fingerprint
         return last is not None and last != fingerprint
@@ -114,8 +110,11 @@ class ClientProcessor:
         header = UnregisterClientRequest.from_fields(request.fields)
         if header.producer_group is not None:
             self._state.producers.remove_member(header.producer_group, connection)
-        if header.consumer_group is not None:
-            self._remove_consumer(header.consumer_group, connection)
+        group = header.consumer_group
+        if group is not None:
+            settings = self._state.subscription_groups.get_or_create(group)
+            notify = settings is None or settings.notify_consumer_ids_changed_enable
+            self._state.consumers.remove_member(group, connection, notify=notify)
         connection.respond(request, ResponseCode.SUCCESS)
 
     def _list_consumers(self, connection: Connection, request: Command) -> None:

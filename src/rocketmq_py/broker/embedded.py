@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import random
 import ssl
@@ -15,7 +16,7 @@ import attrs
 import trio
 
 from rocketmq_py.address import format_address, split_address
-from rocketmq_py.arguments import check_instance, check_integer, optional
+from rocketmq_py.arguments import check_instance, check_integer, check_text, optional
 from rocketmq_py.broker.broker import Broker
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Dispatcher, topic_of
@@ -53,7 +54,7 @@ class EmbeddedBroker:
         topics: topics to create, with four queues each, or as many as a mapping gives.
         tls: a server-side SSL context with a certificate; None for plain text.
         on_request: called before each request is answered, with its code, its topic or None, and the client's
-            address.
+            address. If it raises, the request is answered with SYSTEM_ERROR and the error, which is logged.
         settings: fields of ``BrokerConfig`` that replace those of ``config``.
         now_ms: the clock of messages, epoch milliseconds. By default it starts at the current time and
             advances with trio's clock.
@@ -61,7 +62,7 @@ class EmbeddedBroker:
 
     Raises:
         ConfigurationError: ``host`` or ``broker_ip1`` is not an IP address, a setting is out of its range, or
-            (when entering) a port is in use.
+            (when entering) the broker cannot listen on the address, for example because a port is in use.
     """
 
     def __init__(
@@ -146,7 +147,8 @@ class EmbeddedBroker:
         name_server_dispatch.add(name_server.handlers())
         broker = Broker(self.config, lambda: [name_server], self._now_ms or _wall_clock(), self._rng)
         if self._port:
-            # Clients may connect to a known port as soon as it listens, so the broker must be open before.
+            # The broker must be open before the first request, and clients may already be trying this port.
+            # A free port is unknown to them, and its address is known only when it listens.
             self._open(broker, self._address_on(self._port))
         bound = await nursery.start(
             self._serve, broker.dispatch, self._port, broker.drop_connection, lambda: broker.send_handler
@@ -194,10 +196,13 @@ class EmbeddedBroker:
                 task_status=task_status,
             )
         except ConfigurationError as error:
-            raise ConfigurationError(
-                f"{error}; stop the server that uses the port, or choose others with namesrv_port and port "
+            advice = (
+                "choose an IP address of this machine with host"
+                if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRNOTAVAIL
+                else "stop the server that uses the port, or choose others with namesrv_port and port "
                 "(0: any free port)"
-            ) from error
+            )
+            raise ConfigurationError(f"{error}; {advice}") from error
 
     def _address_on(self, port: int) -> str:
         return format_address((self._public_ip, port))
@@ -211,21 +216,26 @@ def _check_listening(address: str | None) -> str:
 
 def _public_ip(host: str, config: BrokerConfig) -> str:
     """Return the IP address that clients connect to."""
-    try:
-        listening = ipaddress.ip_address(host)
-        public = ipaddress.ip_address(config.broker_ip1) if config.broker_ip1 else listening
-    except ValueError as error:
-        raise ConfigurationError(f"the embedded broker needs an IP address: {error}") from None
+    listening = _parse_ip(host, "host")
+    public = _parse_ip(config.broker_ip1, "broker_ip1") if config.broker_ip1 else listening
     if public.is_unspecified:
         raise ConfigurationError(
-            f"{host} stands for all addresses of this machine: set broker_ip1 to the one that clients use"
+            f"{public} stands for all addresses of this machine; set broker_ip1 to the one that clients use"
         )
     return str(public)
 
 
+def _parse_ip(text: str, name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    check_text(text, name)
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        raise ConfigurationError(f"{name} is {text!r}; it must be an IP address") from None
+
+
 def _wall_clock() -> Callable[[], int]:
     """Return a clock that starts at the wall clock's time and advances with trio's clock."""
-    # Fast path: trio.current_time() makes three calls to get here.
+    # Fast path: trio.current_time() looks up the clock on each call.
     current_time = trio.lowlevel.current_clock().current_time
     offset = time.time() - current_time()
     return lambda: int((offset + current_time()) * 1000)

@@ -115,6 +115,21 @@ class HeldPulls:
         self._by_connection.setdefault(connection, {})[pull] = None
         self._deadlines.add(pull, expires_at)
 
+    def release_replaced(self, topic: str, find_queue: Callable[[str, int], ConsumeQueue | None]) -> None:
+        """Answer the pulls from queues of a topic that was deleted and created again.
+
+        Args:
+            topic: the topic.
+            find_queue: returns a queue of the topic as it is now.
+        """
+        replaced = [
+            pulls
+            for queue, pulls in self._by_queue.items()
+            if queue.topic == topic and find_queue(topic, queue.queue_id) is not queue
+        ]
+        for pull in [pull for pulls in replaced for pull in pulls]:
+            self._release(pull)
+
     def drop_connection(self, connection: Connection) -> None:
         """Drop the pulls of a closed connection."""
         for pull in self._by_connection.pop(connection, ()):

@@ -26,6 +26,7 @@ def is_tag_expression(expression_type: str | None) -> bool:
 
 def tag_filter(subscription: SubscriptionData) -> MessageFilter:
     """Return the message filter of a subscription by tag."""
+    # With a class filter (4.x), brokers pass all messages to a filter server, which selects them.
     if subscription.class_filter_mode or subscription.sub_string == ALL:
         return None
     codes = frozenset(subscription.code_set)
@@ -78,7 +79,7 @@ class SqlFilterTable:
         return self._filters.get((topic, group))
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Take over the SQL filters of a heartbeat that are newer than the registered ones."""
+        """Register the SQL filters of a heartbeat that are newer than the registered ones."""
         for subscription in subscriptions:
             if not is_tag_expression(subscription.expression_type) and subscription.sub_string:
                 self._register(group, subscription)

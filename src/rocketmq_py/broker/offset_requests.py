@@ -48,11 +48,11 @@ class OffsetProcessor:
         connection.respond(request, ResponseCode.SUCCESS, OffsetAnswer(offset=offset).to_fields())
 
     def _offset_of_new_group(self, header: QueryConsumerOffsetRequest) -> int:
-        if header.set_zero_if_not_found is False:  # None means yes
+        if header.set_zero_if_not_found is False:  # older clients send nothing, which counts as true
             raise Refusal(
                 ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
             )
-        # As on real brokers: 0 if the queue still has its first message and it is in memory, as all are here.
+        # Real brokers return 0 if the queue has its first message, and has it in memory, as all are here.
         queue = self._state.store.find_queue(header.topic, header.queue_id)
         if queue is None or queue.start > 0 or queue.end == 0:
             raise Refusal(
@@ -80,9 +80,10 @@ class OffsetProcessor:
         topic = header.topic or ""
         members = self._state.consumers.get(header.src_group)
         subscribed = members.subscriptions if members else {}
-        is_included = header.offline or not subscribed or topic in subscribed
+        # Unless the group is offline, a topic that its members do not subscribe to is skipped.
+        is_skipped = not header.offline and subscribed and topic not in subscribed
         # Without a topic nothing is copied, as on real brokers.
-        if is_included and self._state.topics.get(topic):
+        if not is_skipped and self._state.topics.get(topic):
             self._state.offsets.clone(header.src_group, topic, header.dest_group)
         connection.respond(request, ResponseCode.SUCCESS)
 
@@ -106,8 +107,8 @@ class OffsetResetProcessor:
         if self._state.config.use_server_side_reset_offset:
             offsets, remark = self._reset_by_broker(header), None
         else:
-            members_get_list = request.language == _LANGUAGE_CPP
-            offsets, remark = self._reset_by_members(header, members_get_list=members_get_list), UNSET_REMARK
+            as_list = request.language == _LANGUAGE_CPP
+            offsets, remark = self._reset_by_members(header, as_list=as_list), UNSET_REMARK
         connection.respond(request, ResponseCode.SUCCESS, body=ResetOffsets(offsets).encode(), remark=remark)
 
     def _offset_at_time(self, header: ResetOffsetRequest, queue_id: int) -> int:
@@ -155,9 +156,7 @@ class OffsetResetProcessor:
 
     # By the members
 
-    def _reset_by_members(
-        self, header: ResetOffsetRequest, *, members_get_list: bool
-    ) -> Mapping[MessageQueue, int]:
+    def _reset_by_members(self, header: ResetOffsetRequest, *, as_list: bool) -> Mapping[MessageQueue, int]:
         offsets = self._offsets_for_members(header)
         group = self._state.consumers.get(header.group)
         if group is None:
@@ -170,7 +169,7 @@ class OffsetResetProcessor:
             topic=header.topic, group=header.group, timestamp=header.timestamp, is_force=False
         )
         body = ResetOffsets(offsets)
-        encoded = body.encode_as_list() if members_get_list else body.encode()
+        encoded = body.encode_as_list() if as_list else body.encode()
         group.send_oneway(notice.code, notice.to_fields(), encoded)
         return offsets
 
@@ -182,7 +181,7 @@ class OffsetResetProcessor:
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
             )
         offsets = {}
-        for queue_id in range(topic.write_queue_nums):  # as on real brokers
+        for queue_id in range(topic.write_queue_nums):  # not the read queues, as on real brokers
             committed = self._state.offsets.committed(header.group, header.topic, queue_id)
             if committed is None:
                 remark = f"THe consumer group <{header.group}> not exist"  # sic

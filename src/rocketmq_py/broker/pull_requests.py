@@ -48,6 +48,7 @@ class PullProcessor:
         self._state = state
         self._config = state.config
         self.held_pulls: HeldPulls = HeldPulls(self._answer_held)
+        state.topics.listeners.append(self._on_topic_change)
 
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the request handlers by request code."""
@@ -55,6 +56,9 @@ class PullProcessor:
 
     def _pull(self, connection: Connection, request: Command) -> None:
         self._answer(connection, request, PullMessageRequest.from_fields(request.fields), may_hold=True)
+
+    def _on_topic_change(self, topic: TopicConfig) -> None:
+        self.held_pulls.release_replaced(topic.topic_name, self._state.store.find_queue)
 
     def _answer_held(self, pull: HeldPull) -> None:
         def answer(connection: Connection, request: Command) -> None:

@@ -30,7 +30,7 @@ from rocketmq_py.remoting import Connection
 MAX_BY_KEY = 64
 """Maximum number of messages in the answer to a query by key (maxMsgsNumBatch)."""
 MAX_BY_UNIQUE_ID = 32
-"""The number of messages in the answer to a query by unique id (defaultQueryMaxNum)."""
+"""Maximum number of messages in the answer to a query by unique id (defaultQueryMaxNum)."""
 
 
 class QueryProcessor:
@@ -118,9 +118,9 @@ class KeyIndex:
         self._store = store
         # log indexes by topic and key, in the order in which the messages were stored
         self._entries: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        self._next = 0
-        self._first = 0
-        self._truncations = 0
+        self._next = 0  # the log index of the next message to be indexed
+        self._first = 0  # the log index at which the index was built
+        self._truncations = 0  # those of the store when the index was built
         self.last_indexed: StoredMessage | None = None
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int, max_count: int) -> list[StoredMessage]:

@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 
 from rocketmq_py import names
+from rocketmq_py.arguments import check_texts
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import (
@@ -41,6 +42,7 @@ _NOT_SENDABLE = frozenset(
         "OFFSET_MOVED_EVENT",
     }
 )
+"""Java: ``TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET``."""
 _LEGAL_NAME = "^[%|a-zA-Z0-9_-]+$"
 _is_legal = re.compile(_LEGAL_NAME, re.ASCII).fullmatch
 
@@ -52,7 +54,7 @@ def check_topics(topics: Mapping[str, int] | Iterable[str]) -> dict[str, int]:
     """
     if isinstance(topics, str):
         raise ConfigurationError(f"topics is a text; expected several names, such as [{topics!r}]")
-    counts = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 4)
+    counts = topics if isinstance(topics, Mapping) else dict.fromkeys(check_texts(topics, "topics"), 4)
     return {
         check_topic(topic): check_count(count, f"the number of queues of {topic}")
         for topic, count in counts.items()
@@ -72,7 +74,7 @@ class TopicConfig:
         topic_sys_flag: unit flags; stored and not evaluated.
         order: whether the topic keeps its queues when a broker is lost. Here it only matters for sends to a
             broker without write permission: see ``BrokerConfig.broker_permission``.
-        attributes: attributes of 5.x. Only ``message.type`` is evaluated, for lite topics and priorities.
+        attributes: attributes of 5.x by name. ``TOPIC_ATTRIBUTES`` says which of them have an effect.
     """
 
     topic_name: str
@@ -129,10 +131,12 @@ class TopicTable:
 
     Args:
         config: the broker's settings.
-        on_change: called with each topic that is added or changed, to register it at the name servers.
+        on_change: called with each topic to register at the name servers: an added topic, including the
+            initial ones, or a changed one.
 
     Attributes:
         changes: how many times a topic was added, changed or deleted.
+        listeners: called with each topic that :meth:`put` adds or changes.
         get: returns a topic's settings by name, or None if the topic does not exist.
     """
 
@@ -140,6 +144,7 @@ class TopicTable:
         self._config = config
         self._on_change = on_change
         self.changes: int = 0
+        self.listeners: list[Callable[[TopicConfig], None]] = []
         self._topics: dict[str, TopicConfig] = {}
         # Fast path: the dict's own method saves a call for each send and pull.
         self.get: Final = self._topics.get
@@ -149,6 +154,7 @@ class TopicTable:
             self.put(topic)
 
     def _initial_topics(self) -> list[TopicConfig]:
+        """Return the topics that real brokers create when they start."""
         config = self._config
         all_perms = PERM_INHERIT | PERM_READ | PERM_WRITE
         queues = config.default_topic_queue_nums
@@ -184,6 +190,8 @@ class TopicTable:
         self._topics[topic.topic_name] = topic
         self.changes += 1
         self._on_change(topic)
+        for listener in self.listeners:
+            listener(topic)
 
     def register_all(self) -> None:
         """Register all topics at the name servers again, after a change of the broker's permissions."""

@@ -1,4 +1,4 @@
-"""The attributes of topics and groups that brokers of 5.x know, and changes of them.
+"""The attributes of topics and groups in brokers of 5.x, and changes of them.
 
 Java: ``TopicAttributes``, ``SubscriptionGroupAttributes``, ``AttributeUtil``.
 """
@@ -35,11 +35,11 @@ def _between(lowest: int, highest: int) -> Callable[[str], str | None]:
 
 @attrs.frozen
 class Attribute:
-    """A topic attribute. Java: ``Attribute``.
+    """The rules for the values of an attribute. Java: ``Attribute``.
 
     Attributes:
         find_error: returns why a value is invalid, in Java's words, or None if it is valid.
-        changeable: whether it can be changed after the topic was created.
+        changeable: whether it can be changed after the topic or group was created.
     """
 
     find_error: Callable[[str], str | None]
@@ -64,7 +64,10 @@ TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
     "reserve.time": Attribute(_between(-1, _MAX_LONG), changeable=True),
     "lite.topic.expiration": Attribute(_between(-1, 43_200), changeable=True),
 }
-"""Java: ``TopicAttributes``. This broker stores and returns them; it treats all topics alike."""
+"""The attributes of topics by name. Java: ``TopicAttributes``.
+
+Only message.type and lite.topic.expiration have an effect here.
+"""
 
 GROUP_ATTRIBUTES: Mapping[str, Attribute] = {
     "priority.factor": Attribute(_between(0, 100), changeable=True),
@@ -76,7 +79,10 @@ GROUP_ATTRIBUTES: Mapping[str, Attribute] = {
     "lite.sub.client.max.event.cnt": Attribute(_between(10, _MAX_LONG), changeable=True),
     "lite.sub.wildcard": Attribute(_any, changeable=True),
 }
-"""Java: ``SubscriptionGroupAttributes``. This broker stores and returns them; it treats all groups alike."""
+"""The attributes of consumer groups by name. Java: ``SubscriptionGroupAttributes``.
+
+All but lite.sub.client.quota and lite.sub.client.max.event.cnt have an effect here.
+"""
 
 
 def change_topic_attributes(old: Mapping[str, str] | None, text: str) -> dict[str, str]:
@@ -107,10 +113,14 @@ def change_attributes(
     Raises Refusal, with the remark of brokers of 5.5.0, for a change that they refuse.
     """
     changed = dict(old or {})
+    names: set[str] = set()
     for key, value in changes.items():
         sign, name = key[:1], key[1:]
         if not name or "+" in name or "-" in name:
             raise _refusal("kv string format wrong.")
+        if name in names:
+            raise _refusal(f"alter duplication key. key: {name}")
+        names.add(name)
         if sign != "+" and old is None:
             raise _refusal(f"only add attribute is supported while creating topic. key: {name}")
         if sign not in ("+", "-"):
@@ -132,9 +142,13 @@ def change_attributes(
 
 
 def _parse_changes(text: str) -> dict[str, str]:
-    """Return the values by signed name. Java: ``AttributeParser.parseToMap``."""
+    """Return the values by name with its sign. Java: ``AttributeParser.parseToMap``.
+
+    Like Java, ignores empty changes at the end, and everything from a second ``=`` on.
+    """
     changes: dict[str, str] = {}
-    for change in filter(None, text.split(",")):
+    text = text.rstrip(",")
+    for change in text.split(",") if text else ():
         key, has_value, value = change.partition("=")
         value = value.partition("=")[0]
         if has_value and not value:

@@ -18,25 +18,29 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 
 VERSION = "V5_5_0"
-"""This broker behaves like Java's broker of this version."""
+"""The version of Java's broker that this broker imitates."""
 
 _MILLISECOND_FIELDS = frozenset(
     {"transaction_time_out", "transaction_check_interval", "short_polling_time", "channel_expired_timeout"}
 )
-"""Settings that are seconds here, and milliseconds in Java."""
+"""Settings that are seconds in ``BrokerConfig``, and milliseconds in Java."""
 _IRREGULAR_NAMES = {
     "broker_ip1": "brokerIP1",
     "cluster_name": "brokerClusterName",
     "short_polling_time": "shortPollingTimeMills",
 }
 _WITHOUT_JAVA_NAME = frozenset({"access_keys", "max_store_bytes", "max_store_messages", "zone_name"})
+"""Settings without a counterpart in Java's configuration. Tools cannot read or change them."""
 _READ_ONLY = frozenset(
     {
         "brokerIP1", "brokerClusterName", "brokerId", "brokerName", "brokerRole", "defaultTopicQueueNums",
         "listenPort", "messageDelayLevel", "regionId", "traceOn",
     }
 )  # fmt: skip
-"""Settings that take effect when the broker starts. Java refuses changes of those in its black list."""
+"""Settings that only take effect when the broker starts, so that changes of them are refused.
+
+The remark is that of real brokers for settings in their ``configBlackList``.
+"""
 
 
 def _java_name(field: str) -> str:
@@ -49,6 +53,7 @@ _FIELDS = {
     for field in attrs.fields(BrokerConfig)
     if field.name not in _WITHOUT_JAVA_NAME
 }
+"""The fields of ``BrokerConfig`` by the Java names of the settings."""
 
 
 class BrokerInfoProcessor:
@@ -125,18 +130,20 @@ class BrokerInfoProcessor:
 
     def _update_config(self, connection: Connection, request: Command) -> None:
         properties = read_properties(request.body)
-        _update(self._state.config, properties)
+        config, store = self._state.config, self._state.store
+        _change_settings(config, properties)
         self._config_changes += 1
-        self._state.store.max_message_size = self._state.config.max_message_size
+        store.max_message_size = config.max_message_size
+        store.has_lite_queues = config.enable_lmq and config.enable_multi_dispatch
         if "brokerPermission" in properties:
             self._state.topics.register_all()
         connection.respond(request, ResponseCode.SUCCESS)
 
 
 def _to_properties(state: BrokerState) -> dict[str, str]:
-    """Return the broker's settings by their Java names."""
+    """Return the settings by their Java names, as text."""
     ip, port = split_address(state.address)
-    values = {name: _format(field, getattr(state.config, field)) for name, field in _FIELDS.items()}
+    values = {name: _format_setting(field, getattr(state.config, field)) for name, field in _FIELDS.items()}
     return {
         "brokerId": str(state.broker_id),
         "brokerRole": "ASYNC_MASTER" if state.broker_id == MASTER_ID else "SLAVE",
@@ -146,13 +153,13 @@ def _to_properties(state: BrokerState) -> dict[str, str]:
     }
 
 
-def _update(config: BrokerConfig, properties: Mapping[str, str]) -> None:
+def _change_settings(config: BrokerConfig, properties: Mapping[str, str]) -> None:
     """Change settings at run time. Java: ``Configuration.update``.
 
     Like Java, ignores unknown names and values of the wrong type.
 
     Args:
-        config: the settings, changed in place. No other broker may use the object.
+        config: the broker's own copy of the settings, which is changed in place.
         properties: the new values by their Java names.
 
     Raises:
@@ -163,25 +170,25 @@ def _update(config: BrokerConfig, properties: Mapping[str, str]) -> None:
     changes: dict[str, Any] = {}
     for name, text in properties.items():
         field = _FIELDS.get(name)
-        if field is not None and (value := _parse(field, getattr(config, field), text)) is not None:
+        if field is not None and (value := _parse_setting(field, getattr(config, field), text)) is not None:
             changes[field] = value
     try:
         attrs.evolve(config, **changes)  # validates the values
     except ConfigurationError as error:
         raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
     for field, value in changes.items():
-        # All parts of the broker share the frozen object, and read a setting each time that they need it.
+        # In place, although the class is frozen: all parts of the broker read settings from this object.
         object.__setattr__(config, field, value)
 
 
-def _format(field: str, value: object) -> str:
+def _format_setting(field: str, value: object) -> str:
     if field in _MILLISECOND_FIELDS:
         assert isinstance(value, float | int)
         return str(round(value * 1000))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _parse(field: str, old: object, text: str) -> object:
+def _parse_setting(field: str, old: object, text: str) -> object:
     """Parse a value to the type of the old one. Returns None if it is not of that type."""
     if isinstance(old, bool):
         return text.strip().lower() == "true"

@@ -121,7 +121,8 @@ class CheckpointTable:
 class MessageReviver:
     """Redelivers unacknowledged messages: stores them again, in the retry topic of their group.
 
-    There is no limit. Consumers discard messages that were redelivered too often.
+    There is no limit. Consumers discard messages that were redelivered too often. A message with a delay
+    level is delayed again each time, as on real brokers.
 
     Args:
         state: the broker's tables.
@@ -149,9 +150,8 @@ class MessageReviver:
         key = checkpoint.key
         message = BrokerMessage.decode(stored)
         properties = dict(message.properties)
-        if not message.reconsume_times:
-            properties.pop(FIRST_POP_TIME, None)
-        properties.setdefault(FIRST_POP_TIME, str(key.pop_time_ms))
+        if not message.reconsume_times or FIRST_POP_TIME not in properties:
+            properties[FIRST_POP_TIME] = str(key.pop_time_ms)
         properties[ORIGIN_GROUP] = key.group
         retry = BrokerMessage(
             self._retry_topic(key),
@@ -164,7 +164,7 @@ class MessageReviver:
             self._state.packed_address,
             message.reconsume_times + (1 if checkpoint.counts_as_failure else 0),
         )
-        with suppress(PutError):
+        with suppress(PutError):  # the properties became too long. Real brokers cannot redeliver it, either.
             self._scheduler.put(retry)
 
     def _retry_topic(self, key: CheckpointKey) -> str:

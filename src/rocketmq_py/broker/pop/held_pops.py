@@ -95,7 +95,8 @@ class HeldPops:
         self._by_group_queue: dict[GroupQueue, dict[HeldPop, None]] = {}
         self._by_queue: dict[ConsumeQueue, dict[HeldPop, None]] = {}
         self._by_connection: dict[Connection, dict[HeldPop, None]] = {}
-        self._first_arrivals: dict[ConsumeQueue, int] = {}  # offsets
+        # the offset of the first message that has arrived and that :meth:`run` has not examined
+        self._first_arrivals: dict[ConsumeQueue, int] = {}
         self._to_wake: dict[GroupQueue, None] = {}
         self._timers = QueueTimers(self._deadlines, self._on_queue_free)
         self._parked = trio.lowlevel.ParkingLot()
@@ -134,6 +135,12 @@ class HeldPops:
         A second call for the same queue replaces the time.
         """
         self._timers.set(group_queue, time)
+
+    def release_topic(self, topic: str) -> None:
+        """Answer all pops of a topic."""
+        released = [pops for key, pops in self._by_group_queue.items() if key.topic == topic]
+        for pop in [pop for pops in released for pop in pops]:
+            self._release(pop)
 
     def drop_connection(self, connection: Connection) -> None:
         """Drop the pops of a closed connection."""

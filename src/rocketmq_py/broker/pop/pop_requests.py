@@ -29,7 +29,7 @@ from rocketmq_py.remoting import Connection
 MAX_POPPED = 32
 """Maximum number of messages that a pop may request."""
 MAX_LATE_MS = 500
-"""Milliseconds after the end of its polling time at which a pop is still answered with messages."""
+"""Milliseconds after the end of its polling time until which a pop is answered with messages."""
 EARLY_MS = 50
 """Milliseconds before the end of its polling time at which a held pop is answered."""
 PRIORITY_TYPE = "PRIORITY"
@@ -60,6 +60,7 @@ class PopProcessor:
         self.checkpoints: CheckpointTable = CheckpointTable(MessageReviver(state, scheduler).revive)
         self.ordered_pops: OrderedPops = OrderedPops()
         self.held_pops: HeldPops = HeldPops(self._answer_held)
+        state.topics.listeners.append(self._on_topic_change)
         self._reader = PopReader(state, self.checkpoints, self.ordered_pops)
 
     def handlers(self) -> Mapping[int, RequestHandler]:
@@ -75,6 +76,10 @@ class PopProcessor:
         header = self._read_header(request)
         message_filter = _parse_filter(header)
         self._answer(connection, request, header, message_filter)
+
+    def _on_topic_change(self, topic: TopicConfig) -> None:
+        # The pops that find no message are held again, for the queues that the topic has now.
+        self.held_pops.release_topic(topic.topic_name)
 
     def _answer_held(self, pop: HeldPop) -> None:
         def answer(connection: Connection, request: Command) -> None:
@@ -97,7 +102,7 @@ class PopProcessor:
         # Another held pop may take the remaining messages. A pop of 0 messages would wake itself for ever.
         if batch.remaining > 0 and header.max_msg_nums > 0:
             self.held_pops.wake(requested_group_queue(header))
-        if code is None:
+        if code is None:  # it is held
             return
         offsets = batch.offsets
         answer = PopMessageAnswer(
@@ -138,7 +143,7 @@ class PopProcessor:
 
     def _read_header(self, request: Command) -> PopMessageRequest:
         fields = request.fields
-        if fields.get("bornTime", "0") == "0":
+        if fields.get("bornTime", "0") == "0":  # the client leaves the time to the broker
             fields = {**fields, "bornTime": str(self._state.now_ms())}
         return PopMessageRequest.from_fields(fields)
 
