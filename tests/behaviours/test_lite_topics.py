@@ -251,6 +251,20 @@ async def test_a_member_of_an_exclusive_group_takes_over(
         assert await consumer.receive(wait=1) == []
 
 
+async def test_a_lite_topic_of_an_exclusive_group_that_was_subscribed_twice_is_unsubscribed(
+    scenario: LiteScenario, consumer: LiteConsumer
+) -> None:
+    await scenario.admin.groups.alter(scenario.group, attributes={"lite.sub.model": "Exclusive"})
+    await consumer.subscribe_lite(SESSION)
+    await consumer.subscribe_lite(SESSION)
+    await consumer.unsubscribe_lite(SESSION)
+    await consumer.subscribe_lite(OTHER)
+    await scenario.send(SESSION, b"a")
+    await scenario.send(OTHER, b"b")
+    assert [message.body for message in await receive(consumer, 1)] == [b"b"]
+    assert await consumer.receive(wait=1) == []
+
+
 async def test_members_of_a_shared_group_share_a_lite_topic(
     scenario: LiteScenario, consumer: LiteConsumer, other_client: Client
 ) -> None:

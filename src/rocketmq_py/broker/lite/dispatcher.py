@@ -8,10 +8,10 @@ from typing import Final
 import attrs
 import trio
 
-from rocketmq_py.broker.lite.subscriptions import LiteSubscription
 from rocketmq_py.broker.pop.ordered_pops import GroupQueue
 from rocketmq_py.broker.pop.queue_timers import QueueTimers
 from rocketmq_py.broker.state import BrokerState
+from rocketmq_py.protocol.bodies import ClientGroup
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PopLiteMessageRequest
 from rocketmq_py.remoting import Connection, Deadlines
@@ -81,7 +81,7 @@ class LiteDispatcher:
     def __init__(
         self,
         state: BrokerState,
-        subscribers_of: Callable[[str], dict[str, list[LiteSubscription]]],
+        subscribers_of: Callable[[str], dict[str, list[ClientGroup]]],
         answer: Callable[[HeldLitePop], None],
     ) -> None:
         self._state = state
@@ -118,15 +118,15 @@ class LiteDispatcher:
             del offers.queues[queue]
         return queue
 
-    def offer_to_client(self, subscription: LiteSubscription, queue: str) -> None:
+    def offer_to_client(self, subscriber: ClientGroup, queue: str) -> None:
         """Offer a lite topic to a client."""
-        offers = self.offers.get(subscription.client_id)
+        offers = self.offers.get(subscriber.client_id)
         if offers is None:
-            offers = self.offers[subscription.client_id] = ClientOffers(
-                subscription.group, {}, trio.current_time(), self._state.now_ms()
+            offers = self.offers[subscriber.client_id] = ClientOffers(
+                subscriber.group, {}, trio.current_time(), self._state.now_ms()
             )
         offers.queues[queue] = None
-        self._to_wake[subscription.client_id] = None
+        self._to_wake[subscriber.client_id] = None
         self._parked.unpark_all()
 
     def remove_client(self, client_id: str) -> None:
@@ -173,7 +173,7 @@ class LiteDispatcher:
                 if offers.queues and offers.popped_at < oldest:
                     self.remove_client(client_id)
 
-    def _offer_to_one(self, queue: str, subscribers: Sequence[LiteSubscription], except_client: str) -> None:
+    def _offer_to_one(self, queue: str, subscribers: Sequence[ClientGroup], except_client: str) -> None:
         others = [one for one in subscribers if one.client_id != except_client] or subscribers
         self.offer_to_client(self._state.rng.choice(others), queue)
 
