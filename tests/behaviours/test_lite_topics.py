@@ -265,6 +265,29 @@ async def test_a_lite_topic_of_an_exclusive_group_that_was_subscribed_twice_is_u
     assert await consumer.receive(wait=1) == []
 
 
+async def test_messages_of_several_lite_topics_are_delivered_to_calls_that_wait_at_once(
+    scenario: LiteScenario, consumer: LiteConsumer
+) -> None:
+    count = 3
+    names = [f"{SESSION}-{number}" for number in range(count)]
+    await consumer.subscribe_lite(*names)
+    received: list[PoppedMessage] = []
+
+    async def receive_one() -> None:
+        received.extend(await consumer.receive(max_messages=1, wait=20))
+
+    async with scenario.client.producer(scenario.group) as producer:
+        await producer.send(Message(scenario.parent, b"first", lite_topic=OTHER))  # connects
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                for _ in names:
+                    nursery.start_soon(receive_one)
+                await trio.sleep(1)
+                for name in names:
+                    nursery.start_soon(producer.send, Message(scenario.parent, b"x", lite_topic=name))
+    assert {message.lite_topic for message in received} == set(names)
+
+
 async def test_members_of_a_shared_group_share_a_lite_topic(
     scenario: LiteScenario, consumer: LiteConsumer, other_client: Client
 ) -> None:

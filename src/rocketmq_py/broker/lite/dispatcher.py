@@ -160,10 +160,16 @@ class LiteDispatcher:
                     await self._parked.park()
                 to_wake, self._to_wake = self._to_wake, {}
                 for client_id in to_wake:
-                    first = next(iter(self._held.get(client_id, ())), None)
-                    if first is not None:
-                        self._release(first)
+                    self._wake(client_id)
                 await trio.lowlevel.checkpoint()
+
+    def _wake(self, client_id: str) -> None:
+        """Answer held pops of a client, oldest first, as long as lite topics are offered to it."""
+        for pop in list(self._held.get(client_id, ())):
+            offers = self.offers.get(client_id)
+            if offers is None or not offers.queues:
+                break
+            self._release(pop)
 
     async def _keep_checking_clients(self) -> None:
         while True:
