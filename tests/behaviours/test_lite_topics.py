@@ -265,6 +265,22 @@ async def test_a_lite_topic_of_an_exclusive_group_that_was_subscribed_twice_is_u
     assert await consumer.receive(wait=1) == []
 
 
+async def test_a_parent_topic_that_is_created_again_is_consumed_from_its_first_message(
+    scenario: LiteScenario, consumer: LiteConsumer
+) -> None:
+    await consumer.subscribe_lite(SESSION)
+    for body in (b"old-1", b"old-2"):
+        await scenario.send(SESSION, body)
+        await consumer.ack(*await receive(consumer, 1))
+    await scenario.admin.topics.delete(scenario.parent)
+    await scenario.admin.topics.create(scenario.parent, queues=4, message_type=MessageType.LITE)
+    await until_in_route(scenario.client, scenario.parent)
+    await consumer.subscribe_lite(SESSION)
+    await scenario.send(SESSION, b"new")
+    (message,) = await receive(consumer, 1)
+    assert (message.body, message.receipt.offset) == (b"new", 0)
+
+
 async def test_messages_of_several_lite_topics_are_delivered_to_calls_that_wait_at_once(
     scenario: LiteScenario, consumer: LiteConsumer
 ) -> None:

@@ -154,7 +154,7 @@ class Broker:
             pops.checkpoints.run,
             lite.dispatcher.run,
             lite.subscriptions.forget_silent_clients,
-            LiteExpiry(state, lite).run,
+            LiteExpiry(state).run,
         ]
         self._on_connection_closed += [
             clients.drop_connection,

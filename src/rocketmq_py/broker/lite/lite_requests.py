@@ -25,7 +25,7 @@ from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, StoredMessage, read_messages
 from rocketmq_py.broker.topics import PERM_READ
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.names import lite_queue
+from rocketmq_py.names import lite_queue, split_lite_queue
 from rocketmq_py.protocol.bodies import (
     LiteSubscription,
     LiteSubscriptionAction,
@@ -75,6 +75,7 @@ class LitePopProcessor:
             state, on_added=self._on_added, on_removed=self.dispatcher.remove_client, reset=self._reset
         )
         state.store.on_lite_message = self.dispatcher.offer
+        state.store.on_lite_queue_deleted = self._on_queue_deleted
 
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the request handlers by request code."""
@@ -247,6 +248,15 @@ class LitePopProcessor:
     def _on_added(self, group: str, queue: str) -> None:
         if self._state.store.find_lite_queue(queue) is not None:
             self.dispatcher.offer(queue, group)
+
+    def _on_queue_deleted(self, queue: str) -> None:
+        """Drop the offsets, popped messages and subscriptions of a deleted lite topic."""
+        parent = split_lite_queue(queue)[0]
+        for group in self._state.subscription_groups:
+            if group.attributes.get(BIND_TOPIC) == parent:
+                self._state.offsets.delete(group.group_name, queue)
+                self.ordered_pops.unblock(GroupQueue(queue, group.group_name, 0))
+        self.subscriptions.remove_queue(queue)
 
     def _resetter(self, group: str, option: OffsetOption | None) -> Callable[[str], int | None]:
         """Return a function that returns the offset to reset a queue to, or None to keep the group's."""
