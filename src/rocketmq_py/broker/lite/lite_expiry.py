@@ -37,7 +37,5 @@ class LiteExpiry:
     def _is_expired(self, queue: ConsumeQueue) -> bool:
         topic = self._state.topics.get(split_lite_queue(queue.topic)[0])
         minutes = int(topic.attributes.get(EXPIRATION, "-1")) if topic is not None else -1
-        if minutes <= 0 or queue.start == queue.end:
-            return False
-        age_ms = self._state.now_ms() - queue[queue.end - 1].store_time_ms
-        return age_ms >= MIN_MS and age_ms > minutes * 60_000
+        age_ms = self._state.now_ms() - queue.last_store_time_ms
+        return minutes > 0 and age_ms >= MIN_MS and age_ms > minutes * 60_000

@@ -123,6 +123,7 @@ class MessageStore:
         self._lite_queues_of[stored.commit_log_offset] = list(queues)
         for queue in queues:
             queue.append(replace(stored, topic=queue.topic, queue_id=0, queue_offset=queue.end))
+            queue.last_store_time_ms = stored.store_time_ms
             self.on_lite_message(queue.topic)
 
     def append(
