@@ -150,6 +150,11 @@ class LiteDispatcher:
             for pop in [pop for pop in pops if pop.connection is connection]:
                 self._remove(pop)
 
+    def shift_clock(self, seconds: float) -> None:
+        """Keep the time since the last pop of each client after trio's clock was advanced by ``seconds``."""
+        for offers in self.offers.values():
+            offers.popped_at += seconds
+
     async def run(self) -> None:
         """Answer pops, and offer lite topics of inactive clients to others, until cancelled."""
         async with trio.open_nursery() as nursery:

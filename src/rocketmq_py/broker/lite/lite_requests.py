@@ -89,6 +89,11 @@ class LitePopProcessor:
         wait_ms = self.ordered_pops.free_at(group_queue, None) - self._state.now_ms()
         self.dispatcher.offer_at(group_queue, trio.current_time() + max(0, wait_ms) / 1000)
 
+    def shift_clock(self, seconds: float) -> None:
+        """Keep the age of subscriptions and pops after trio's clock was advanced by ``seconds``."""
+        self.subscriptions.shift_clock(seconds)
+        self.dispatcher.shift_clock(seconds)
+
     # Pops
 
     def _pop(self, connection: Connection, request: Command) -> None:

@@ -176,6 +176,11 @@ class LiteSubscriptionTable:
                 self._touch(subscription)
                 subscription.queues.pop(queue, None)
 
+    def shift_clock(self, seconds: float) -> None:
+        """Keep the age of all subscriptions after trio's clock was advanced by ``seconds``."""
+        for subscription in self._by_client.values():
+            subscription.updated_at += seconds
+
     async def forget_silent_clients(self) -> None:
         """Remove subscriptions that were not renewed, until cancelled."""
         while True:
