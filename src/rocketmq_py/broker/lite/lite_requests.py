@@ -5,7 +5,7 @@ Java: ``PopLiteMessageProcessor``, ``LiteSubscriptionCtlProcessor``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import attrs
 import trio
@@ -14,6 +14,8 @@ from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler, answer_wit
 from rocketmq_py.broker.lite.dispatcher import HeldLitePop, LiteDispatcher
 from rocketmq_py.broker.lite.subscriptions import (
     BIND_TOPIC,
+    FROM_END,
+    FROM_FIRST,
     LiteSubscriptionTable,
     QuotaExceededError,
     WildcardGroupError,
@@ -40,8 +42,6 @@ from rocketmq_py.remoting import Connection
 
 LITE_TYPE = "LITE"
 """The message type of parent topics."""
-_FROM_FIRST, _FROM_END = 1, 2
-"""Values of an OffsetOption of the type POLICY."""
 
 
 @attrs.define(eq=False)
@@ -231,7 +231,7 @@ class LitePopProcessor:
                 self._check_consume_enable(group)
                 subscription = self.subscriptions.connect(client_id, group, parent, connection)
                 try:
-                    self.subscriptions.add(subscription, queues, self._resetter(group, change.offset_option))
+                    self.subscriptions.add(subscription, queues, change.offset_option)
                 except QuotaExceededError as error:
                     raise Refusal(
                         ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
@@ -263,27 +263,24 @@ class LitePopProcessor:
                 self.ordered_pops.unblock(GroupQueue(queue, group.group_name, 0))
         self.subscriptions.remove_queue(queue)
 
-    def _resetter(self, group: str, option: OffsetOption | None) -> Callable[[str], int | None]:
-        """Return a function that returns the offset to reset a queue to, or None to keep the group's."""
-
-        def reset_to(name: str) -> int | None:
-            committed = self._state.offsets.committed(group, name, 0)
-            target: int | None = None
-            match option:
-                case OffsetOption(type=OffsetOptionType.POLICY, value=value) if value == _FROM_FIRST:
-                    target = 0
-                case OffsetOption(type=OffsetOptionType.POLICY, value=value) if value == _FROM_END:
-                    queue = self._state.store.find_lite_queue(name)
-                    target = 0 if queue is None else queue.end
-                case OffsetOption(type=OffsetOptionType.OFFSET, value=value):
-                    target = value
-                case OffsetOption(type=OffsetOptionType.TAIL_N, value=value) if committed is not None:
-                    target = max(0, committed - value)
-            return None if target == committed else target
-
-        return reset_to
-
-    def _reset(self, group: str, queue: str, offset: int) -> None:
-        if self._state.offsets.committed(group, queue, 0) != offset:
+    def _reset(self, group: str, queue: str, option: OffsetOption) -> None:
+        """Move a group to a position in a lite topic, and let it pop there at once."""
+        committed = self._state.offsets.committed(group, queue, 0)
+        offset = self._offset_of(option, queue, committed)
+        if offset is not None and offset != committed:
             self._state.offsets.reset(group, queue, 0, offset)
             self.ordered_pops.unblock(GroupQueue(queue, group, 0))
+
+    def _offset_of(self, option: OffsetOption, queue: str, committed: int | None) -> int | None:
+        """Return the offset of a position in a lite topic. None means where the group stopped."""
+        match option:
+            case OffsetOption(type=OffsetOptionType.POLICY, value=value) if value == FROM_FIRST:
+                return 0
+            case OffsetOption(type=OffsetOptionType.POLICY, value=value) if value == FROM_END:
+                found = self._state.store.find_lite_queue(queue)
+                return 0 if found is None else found.end
+            case OffsetOption(type=OffsetOptionType.OFFSET, value=value):
+                return value
+            case OffsetOption(type=OffsetOptionType.TAIL_N, value=value) if committed is not None:
+                return max(0, committed - value)
+        return None

@@ -9,7 +9,7 @@ import trio
 
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.names import split_lite_queue
-from rocketmq_py.protocol.bodies import ClientGroup
+from rocketmq_py.protocol.bodies import ClientGroup, OffsetOption, OffsetOptionType
 from rocketmq_py.protocol.headers import NotifyUnsubscribeLiteRequest
 from rocketmq_py.remoting import Connection
 
@@ -17,6 +17,10 @@ CHECK_SECONDS = 120.0
 """Seconds between two searches for forgotten subscriptions (liteSubscriptionCheckInterval)."""
 FORGET_SECONDS = 180.0
 """Seconds without a renewal after which a subscription is forgotten (liteSubscriptionCheckTimeoutMills)."""
+
+FROM_FIRST, FROM_END = 1, 2
+"""Values of an OffsetOption of the type POLICY."""
+_FIRST_MESSAGE = OffsetOption(type=OffsetOptionType.POLICY, value=FROM_FIRST)
 
 BIND_TOPIC = "lite.bind.topic"
 """A group attribute: the parent topic."""
@@ -63,7 +67,7 @@ class LiteSubscriptionTable:
         state: the broker's tables.
         on_added: called with a group and a queue when a client has subscribed to it.
         on_removed: called with a client id when its whole subscription was removed.
-        reset: resets the offset of a group in a queue.
+        reset: moves a group to a position in a queue.
     """
 
     def __init__(
@@ -72,7 +76,7 @@ class LiteSubscriptionTable:
         *,
         on_added: Callable[[str, str], None],
         on_removed: Callable[[str], None],
-        reset: Callable[[str, str, int], None],
+        reset: Callable[[str, str, OffsetOption], None],
     ) -> None:
         self._state = state
         self._on_added = on_added
@@ -108,14 +112,14 @@ class LiteSubscriptionTable:
         return self._get_or_create(client_id, group, parent)
 
     def add(
-        self, subscription: LiteSubscription, queues: Collection[str], reset_to: Callable[[str], int | None]
+        self, subscription: LiteSubscription, queues: Collection[str], start: OffsetOption | None
     ) -> None:
         """Add queues. In an exclusive group, other clients lose them.
 
         Args:
             subscription: the client's subscription.
             queues: the names of the queues.
-            reset_to: returns the offset to reset a queue to, or None to keep the group's offset.
+            start: the position from which the group consumes the queues; None for where it stopped.
 
         Raises:
             QuotaExceededError: there are too many subscriptions.
@@ -132,9 +136,8 @@ class LiteSubscriptionTable:
             subscription.queues[queue] = None
             if is_exclusive:
                 self._exclude_others(subscription.group, queue)
-            offset = reset_to(queue)
-            if offset is not None:
-                self._reset(subscription.group, queue, offset)
+            if start is not None:
+                self._reset(subscription.group, queue, start)
             self._link(subscription.subscriber, queue)
 
     def remove(self, client_id: str, group: str, parent: str, queues: Collection[str]) -> None:
@@ -145,7 +148,7 @@ class LiteSubscriptionTable:
             self._touch(subscription)
             subscription.queues.pop(queue, None)
             if self._unlink(subscription.subscriber, queue) and is_reset:
-                self._reset(group, queue, 0)
+                self._reset(group, queue, _FIRST_MESSAGE)
 
     def replace(self, subscription: LiteSubscription, queues: Collection[str]) -> None:
         """Replace the queues of a client's subscription."""
@@ -231,7 +234,7 @@ class LiteSubscriptionTable:
             self._notify(subscriber, queue)
             self._unlink(subscriber, queue)
             if is_reset:
-                self._reset(group, queue, 0)
+                self._reset(group, queue, _FIRST_MESSAGE)
 
     def _notify(self, subscriber: ClientGroup, queue: str) -> None:
         connection = self._connections.get(subscriber.client_id)
