@@ -46,10 +46,17 @@ LITE_TYPE = "LITE"
 
 @attrs.define(eq=False)
 class _Batch:
-    """The messages of one pop, with the entries of the answer's order count info."""
+    """The messages of one pop.
+
+    Attributes:
+        messages: the messages.
+        counts: the entries of the answer's order count info, one for each message.
+        popped: the lite topics that the messages are from.
+    """
 
     messages: list[StoredMessage] = attrs.field(factory=list)
     counts: list[str] = attrs.field(factory=list)
+    popped: list[GroupQueue] = attrs.field(factory=list)
 
 
 class LitePopProcessor:
@@ -132,17 +139,17 @@ class LitePopProcessor:
         connection.respond(request, code, answer.to_fields(), body, status)
 
     def _read(self, header: PopLiteMessageRequest, pop_time_ms: int) -> _Batch:
-        """Read the lite topics that are offered to the client."""
+        """Read the lite topics that are offered to the client, and record their messages as popped."""
         batch = _Batch()
-        seen: set[str] = set()
         while len(batch.messages) < header.max_msg_num:
             name = self.dispatcher.next_offer(header.client_id)
             if name is None:
                 break
             queue = self._state.store.find_lite_queue(name)
-            if name not in seen and queue is not None:
-                seen.add(name)
+            if queue is not None:
                 self._read_queue(batch, queue, header, pop_time_ms)
+        for group_queue in batch.popped:
+            self.offer_when_free(group_queue)
         return batch
 
     def _read_queue(
@@ -163,7 +170,7 @@ class LitePopProcessor:
         counts = self.ordered_pops.record(
             group_queue, header.attempt_id, pop_time_ms, header.invisible_time, offsets
         )
-        self.offer_when_free(group_queue)
+        batch.popped.append(group_queue)
         batch.messages += result.messages
         # The last number of an entry is how often the message was popped before.
         batch.counts += [
