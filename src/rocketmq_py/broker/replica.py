@@ -26,8 +26,8 @@ REPLICA_ID = 1
 class Replica:
     """A replica of a broker. It shares the messages, topics, group settings and offsets of its master.
 
-    Replication therefore takes no time. As on real replicas, sends, pops and changes of topics and groups are
-    refused. Consumers may commit offsets. The master has these offsets when it is up again.
+    Replication therefore takes no time. The replica refuses sends, pops and, as replicas of 4.9.7 do, changes
+    of topics and groups. Consumers may commit offsets. The master has these offsets when it is up again.
 
     Args:
         master: the master, after its ``open``.
@@ -37,7 +37,8 @@ class Replica:
     Attributes:
         master: the master.
         dispatch: answers requests.
-        tasks: functions that must be running for held pulls and silent clients to be handled.
+        tasks: async functions that must be running. They answer held pulls, close silent clients, and
+            register the replica.
     """
 
     def __init__(

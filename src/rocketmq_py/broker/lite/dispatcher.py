@@ -1,8 +1,11 @@
-"""Offers lite topics with messages to clients, and holds their pops (Java: ``LiteEventDispatcher``)."""
+"""Offers lite topics with messages to clients, and holds their pops.
+
+Java: ``LiteEventDispatcher``, ``PopLiteLongPollingService``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -70,12 +73,16 @@ class ClientOffers:
 class LiteDispatcher:
     """Offers each lite topic with messages to one subscribed client of each group.
 
+    The client's next pop reads the lite topics that it was offered. An offer wakes a held pop of the client.
     Unlike in Java, the number of lite topics offered to a client is not limited. :meth:`run` must be running.
 
     Args:
         state: the broker's tables.
         subscribers_of: returns the subscribers of a queue by group.
         answer: answers a held pop.
+
+    Attributes:
+        offers: the lite topics offered to each client, by client id.
     """
 
     def __init__(
@@ -91,23 +98,29 @@ class LiteDispatcher:
         self._timers = QueueTimers(
             self._deadlines, lambda group_queue: self.offer(group_queue.topic, group_queue.group)
         )
-        self._held: dict[str, dict[HeldLitePop, None]] = {}
+        self._held: dict[str, dict[HeldLitePop, None]] = {}  # by client id, oldest first
+        # The clients with new offers. run() answers their pops, because offer() is called while a message is
+        # being stored.
         self._to_wake: dict[str, None] = {}
         self._parked = trio.lowlevel.ParkingLot()
         self.offers: Final[dict[str, ClientOffers]] = {}
 
     def offer(self, queue: str, group: str | None = None, *, except_client: str = "") -> None:
-        """Offer a lite topic to a client of each group, or of one group."""
+        """Offer a lite topic to a client of each group, or of one group.
+
+        ``except_client`` gets the lite topic only if its group has no other subscriber.
+        """
         for name, subscribers in self._subscribers_of(queue).items():
             if group in (None, name):
-                self._offer_to_one(queue, subscribers, except_client)
+                others = [one for one in subscribers if one.client_id != except_client]
+                self.offer_to_client(self._state.rng.choice(others or subscribers), queue)
 
     def offer_at(self, group_queue: GroupQueue, time: float) -> None:
         """Offer a lite topic to a client of a group at a time on trio's clock. Replaces an earlier time."""
         self._timers.set(group_queue, time)
 
-    def next_offer(self, client_id: str) -> str | None:
-        """Return the next queue offered to a client, which is popping; None if there is none."""
+    def take_offer(self, client_id: str) -> str | None:
+        """Remove and return a client's oldest offer, for its pop; None if there is none."""
         offers = self.offers.get(client_id)
         if offers is None:
             return None
@@ -183,10 +196,6 @@ class LiteDispatcher:
             for client_id, offers in list(self.offers.items()):
                 if offers.queues and offers.popped_at < oldest:
                     self.remove_client(client_id)
-
-    def _offer_to_one(self, queue: str, subscribers: Sequence[ClientGroup], except_client: str) -> None:
-        others = [one for one in subscribers if one.client_id != except_client] or subscribers
-        self.offer_to_client(self._state.rng.choice(others), queue)
 
     def _release(self, pop: HeldLitePop) -> None:
         self._remove(pop)

@@ -142,7 +142,7 @@ class LitePopProcessor:
         """Read the lite topics that are offered to the client, and record their messages as popped."""
         batch = _Batch()
         while len(batch.messages) < header.max_msg_num:
-            name = self.dispatcher.next_offer(header.client_id)
+            name = self.dispatcher.take_offer(header.client_id)
             if name is None:
                 break
             queue = self._state.store.find_lite_queue(name)
