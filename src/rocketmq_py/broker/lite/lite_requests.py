@@ -66,7 +66,7 @@ class LitePopProcessor:
         state: the broker's tables.
 
     Attributes:
-        ordered_pops: the popped messages that are not acknowledged.
+        ordered_pops: the last pop of each group from each lite topic.
         dispatcher: offers lite topics to clients. Its ``run`` must be running.
         subscriptions: the subscriptions. Its ``forget_silent_clients`` must be running.
     """
@@ -232,13 +232,13 @@ class LitePopProcessor:
                 self.subscriptions.remove(client_id, group, parent, queues)
             case LiteSubscriptionAction.COMPLETE_ADD:
                 self._check_consume_enable(group)
-                subscription = self.subscriptions.connect(client_id, group, parent, connection)
-                self.subscriptions.replace(subscription, queues)
+                self.subscriptions.connect(client_id, connection)
+                self.subscriptions.replace(client_id, group, parent, queues)
             case LiteSubscriptionAction.PARTIAL_ADD:
                 self._check_consume_enable(group)
-                subscription = self.subscriptions.connect(client_id, group, parent, connection)
+                self.subscriptions.connect(client_id, connection)
                 try:
-                    self.subscriptions.add(subscription, queues, change.offset_option)
+                    self.subscriptions.add(client_id, group, parent, queues, change.offset_option)
                 except QuotaExceededError as error:
                     raise Refusal(
                         ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,

@@ -106,18 +106,19 @@ class LiteSubscriptionTable:
             groups.setdefault(subscriber.group, []).append(subscriber)
         return groups
 
-    def connect(self, client_id: str, group: str, parent: str, connection: Connection) -> LiteSubscription:
-        """Return the subscription of a client, which is notified over ``connection`` from now on."""
+    def connect(self, client_id: str, connection: Connection) -> None:
+        """Send notices for a client over ``connection`` from now on."""
         self._connections[client_id] = connection
-        return self._get_or_create(client_id, group, parent)
 
     def add(
-        self, subscription: LiteSubscription, queues: Collection[str], start: OffsetOption | None
+        self, client_id: str, group: str, parent: str, queues: Collection[str], start: OffsetOption | None
     ) -> None:
-        """Add queues. In an exclusive group, other clients lose them.
+        """Add queues to a client's subscription. In an exclusive group, other clients lose them.
 
         Args:
-            subscription: the client's subscription.
+            client_id: the client.
+            group: its group.
+            parent: the parent topic.
             queues: the names of the queues.
             start: the position from which the group consumes the queues; None for where it stopped.
 
@@ -128,16 +129,17 @@ class LiteSubscriptionTable:
         limit = self._state.config.max_lite_subscription_count
         if self.count >= limit:
             raise QuotaExceededError(f"lite subscription quota exceeded {limit}")
-        if self._has(subscription.group, _WILDCARD):
+        if self._has(group, _WILDCARD):
             raise WildcardGroupError("subscribe lite operation is not supported for this group")
-        is_exclusive = self._has(subscription.group, _EXCLUSIVE)
+        subscription = self._get_or_create(client_id, group, parent)
+        is_exclusive = self._has(group, _EXCLUSIVE)
         for queue in queues:
             self._touch(subscription)
             subscription.queues[queue] = None
             if is_exclusive:
-                self._exclude_others(subscription.group, queue)
+                self._exclude_others(group, queue)
             if start is not None:
-                self._reset(subscription.group, queue, start)
+                self._reset(group, queue, start)
             self._link(subscription.subscriber, queue)
 
     def remove(self, client_id: str, group: str, parent: str, queues: Collection[str]) -> None:
@@ -150,8 +152,9 @@ class LiteSubscriptionTable:
             if self._unlink(subscription.subscriber, queue) and is_reset:
                 self._reset(group, queue, _FIRST_MESSAGE)
 
-    def replace(self, subscription: LiteSubscription, queues: Collection[str]) -> None:
+    def replace(self, client_id: str, group: str, parent: str, queues: Collection[str]) -> None:
         """Replace the queues of a client's subscription."""
+        subscription = self._get_or_create(client_id, group, parent)
         for queue in [queue for queue in subscription.queues if queue not in queues]:
             self._touch(subscription)
             del subscription.queues[queue]
