@@ -7,11 +7,14 @@ from collections.abc import Callable
 import trio
 import trio.testing
 
+from rocketmq_py.broker.lite.dispatcher import CHECK_SECONDS as CHECK_CLIENTS_SECONDS
+from rocketmq_py.broker.lite.dispatcher import IDLE_SECONDS
 from rocketmq_py.broker.lite.lite_expiry import CHECK_SECONDS
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.names import lite_queue
 from rocketmq_py.protocol.bodies import (
+    BrokerLiteInfo,
     LiteSubscription,
     LiteSubscriptionAction,
     LiteSubscriptions,
@@ -59,6 +62,10 @@ def pop(client: OfflineClient, *, invisible_time: int) -> Answer:
     return client.ask(RequestCode.POP_LITE_MESSAGE, header.to_fields())
 
 
+def clients_with_offers(client: OfflineClient) -> int:
+    return BrokerLiteInfo.decode(client.ask(RequestCode.GET_BROKER_LITE_INFO, {}).body).event_map_size
+
+
 def lite_topics(broker: OfflineBroker) -> set[str]:
     return {queue.topic for queue in broker.broker.state.store.lite_queues()}
 
@@ -99,3 +106,16 @@ async def test_a_message_popped_without_an_invisible_time_can_be_popped_again_at
     client.send(PARENT, __LITE_TOPIC="session")
     for _ in range(2):
         assert len(pop(client, invisible_time=0).messages) == 1
+
+
+async def test_a_client_without_pops_is_forgotten_after_a_while(
+    broker: OfflineBroker, client: OfflineClient, autojump_clock: trio.testing.MockClock
+) -> None:
+    create_parent(broker, 60)
+    create_group(broker)
+    subscribe(client, "session")
+    client.send(PARENT, __LITE_TOPIC="session")
+    pop(client, invisible_time=600_000)
+    assert clients_with_offers(client) == 1
+    await trio.sleep(IDLE_SECONDS + CHECK_CLIENTS_SECONDS + 1)
+    assert clients_with_offers(client) == 0

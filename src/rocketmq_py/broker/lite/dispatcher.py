@@ -23,6 +23,8 @@ CHECK_SECONDS = 10.0
 """Seconds between two searches for clients that have stopped popping (liteEventCheckInterval)."""
 INACTIVE_SECONDS = 10.0
 """Seconds without a pop after which the lite topics offered to a client are offered to others."""
+IDLE_SECONDS = 35.0
+"""Seconds without a pop after which a client without offers is forgotten."""
 
 
 class HeldLitePop:
@@ -169,7 +171,7 @@ class LiteDispatcher:
             offers.popped_at += seconds
 
     async def run(self) -> None:
-        """Answer pops, and offer lite topics of inactive clients to others, until cancelled."""
+        """Answer held pops, and offer lite topics of inactive clients to others, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._deadlines.run)
             nursery.start_soon(self._keep_checking_clients)
@@ -192,9 +194,9 @@ class LiteDispatcher:
     async def _keep_checking_clients(self) -> None:
         while True:
             await trio.sleep(CHECK_SECONDS)
-            oldest = trio.current_time() - INACTIVE_SECONDS
+            now = trio.current_time()
             for client_id, offers in list(self.offers.items()):
-                if offers.queues and offers.popped_at < oldest:
+                if now - offers.popped_at > (INACTIVE_SECONDS if offers.queues else IDLE_SECONDS):
                     self.remove_client(client_id)
 
     def _release(self, pop: HeldLitePop) -> None:
