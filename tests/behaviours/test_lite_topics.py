@@ -251,6 +251,59 @@ async def test_a_member_of_an_exclusive_group_takes_over(
         assert await consumer.receive(wait=1) == []
 
 
+async def test_a_lite_topic_of_an_exclusive_group_that_was_subscribed_twice_is_unsubscribed(
+    scenario: LiteScenario, consumer: LiteConsumer
+) -> None:
+    await scenario.admin.groups.alter(scenario.group, attributes={"lite.sub.model": "Exclusive"})
+    await consumer.subscribe_lite(SESSION)
+    await consumer.subscribe_lite(SESSION)
+    await consumer.unsubscribe_lite(SESSION)
+    await consumer.subscribe_lite(OTHER)
+    await scenario.send(SESSION, b"a")
+    await scenario.send(OTHER, b"b")
+    assert [message.body for message in await receive(consumer, 1)] == [b"b"]
+    assert await consumer.receive(wait=1) == []
+
+
+async def test_a_parent_topic_that_is_created_again_is_consumed_from_its_first_message(
+    scenario: LiteScenario, consumer: LiteConsumer
+) -> None:
+    await consumer.subscribe_lite(SESSION)
+    for body in (b"old-1", b"old-2"):
+        await scenario.send(SESSION, body)
+        await consumer.ack(*await receive(consumer, 1))
+    await scenario.admin.topics.delete(scenario.parent)
+    await scenario.admin.topics.create(scenario.parent, queues=4, message_type=MessageType.LITE)
+    await until_in_route(scenario.client, scenario.parent)
+    await consumer.subscribe_lite(SESSION)
+    await scenario.send(SESSION, b"new")
+    (message,) = await receive(consumer, 1)
+    assert (message.body, message.receipt.offset) == (b"new", 0)
+
+
+async def test_messages_of_several_lite_topics_are_delivered_to_calls_that_wait_at_once(
+    scenario: LiteScenario, consumer: LiteConsumer
+) -> None:
+    count = 3
+    names = [f"{SESSION}-{number}" for number in range(count)]
+    await consumer.subscribe_lite(*names)
+    received: list[PoppedMessage] = []
+
+    async def receive_one() -> None:
+        received.extend(await consumer.receive(max_messages=1, wait=20))
+
+    async with scenario.client.producer(scenario.group) as producer:
+        await producer.send(Message(scenario.parent, b"first", lite_topic=OTHER))  # connects
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                for _ in names:
+                    nursery.start_soon(receive_one)
+                await trio.sleep(1)
+                for name in names:
+                    nursery.start_soon(producer.send, Message(scenario.parent, b"x", lite_topic=name))
+    assert {message.lite_topic for message in received} == set(names)
+
+
 async def test_members_of_a_shared_group_share_a_lite_topic(
     scenario: LiteScenario, consumer: LiteConsumer, other_client: Client
 ) -> None:

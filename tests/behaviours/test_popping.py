@@ -384,3 +384,22 @@ async def test_brokers_count_popped_messages(scenario: PopScenario, consumer: Po
         (after,) = (await admin.brokers.list()).brokers
     # Other groups may add to the number.
     assert after.get_today - before.get_today >= 10
+
+
+async def test_retries_are_deleted_with_their_topic(scenario: PopScenario, consumer: PopConsumer) -> None:
+    await scenario.send(b"old")
+    await receive(consumer, 1, invisible=1)
+    retry_topic = f"%RETRY%{scenario.group}_{scenario.topic}"
+    with trio.fail_after(PATIENCE):
+        while not await exists(scenario.client, retry_topic):
+            await trio.sleep(0.5)
+    await until_readable(scenario.client, retry_topic, count=1)
+    async with scenario.client.admin() as admin:
+        await admin.topics.delete(scenario.topic)
+    await create_topic(scenario.client, scenario.topic, queues=2)
+    await scenario.send(b"new")
+    (message,) = await receive(consumer, 1)
+    assert message.body == b"new"
+    await consumer.ack(message)
+    for _ in range(10):  # not each pop reads the retry topic
+        assert await consumer.receive(wait=0) == []

@@ -109,8 +109,10 @@ async def test_a_replica_has_the_role_slave(client: OfflineClient, replica: Repl
 @pytest.mark.parametrize(
     ("code", "answered", "words"),
     [
-        (RequestCode.SEND_MESSAGE_V2, ResponseCode.SERVICE_NOT_AVAILABLE, "put to the slave"),
-        (RequestCode.CONSUMER_SEND_MSG_BACK, ResponseCode.SERVICE_NOT_AVAILABLE, "put to the slave"),
+        (RequestCode.SEND_MESSAGE_V2, ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy"),
+        (RequestCode.CONSUMER_SEND_MSG_BACK, ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy"),
+        (RequestCode.RECALL_MESSAGE, ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed"),
+        (RequestCode.END_TRANSACTION, ResponseCode.SLAVE_NOT_AVAILABLE, "not set any response code"),
         (RequestCode.UPDATE_AND_CREATE_TOPIC, ResponseCode.SYSTEM_ERROR, "from slave broker"),
         (RequestCode.DELETE_SUBSCRIPTIONGROUP, ResponseCode.SYSTEM_ERROR, "from slave broker"),
         (RequestCode.POP_MESSAGE, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not supported"),

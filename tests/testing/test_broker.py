@@ -15,6 +15,8 @@ import trustme
 
 from rocketmq_py import (
     TLS,
+    Admin,
+    LiteConsumer,
     Message,
     Producer,
     PushConsumer,
@@ -23,6 +25,7 @@ from rocketmq_py import (
     TransactionProducer,
     blocking,
 )
+from rocketmq_py.admin import MessageType
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.errors import ClosedError, ConfigurationError, NameServerError, NoQueueError
 from rocketmq_py.message import MessageQueue
@@ -244,6 +247,22 @@ async def test_advance_delivers_retries() -> None:
             )
             assert times == [0, 1, 2]
             nursery.cancel_scope.cancel()
+
+
+async def test_advance_keeps_subscriptions_to_lite_topics() -> None:
+    with run_broker() as broker:
+        address = broker.name_server_address
+        async with Admin(address) as admin:
+            await admin.topics.create("T", queues=1, message_type=MessageType.LITE)
+            await admin.groups.create("g", attributes={"lite.bind.topic": "T"})
+        async with (
+            Producer(address, group="p") as producer,
+            LiteConsumer(address, group="g", parent="T") as consumer,
+        ):
+            await consumer.subscribe_lite("session")
+            broker.advance("1h")
+            await producer.send(Message("T", b"x", lite_topic="session"))
+            assert [message.body for message in await consumer.receive(wait=5)] == [b"x"]
 
 
 async def test_blocking_waits_are_refused_on_trio() -> None:

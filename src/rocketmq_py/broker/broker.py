@@ -138,7 +138,7 @@ class Broker:
         clients = ClientProcessor(state)
         pulls = PullProcessor(state)
         pops = PopProcessor(state, scheduler)
-        lite = LitePopProcessor(state)
+        self._lite = lite = LitePopProcessor(state)
         acks = AckProcessor(
             state,
             pops.checkpoints,
@@ -155,7 +155,7 @@ class Broker:
             pops.checkpoints.run,
             lite.dispatcher.run,
             lite.subscriptions.forget_silent_clients,
-            LiteExpiry(state, lite).run,
+            LiteExpiry(state).run,
         ]
         self._on_connection_closed += [
             clients.drop_connection,
@@ -170,13 +170,14 @@ class Broker:
             drop(connection)
 
     def shift_clock(self, seconds: float) -> None:
-        """Keep the age of heartbeats and locks after trio's clock was advanced by ``seconds``.
+        """Keep the age of heartbeats, locks and lite subscriptions after trio's clock was advanced.
 
         A test that advances the clock lets time pass for messages, not for clients.
         """
         self.state.locks.shift_clock(seconds)
         self.state.consumers.shift_clock(seconds)
         self.state.producers.shift_clock(seconds)
+        self._lite.shift_clock(seconds)
 
     def register(self) -> None:
         """Register topics at the name servers that do not have them in their present form."""

@@ -9,7 +9,7 @@ import attrs
 
 from rocketmq_py.broker.broker import COMMON_PROCESSORS, Broker
 from rocketmq_py.broker.client_requests import ClientProcessor
-from rocketmq_py.broker.dispatch import Dispatcher, Refusal, RequestHandler
+from rocketmq_py.broker.dispatch import UNSET_REMARK, Dispatcher, Refusal, RequestHandler
 from rocketmq_py.broker.groups import ConsumerGroups, ProducerGroups
 from rocketmq_py.broker.message_filters import SqlFilterTable
 from rocketmq_py.broker.name_server import NameServer, register_periodically
@@ -26,8 +26,9 @@ REPLICA_ID = 1
 class Replica:
     """A replica of a broker. It shares the messages, topics, group settings and offsets of its master.
 
-    Replication therefore takes no time. As on real replicas, sends, pops and changes of topics and groups are
-    refused. Consumers may commit offsets. The master has these offsets when it is up again.
+    Replication therefore takes no time. Sends and pops are refused. So are changes of topics and groups, as
+    by replicas of 4.9.7, because they would change the master. Consumers may commit offsets. The master has
+    these offsets when it is up again.
 
     Args:
         master: the master, after its ``open``.
@@ -37,7 +38,8 @@ class Replica:
     Attributes:
         master: the master.
         dispatch: answers requests.
-        tasks: functions that must be running for held pulls and silent clients to be handled.
+        tasks: async functions that must be running. They answer held pulls, close silent clients, and
+            register the replica.
     """
 
     def __init__(
@@ -80,12 +82,16 @@ class Replica:
         self._pulls.held_pulls.drop_connection(connection)
 
 
-def _refuse_message(connection: Connection, request: Command) -> None:
-    raise Refusal(
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        "service not available now. It may be caused by one of the following reasons: the broker's disk is"
-        " full, messages are put to the slave, message store has been shut down, etc.",
-    )
+def _refuse_send(connection: Connection, request: Command) -> None:
+    raise Refusal(ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while")
+
+
+def _refuse_recall(connection: Connection, request: Command) -> None:
+    raise Refusal(ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available")
+
+
+def _refuse_transaction_end(connection: Connection, request: Command) -> None:
+    raise Refusal(ResponseCode.SLAVE_NOT_AVAILABLE, UNSET_REMARK)
 
 
 def _refuse_change(connection: Connection, request: Command) -> None:
@@ -96,25 +102,15 @@ def _refuse_change(connection: Connection, request: Command) -> None:
 
 
 _REFUSING_HANDLERS: dict[int, RequestHandler] = {
-    **dict.fromkeys(
-        (
-            RequestCode.SEND_MESSAGE,
-            RequestCode.SEND_MESSAGE_V2,
-            RequestCode.SEND_BATCH_MESSAGE,
-            RequestCode.CONSUMER_SEND_MSG_BACK,
-            RequestCode.END_TRANSACTION,
-            RequestCode.RECALL_MESSAGE,
-        ),
-        _refuse_message,
-    ),
-    **dict.fromkeys(
-        (
-            RequestCode.UPDATE_AND_CREATE_TOPIC,
-            RequestCode.DELETE_TOPIC_IN_BROKER,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP,
-            RequestCode.UPDATE_BROKER_CONFIG,
-        ),
-        _refuse_change,
-    ),
+    RequestCode.SEND_MESSAGE: _refuse_send,
+    RequestCode.SEND_MESSAGE_V2: _refuse_send,
+    RequestCode.SEND_BATCH_MESSAGE: _refuse_send,
+    RequestCode.CONSUMER_SEND_MSG_BACK: _refuse_send,
+    RequestCode.RECALL_MESSAGE: _refuse_recall,
+    RequestCode.END_TRANSACTION: _refuse_transaction_end,
+    RequestCode.UPDATE_AND_CREATE_TOPIC: _refuse_change,
+    RequestCode.DELETE_TOPIC_IN_BROKER: _refuse_change,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _refuse_change,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: _refuse_change,
+    RequestCode.UPDATE_BROKER_CONFIG: _refuse_change,
 }

@@ -12,6 +12,7 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.names import MAX_QUEUES, SYSTEM_TOPICS
 from rocketmq_py.protocol.bodies import TopicConfigTable, TopicList, TopicOffset, TopicStats
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import pop_retry_topic
 from rocketmq_py.protocol.headers import (
     CreateTopicRequest,
     GetAllTopicConfigAnswer,
@@ -63,10 +64,16 @@ class TopicProcessor:
         error = self._system_topic_error(topic) if topic.strip() else "The specified topic is blank."
         if error is not None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, error)
+        for group in self._state.offsets.groups_of(topic):
+            self._delete_topic(pop_retry_topic(topic, group))
+            self._delete_topic(pop_retry_topic(topic, group, v2=True))
+        self._delete_topic(topic)
+        connection.respond(request, ResponseCode.SUCCESS)
+
+    def _delete_topic(self, topic: str) -> None:
         self._topics.delete(topic)
         self._state.offsets.delete_topic(topic)
         self._state.store.delete_topic(topic)
-        connection.respond(request, ResponseCode.SUCCESS)
 
     def _system_topic_error(self, topic: str) -> str | None:
         if self._topics.is_system_topic(topic):

@@ -1,17 +1,20 @@
-"""Offers lite topics with messages to clients, and holds their pops (Java: ``LiteEventDispatcher``)."""
+"""Offers lite topics with messages to clients, and holds their pops.
+
+Java: ``LiteEventDispatcher``, ``PopLiteLongPollingService``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import attrs
 import trio
 
-from rocketmq_py.broker.lite.subscriptions import LiteSubscription
 from rocketmq_py.broker.pop.ordered_pops import GroupQueue
 from rocketmq_py.broker.pop.queue_timers import QueueTimers
 from rocketmq_py.broker.state import BrokerState
+from rocketmq_py.protocol.bodies import ClientGroup
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PopLiteMessageRequest
 from rocketmq_py.remoting import Connection, Deadlines
@@ -20,6 +23,8 @@ CHECK_SECONDS = 10.0
 """Seconds between two searches for clients that have stopped popping (liteEventCheckInterval)."""
 INACTIVE_SECONDS = 10.0
 """Seconds without a pop after which the lite topics offered to a client are offered to others."""
+IDLE_SECONDS = 35.0
+"""Seconds without a pop after which a client without offers is forgotten."""
 
 
 class HeldLitePop:
@@ -70,18 +75,22 @@ class ClientOffers:
 class LiteDispatcher:
     """Offers each lite topic with messages to one subscribed client of each group.
 
+    The client's next pop reads the lite topics that it was offered. An offer wakes a held pop of the client.
     Unlike in Java, the number of lite topics offered to a client is not limited. :meth:`run` must be running.
 
     Args:
         state: the broker's tables.
         subscribers_of: returns the subscribers of a queue by group.
         answer: answers a held pop.
+
+    Attributes:
+        offers: the lite topics offered to each client, by client id.
     """
 
     def __init__(
         self,
         state: BrokerState,
-        subscribers_of: Callable[[str], dict[str, list[LiteSubscription]]],
+        subscribers_of: Callable[[str], dict[str, list[ClientGroup]]],
         answer: Callable[[HeldLitePop], None],
     ) -> None:
         self._state = state
@@ -91,23 +100,29 @@ class LiteDispatcher:
         self._timers = QueueTimers(
             self._deadlines, lambda group_queue: self.offer(group_queue.topic, group_queue.group)
         )
-        self._held: dict[str, dict[HeldLitePop, None]] = {}
+        self._held: dict[str, dict[HeldLitePop, None]] = {}  # by client id, oldest first
+        # The clients with new offers. run() answers their pops, because offer() is called while a message is
+        # being stored.
         self._to_wake: dict[str, None] = {}
         self._parked = trio.lowlevel.ParkingLot()
         self.offers: Final[dict[str, ClientOffers]] = {}
 
     def offer(self, queue: str, group: str | None = None, *, except_client: str = "") -> None:
-        """Offer a lite topic to a client of each group, or of one group."""
+        """Offer a lite topic to a client of each group, or of one group.
+
+        ``except_client`` gets the lite topic only if its group has no other subscriber.
+        """
         for name, subscribers in self._subscribers_of(queue).items():
             if group in (None, name):
-                self._offer_to_one(queue, subscribers, except_client)
+                others = [one for one in subscribers if one.client_id != except_client]
+                self.offer_to_client(self._state.rng.choice(others or subscribers), queue)
 
     def offer_at(self, group_queue: GroupQueue, time: float) -> None:
         """Offer a lite topic to a client of a group at a time on trio's clock. Replaces an earlier time."""
         self._timers.set(group_queue, time)
 
-    def next_offer(self, client_id: str) -> str | None:
-        """Return the next queue offered to a client, which is popping; None if there is none."""
+    def take_offer(self, client_id: str) -> str | None:
+        """Remove and return a client's oldest offer, for its pop; None if there is none."""
         offers = self.offers.get(client_id)
         if offers is None:
             return None
@@ -118,15 +133,15 @@ class LiteDispatcher:
             del offers.queues[queue]
         return queue
 
-    def offer_to_client(self, subscription: LiteSubscription, queue: str) -> None:
+    def offer_to_client(self, subscriber: ClientGroup, queue: str) -> None:
         """Offer a lite topic to a client."""
-        offers = self.offers.get(subscription.client_id)
+        offers = self.offers.get(subscriber.client_id)
         if offers is None:
-            offers = self.offers[subscription.client_id] = ClientOffers(
-                subscription.group, {}, trio.current_time(), self._state.now_ms()
+            offers = self.offers[subscriber.client_id] = ClientOffers(
+                subscriber.group, {}, trio.current_time(), self._state.now_ms()
             )
         offers.queues[queue] = None
-        self._to_wake[subscription.client_id] = None
+        self._to_wake[subscriber.client_id] = None
         self._parked.unpark_all()
 
     def remove_client(self, client_id: str) -> None:
@@ -150,8 +165,13 @@ class LiteDispatcher:
             for pop in [pop for pop in pops if pop.connection is connection]:
                 self._remove(pop)
 
+    def shift_clock(self, seconds: float) -> None:
+        """Keep the time since the last pop of each client after trio's clock was advanced by ``seconds``."""
+        for offers in self.offers.values():
+            offers.popped_at += seconds
+
     async def run(self) -> None:
-        """Answer pops, and offer lite topics of inactive clients to others, until cancelled."""
+        """Answer held pops, and offer lite topics of inactive clients to others, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._deadlines.run)
             nursery.start_soon(self._keep_checking_clients)
@@ -160,22 +180,24 @@ class LiteDispatcher:
                     await self._parked.park()
                 to_wake, self._to_wake = self._to_wake, {}
                 for client_id in to_wake:
-                    first = next(iter(self._held.get(client_id, ())), None)
-                    if first is not None:
-                        self._release(first)
+                    self._wake(client_id)
                 await trio.lowlevel.checkpoint()
+
+    def _wake(self, client_id: str) -> None:
+        """Answer held pops of a client, oldest first, as long as lite topics are offered to it."""
+        for pop in list(self._held.get(client_id, ())):
+            offers = self.offers.get(client_id)
+            if offers is None or not offers.queues:
+                break
+            self._release(pop)
 
     async def _keep_checking_clients(self) -> None:
         while True:
             await trio.sleep(CHECK_SECONDS)
-            oldest = trio.current_time() - INACTIVE_SECONDS
+            now = trio.current_time()
             for client_id, offers in list(self.offers.items()):
-                if offers.queues and offers.popped_at < oldest:
+                if now - offers.popped_at > (INACTIVE_SECONDS if offers.queues else IDLE_SECONDS):
                     self.remove_client(client_id)
-
-    def _offer_to_one(self, queue: str, subscribers: Sequence[LiteSubscription], except_client: str) -> None:
-        others = [one for one in subscribers if one.client_id != except_client] or subscribers
-        self.offer_to_client(self._state.rng.choice(others), queue)
 
     def _release(self, pop: HeldLitePop) -> None:
         self._remove(pop)

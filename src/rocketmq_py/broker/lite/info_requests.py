@@ -15,7 +15,6 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.names import lite_queue, split_lite_queue
 from rocketmq_py.protocol.bodies import (
     BrokerLiteInfo,
-    ClientGroup,
     GroupOffset,
     LiteClientInfo,
     LiteGroupInfo,
@@ -110,11 +109,7 @@ class LiteInfoProcessor:
         info = LiteTopicInfo(
             parent_topic=header.parent_topic,
             lite_topic=header.lite_topic,
-            subscriber=tuple(
-                ClientGroup(client_id=one.client_id, group=group)
-                for group, ones in subscribers.items()
-                for one in ones
-            ),
+            subscriber=tuple(subscriber for of_group in subscribers.values() for subscriber in of_group),
             topic_offset=offsets,
             sharding_to_broker=True,
         )
@@ -203,7 +198,7 @@ class LiteInfoProcessor:
                 queue = state.store.find_lite_queue(name)
                 committed = state.offsets.committed(header.group, name, 0)
                 if queue is not None and (-1 if committed is None else committed) < queue.end:
-                    pops.dispatcher.offer_to_client(subscription, name)
+                    pops.dispatcher.offer_to_client(subscription.subscriber, name)
         connection.respond(request, ResponseCode.SUCCESS)
 
     # Checks

@@ -26,7 +26,7 @@ UNCHANGED = ChangeInvisibleTimeAnswer(pop_time=0, invisible_time=0, revive_qid=0
 
 
 class LiteAcks:
-    """Acknowledges popped messages of lite topics.
+    """Acknowledges popped messages of lite topics, and changes their invisible time.
 
     Args:
         state: the broker's tables.
@@ -39,7 +39,12 @@ class LiteAcks:
         self._pops = pops
 
     def acknowledge(self, header: AckMessageRequest) -> None:
-        """Acknowledge a message. Does nothing if it is acknowledged, or popped again. Raises Refusal."""
+        """Acknowledge a message. Does nothing if it is acknowledged already, or was popped again.
+
+        Raises:
+            Refusal: the group is not bound to the parent topic, the lite topic has expired, or the receipt
+                handle is invalid.
+        """
         assert header.lite_topic is not None
         group = header.consumer_group
         config = self._state.subscription_groups.get_or_create(group)
@@ -64,7 +69,13 @@ class LiteAcks:
             self._pops.offer_when_free(group_queue)
 
     def change_invisible_time(self, header: ChangeInvisibleTimeRequest) -> Mapping[str, str]:
-        """Change when a message becomes visible again. Return the fields of the answer. Raises Refusal."""
+        """Change when a message becomes visible again. Returns the fields of the answer.
+
+        Does nothing if the message is acknowledged already, or was popped again.
+
+        Raises:
+            Refusal: the lite topic has expired.
+        """
         assert header.lite_topic is not None
         queue = lite_queue(header.topic, header.lite_topic)
         if header.offset > self._end_offset(queue):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import trio
 
-from rocketmq_py.broker.lite.lite_requests import LitePopProcessor
-from rocketmq_py.broker.lite.subscriptions import BIND_TOPIC
-from rocketmq_py.broker.pop.ordered_pops import GroupQueue
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue
 from rocketmq_py.names import split_lite_queue
@@ -20,16 +17,14 @@ EXPIRATION = "lite.topic.expiration"
 
 
 class LiteExpiry:
-    """Removes expired lite topics, their offsets and their subscriptions. :meth:`run` must be running.
+    """Removes expired lite topics. :meth:`run` must be running.
 
     Args:
         state: the broker's tables.
-        pops: has the popped messages and the subscriptions.
     """
 
-    def __init__(self, state: BrokerState, pops: LitePopProcessor) -> None:
+    def __init__(self, state: BrokerState) -> None:
         self._state = state
-        self._pops = pops
 
     async def run(self) -> None:
         """Remove expired lite topics periodically, until cancelled."""
@@ -37,22 +32,10 @@ class LiteExpiry:
             await trio.sleep(CHECK_SECONDS)
             for queue in self._state.store.lite_queues():
                 if self._is_expired(queue):
-                    self._remove(queue.topic)
+                    self._state.store.delete_lite_queue(queue.topic)
 
     def _is_expired(self, queue: ConsumeQueue) -> bool:
         topic = self._state.topics.get(split_lite_queue(queue.topic)[0])
         minutes = int(topic.attributes.get(EXPIRATION, "-1")) if topic is not None else -1
-        if minutes <= 0 or queue.start == queue.end:
-            return False
-        age_ms = self._state.now_ms() - queue[queue.end - 1].store_time_ms
-        return age_ms >= MIN_MS and age_ms > minutes * 60_000
-
-    def _remove(self, queue: str) -> None:
-        state = self._state
-        parent = split_lite_queue(queue)[0]
-        for group in state.subscription_groups:
-            if group.attributes.get(BIND_TOPIC) == parent:
-                state.offsets.delete(group.group_name, queue)
-                self._pops.ordered_pops.unblock(GroupQueue(queue, group.group_name, 0))
-        state.store.delete_lite_queue(queue)
-        self._pops.subscriptions.remove_queue(queue)
+        age_ms = self._state.now_ms() - queue.last_store_time_ms
+        return minutes > 0 and age_ms >= MIN_MS and age_ms > minutes * 60_000

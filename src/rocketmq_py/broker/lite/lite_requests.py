@@ -5,7 +5,7 @@ Java: ``PopLiteMessageProcessor``, ``LiteSubscriptionCtlProcessor``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import attrs
 import trio
@@ -14,6 +14,8 @@ from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler, answer_wit
 from rocketmq_py.broker.lite.dispatcher import HeldLitePop, LiteDispatcher
 from rocketmq_py.broker.lite.subscriptions import (
     BIND_TOPIC,
+    FROM_END,
+    FROM_FIRST,
     LiteSubscriptionTable,
     QuotaExceededError,
     WildcardGroupError,
@@ -25,7 +27,7 @@ from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, StoredMessage, read_messages
 from rocketmq_py.broker.topics import PERM_READ
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.names import lite_queue
+from rocketmq_py.names import lite_queue, split_lite_queue
 from rocketmq_py.protocol.bodies import (
     LiteSubscription,
     LiteSubscriptionAction,
@@ -40,16 +42,21 @@ from rocketmq_py.remoting import Connection
 
 LITE_TYPE = "LITE"
 """The message type of parent topics."""
-_FROM_FIRST, _FROM_END = 1, 2
-"""Values of an OffsetOption of the type POLICY."""
 
 
 @attrs.define(eq=False)
 class _Batch:
-    """The messages of one pop, with the entries of the answer's order count info."""
+    """The messages of one pop.
+
+    Attributes:
+        messages: the messages.
+        counts: the entries of the answer's order count info, one for each message.
+        popped: the lite topics that the messages are from.
+    """
 
     messages: list[StoredMessage] = attrs.field(factory=list)
     counts: list[str] = attrs.field(factory=list)
+    popped: list[GroupQueue] = attrs.field(factory=list)
 
 
 class LitePopProcessor:
@@ -59,7 +66,7 @@ class LitePopProcessor:
         state: the broker's tables.
 
     Attributes:
-        ordered_pops: the popped messages that are not acknowledged.
+        ordered_pops: the last pop of each group from each lite topic.
         dispatcher: offers lite topics to clients. Its ``run`` must be running.
         subscriptions: the subscriptions. Its ``forget_silent_clients`` must be running.
     """
@@ -75,6 +82,7 @@ class LitePopProcessor:
             state, on_added=self._on_added, on_removed=self.dispatcher.remove_client, reset=self._reset
         )
         state.store.on_lite_message = self.dispatcher.offer
+        state.store.on_lite_queue_deleted = self._on_queue_deleted
 
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the request handlers by request code."""
@@ -87,6 +95,11 @@ class LitePopProcessor:
         """Offer a lite topic to a client of a group as soon as no popped message blocks it."""
         wait_ms = self.ordered_pops.free_at(group_queue, None) - self._state.now_ms()
         self.dispatcher.offer_at(group_queue, trio.current_time() + max(0, wait_ms) / 1000)
+
+    def shift_clock(self, seconds: float) -> None:
+        """Keep the age of subscriptions and pops after trio's clock was advanced by ``seconds``."""
+        self.subscriptions.shift_clock(seconds)
+        self.dispatcher.shift_clock(seconds)
 
     # Pops
 
@@ -126,17 +139,17 @@ class LitePopProcessor:
         connection.respond(request, code, answer.to_fields(), body, status)
 
     def _read(self, header: PopLiteMessageRequest, pop_time_ms: int) -> _Batch:
-        """Read the lite topics that are offered to the client."""
+        """Read the lite topics that are offered to the client, and record their messages as popped."""
         batch = _Batch()
-        seen: set[str] = set()
         while len(batch.messages) < header.max_msg_num:
-            name = self.dispatcher.next_offer(header.client_id)
+            name = self.dispatcher.take_offer(header.client_id)
             if name is None:
                 break
             queue = self._state.store.find_lite_queue(name)
-            if name not in seen and queue is not None:
-                seen.add(name)
+            if queue is not None:
                 self._read_queue(batch, queue, header, pop_time_ms)
+        for group_queue in batch.popped:
+            self.offer_when_free(group_queue)
         return batch
 
     def _read_queue(
@@ -157,7 +170,7 @@ class LitePopProcessor:
         counts = self.ordered_pops.record(
             group_queue, header.attempt_id, pop_time_ms, header.invisible_time, offsets
         )
-        self.offer_when_free(group_queue)
+        batch.popped.append(group_queue)
         batch.messages += result.messages
         # The last number of an entry is how often the message was popped before.
         batch.counts += [
@@ -219,13 +232,13 @@ class LitePopProcessor:
                 self.subscriptions.remove(client_id, group, parent, queues)
             case LiteSubscriptionAction.COMPLETE_ADD:
                 self._check_consume_enable(group)
-                subscription = self.subscriptions.connect(client_id, group, parent, connection)
-                self.subscriptions.replace(subscription, queues)
+                self.subscriptions.connect(client_id, connection)
+                self.subscriptions.replace(client_id, group, parent, queues)
             case LiteSubscriptionAction.PARTIAL_ADD:
                 self._check_consume_enable(group)
-                subscription = self.subscriptions.connect(client_id, group, parent, connection)
+                self.subscriptions.connect(client_id, connection)
                 try:
-                    self.subscriptions.add(subscription, queues, self._resetter(group, change.offset_option))
+                    self.subscriptions.add(client_id, group, parent, queues, change.offset_option)
                 except QuotaExceededError as error:
                     raise Refusal(
                         ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
@@ -248,27 +261,33 @@ class LitePopProcessor:
         if self._state.store.find_lite_queue(queue) is not None:
             self.dispatcher.offer(queue, group)
 
-    def _resetter(self, group: str, option: OffsetOption | None) -> Callable[[str], int | None]:
-        """Return a function that returns the offset to reset a queue to, or None to keep the group's."""
+    def _on_queue_deleted(self, queue: str) -> None:
+        """Drop the offsets, popped messages and subscriptions of a deleted lite topic."""
+        parent = split_lite_queue(queue)[0]
+        for group in self._state.subscription_groups:
+            if group.attributes.get(BIND_TOPIC) == parent:
+                self._state.offsets.delete(group.group_name, queue)
+                self.ordered_pops.unblock(GroupQueue(queue, group.group_name, 0))
+        self.subscriptions.remove_queue(queue)
 
-        def reset_to(name: str) -> int | None:
-            committed = self._state.offsets.committed(group, name, 0)
-            target: int | None = None
-            match option:
-                case OffsetOption(type=OffsetOptionType.POLICY, value=value) if value == _FROM_FIRST:
-                    target = 0
-                case OffsetOption(type=OffsetOptionType.POLICY, value=value) if value == _FROM_END:
-                    queue = self._state.store.find_lite_queue(name)
-                    target = 0 if queue is None else queue.end
-                case OffsetOption(type=OffsetOptionType.OFFSET, value=value):
-                    target = value
-                case OffsetOption(type=OffsetOptionType.TAIL_N, value=value) if committed is not None:
-                    target = max(0, committed - value)
-            return None if target == committed else target
-
-        return reset_to
-
-    def _reset(self, group: str, queue: str, offset: int) -> None:
-        if self._state.offsets.committed(group, queue, 0) != offset:
+    def _reset(self, group: str, queue: str, option: OffsetOption) -> None:
+        """Move a group to a position in a lite topic, and let it pop there at once."""
+        committed = self._state.offsets.committed(group, queue, 0)
+        offset = self._offset_of(option, queue, committed)
+        if offset is not None and offset != committed:
             self._state.offsets.reset(group, queue, 0, offset)
             self.ordered_pops.unblock(GroupQueue(queue, group, 0))
+
+    def _offset_of(self, option: OffsetOption, queue: str, committed: int | None) -> int | None:
+        """Return the offset of a position in a lite topic. None means where the group stopped."""
+        match option:
+            case OffsetOption(type=OffsetOptionType.POLICY, value=value) if value == FROM_FIRST:
+                return 0
+            case OffsetOption(type=OffsetOptionType.POLICY, value=value) if value == FROM_END:
+                found = self._state.store.find_lite_queue(queue)
+                return 0 if found is None else found.end
+            case OffsetOption(type=OffsetOptionType.OFFSET, value=value):
+                return value
+            case OffsetOption(type=OffsetOptionType.TAIL_N, value=value) if committed is not None:
+                return max(0, committed - value)
+        return None

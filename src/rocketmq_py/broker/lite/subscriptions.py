@@ -9,6 +9,7 @@ import trio
 
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.names import split_lite_queue
+from rocketmq_py.protocol.bodies import ClientGroup, OffsetOption, OffsetOptionType
 from rocketmq_py.protocol.headers import NotifyUnsubscribeLiteRequest
 from rocketmq_py.remoting import Connection
 
@@ -16,6 +17,10 @@ CHECK_SECONDS = 120.0
 """Seconds between two searches for forgotten subscriptions (liteSubscriptionCheckInterval)."""
 FORGET_SECONDS = 180.0
 """Seconds without a renewal after which a subscription is forgotten (liteSubscriptionCheckTimeoutMills)."""
+
+FROM_FIRST, FROM_END = 1, 2
+"""Values of an OffsetOption of the type POLICY."""
+_FIRST_MESSAGE = OffsetOption(type=OffsetOptionType.POLICY, value=FROM_FIRST)
 
 BIND_TOPIC = "lite.bind.topic"
 """A group attribute: the parent topic."""
@@ -39,7 +44,6 @@ class LiteSubscription:
 
     Attributes:
         client_id, group, parent: the client, its group and the parent topic.
-        connection: the connection to notify it over.
         queues: the names of the queues of the lite topics.
         updated_at: the time of the last change or renewal, on trio's clock.
     """
@@ -47,9 +51,13 @@ class LiteSubscription:
     client_id: str
     group: str
     parent: str
-    connection: Connection | None = None
     queues: dict[str, None] = attrs.field(factory=dict)
     updated_at: float = attrs.field(factory=trio.current_time)
+
+    @property
+    def subscriber(self) -> ClientGroup:
+        """The client and its group."""
+        return ClientGroup(client_id=self.client_id, group=self.group)
 
 
 class LiteSubscriptionTable:
@@ -59,7 +67,7 @@ class LiteSubscriptionTable:
         state: the broker's tables.
         on_added: called with a group and a queue when a client has subscribed to it.
         on_removed: called with a client id when its whole subscription was removed.
-        reset: resets the offset of a group in a queue.
+        reset: moves a group to a position in a queue.
     """
 
     def __init__(
@@ -68,14 +76,15 @@ class LiteSubscriptionTable:
         *,
         on_added: Callable[[str, str], None],
         on_removed: Callable[[str], None],
-        reset: Callable[[str, str, int], None],
+        reset: Callable[[str, str, OffsetOption], None],
     ) -> None:
         self._state = state
         self._on_added = on_added
         self._on_removed = on_removed
         self._reset = reset
         self._by_client: dict[str, LiteSubscription] = {}
-        self._by_queue: dict[str, dict[LiteSubscription, None]] = {}
+        self._by_queue: dict[str, dict[ClientGroup, None]] = {}
+        self._connections: dict[str, Connection] = {}  # by client id, for notices
 
     @property
     def count(self) -> int:
@@ -90,28 +99,28 @@ class LiteSubscriptionTable:
         """Return the subscriptions of a group's clients."""
         return [one for one in self._by_client.values() if one.group == group]
 
-    def subscribers_of(self, queue: str) -> dict[str, list[LiteSubscription]]:
+    def subscribers_of(self, queue: str) -> dict[str, list[ClientGroup]]:
         """Return the subscribers of a queue by group."""
-        groups: dict[str, list[LiteSubscription]] = {}
-        for subscription in self._by_queue.get(queue, ()):
-            groups.setdefault(subscription.group, []).append(subscription)
+        groups: dict[str, list[ClientGroup]] = {}
+        for subscriber in self._by_queue.get(queue, ()):
+            groups.setdefault(subscriber.group, []).append(subscriber)
         return groups
 
-    def connect(self, client_id: str, group: str, parent: str, connection: Connection) -> LiteSubscription:
-        """Return the subscription of a client, which is notified over ``connection`` from now on."""
-        subscription = self._get_or_create(client_id, group, parent)
-        subscription.connection = connection
-        return subscription
+    def connect(self, client_id: str, connection: Connection) -> None:
+        """Send notices for a client over ``connection`` from now on."""
+        self._connections[client_id] = connection
 
     def add(
-        self, subscription: LiteSubscription, queues: Collection[str], reset_to: Callable[[str], int | None]
+        self, client_id: str, group: str, parent: str, queues: Collection[str], start: OffsetOption | None
     ) -> None:
-        """Add queues. In an exclusive group, other clients lose them.
+        """Add queues to a client's subscription. In an exclusive group, other clients lose them.
 
         Args:
-            subscription: the client's subscription.
+            client_id: the client.
+            group: its group.
+            parent: the parent topic.
             queues: the names of the queues.
-            reset_to: returns the offset to reset a queue to, or None to keep the group's offset.
+            start: the position from which the group consumes the queues; None for where it stopped.
 
         Raises:
             QuotaExceededError: there are too many subscriptions.
@@ -120,18 +129,18 @@ class LiteSubscriptionTable:
         limit = self._state.config.max_lite_subscription_count
         if self.count >= limit:
             raise QuotaExceededError(f"lite subscription quota exceeded {limit}")
-        if self._has(subscription.group, _WILDCARD):
+        if self._has(group, _WILDCARD):
             raise WildcardGroupError("subscribe lite operation is not supported for this group")
-        is_exclusive = self._has(subscription.group, _EXCLUSIVE)
+        subscription = self._get_or_create(client_id, group, parent)
+        is_exclusive = self._has(group, _EXCLUSIVE)
         for queue in queues:
             self._touch(subscription)
             subscription.queues[queue] = None
             if is_exclusive:
-                self._exclude_others(subscription.group, queue)
-            offset = reset_to(queue)
-            if offset is not None:
-                self._reset(subscription.group, queue, offset)
-            self._link(subscription, queue)
+                self._exclude_others(group, queue)
+            if start is not None:
+                self._reset(group, queue, start)
+            self._link(subscription.subscriber, queue)
 
     def remove(self, client_id: str, group: str, parent: str, queues: Collection[str]) -> None:
         """Remove queues from a client's subscription."""
@@ -140,34 +149,43 @@ class LiteSubscriptionTable:
         for queue in queues:
             self._touch(subscription)
             subscription.queues.pop(queue, None)
-            if self._unlink(subscription, queue) and is_reset:
-                self._reset(group, queue, 0)
+            if self._unlink(subscription.subscriber, queue) and is_reset:
+                self._reset(group, queue, _FIRST_MESSAGE)
 
-    def replace(self, subscription: LiteSubscription, queues: Collection[str]) -> None:
+    def replace(self, client_id: str, group: str, parent: str, queues: Collection[str]) -> None:
         """Replace the queues of a client's subscription."""
+        subscription = self._get_or_create(client_id, group, parent)
         for queue in [queue for queue in subscription.queues if queue not in queues]:
             self._touch(subscription)
             del subscription.queues[queue]
-            self._unlink(subscription, queue)
+            self._unlink(subscription.subscriber, queue)
         for queue in queues:
             self._touch(subscription)
             subscription.queues[queue] = None
-            self._link(subscription, queue)
+            self._link(subscription.subscriber, queue)
 
     def remove_client(self, client_id: str) -> None:
         """Remove the subscription of a client."""
+        self._connections.pop(client_id, None)
         subscription = self._by_client.pop(client_id, None)
         if subscription is None:
             return
         for queue in subscription.queues:
-            self._unlink(subscription, queue)
+            self._unlink(subscription.subscriber, queue)
         self._on_removed(client_id)
 
     def remove_queue(self, queue: str) -> None:
         """Remove a queue, which was deleted, from all subscriptions."""
-        for subscription in self._by_queue.pop(queue, {}):
-            self._touch(subscription)
-            subscription.queues.pop(queue, None)
+        for subscriber in self._by_queue.pop(queue, ()):
+            subscription = self._by_client.get(subscriber.client_id)
+            if subscription is not None:
+                self._touch(subscription)
+                subscription.queues.pop(queue, None)
+
+    def shift_clock(self, seconds: float) -> None:
+        """Keep the age of all subscriptions after trio's clock was advanced by ``seconds``."""
+        for subscription in self._by_client.values():
+            subscription.updated_at += seconds
 
     async def forget_silent_clients(self) -> None:
         """Remove subscriptions that were not renewed, until cancelled."""
@@ -192,16 +210,17 @@ class LiteSubscriptionTable:
     def _touch(self, subscription: LiteSubscription) -> None:
         subscription.updated_at = trio.current_time()
 
-    def _link(self, subscription: LiteSubscription, queue: str) -> None:
+    def _link(self, subscriber: ClientGroup, queue: str) -> None:
         subscribers = self._by_queue.setdefault(queue, {})
-        if subscription not in subscribers:
-            subscribers[subscription] = None
-            self._on_added(subscription.group, queue)
+        if subscriber not in subscribers:
+            subscribers[subscriber] = None
+            self._on_added(subscriber.group, queue)
 
-    def _unlink(self, subscription: LiteSubscription, queue: str) -> bool:
+    def _unlink(self, subscriber: ClientGroup, queue: str) -> bool:
+        """Remove a subscriber of a queue. Returns whether it was one."""
         subscribers = self._by_queue.get(queue, {})
-        is_linked = subscription in subscribers
-        subscribers.pop(subscription, None)
+        is_linked = subscriber in subscribers
+        subscribers.pop(subscriber, None)
         if not subscribers:
             self._by_queue.pop(queue, None)
         return is_linked
@@ -209,22 +228,24 @@ class LiteSubscriptionTable:
     def _exclude_others(self, group: str, queue: str) -> None:
         """Remove a queue from the clients of a group. As in 5.5.0, that includes the new subscriber."""
         is_reset = self._has(group, _RESET_WHEN_EXCLUDED)
-        for subscription in self.subscribers_of(queue).get(group, ()):
-            subscription.queues.pop(queue, None)
-            if not subscription.queues:
-                self._by_client.pop(subscription.client_id, None)
-            self._notify(subscription, queue)
-            self._unlink(subscription, queue)
+        for subscriber in self.subscribers_of(queue).get(group, ()):
+            subscription = self._by_client.get(subscriber.client_id)
+            if subscription is not None:
+                subscription.queues.pop(queue, None)
+                if not subscription.queues:
+                    del self._by_client[subscriber.client_id]
+            self._notify(subscriber, queue)
+            self._unlink(subscriber, queue)
             if is_reset:
-                self._reset(group, queue, 0)
+                self._reset(group, queue, _FIRST_MESSAGE)
 
-    def _notify(self, subscription: LiteSubscription, queue: str) -> None:
-        connection = subscription.connection
+    def _notify(self, subscriber: ClientGroup, queue: str) -> None:
+        connection = self._connections.get(subscriber.client_id)
         if connection is None or connection.is_closed:
             return
         notice = NotifyUnsubscribeLiteRequest(
             lite_topic=split_lite_queue(queue)[1],
-            consumer_group=subscription.group,
-            client_id=subscription.client_id,
+            consumer_group=subscriber.group,
+            client_id=subscriber.client_id,
         )
         connection.oneway_nowait(notice.code, notice.to_fields())

@@ -58,7 +58,7 @@ class RecallProcessor:
             raise self._refusal(
                 ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist"
             )
-        handle = self._decode_handle(header)
+        handle = self._read_handle(header)
         try:
             self._scheduler.put(self._recall_message(connection, header, handle))
         except PutError:
@@ -66,7 +66,8 @@ class RecallProcessor:
         fields = {**self._common_fields, **RecallMessageAnswer(msg_id=handle.message_id).to_fields()}
         connection.respond(request, ResponseCode.SUCCESS, fields, remark=UNSET_REMARK)
 
-    def _decode_handle(self, header: RecallMessageRequest) -> RecallHandle:
+    def _read_handle(self, header: RecallMessageRequest) -> RecallHandle:
+        """Decode and check the recall handle of a request. Raises Refusal."""
         try:
             handle = RecallHandle.decode(header.recall_handle)
         except InvalidMessageError:

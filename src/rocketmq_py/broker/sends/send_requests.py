@@ -248,7 +248,7 @@ class SendProcessor:
         properties.update(common_fields)
         properties.pop(POP_CHECKPOINT, None)
         stored_topic, stored_queue_id = header.topic, queue_id
-        if header.topic.startswith(RETRY_PREFIX) and self._exceeds_retries(header):
+        if header.topic.startswith(RETRY_PREFIX) and self._is_dead_letter(header):
             properties[DELAY_LEVEL] = "-1"
             stored_topic = dead_letter_topic(header.topic.removeprefix(RETRY_PREFIX))
             stored_queue_id = 0
@@ -286,7 +286,7 @@ class SendProcessor:
             self._add_recall_handle(fields, stored)
         connection.respond(request, ResponseCode.SUCCESS, fields)
 
-    def _exceeds_retries(self, header: SendHeader) -> bool:
+    def _is_dead_letter(self, header: SendHeader) -> bool:
         """Return whether a message sent to a retry topic has become a dead letter."""
         name = header.topic.removeprefix(RETRY_PREFIX)
         group = self._state.subscription_groups.get_or_create(name)

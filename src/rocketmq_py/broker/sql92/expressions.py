@@ -263,12 +263,13 @@ class SubstringCondition(Condition):
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:
         """Return the result of the search.
 
-        It is False, even with NOT, if the operand is not a string or the searched string is empty.
+        It is False, even with NOT, if the searched string is empty or the operand is not a string. As on real
+        brokers, an operand whose evaluation fails does not matter if the searched string is empty.
         """
-        value = self.operand.evaluate(properties)
-        if not isinstance(value, str) or not self.searched:
+        if not self.searched:
             return False
-        return self.operator.holds(value, self.searched) is not self.negated
+        value = self.operand.evaluate(properties)
+        return isinstance(value, str) and self.operator.holds(value, self.searched) is not self.negated
 
     def __str__(self) -> str:
         return f"({'NOT ' if self.negated else ''}{self.operator.value} {self.operand})"

@@ -103,15 +103,18 @@ class ConsumeQueue(OffsetList[StoredMessage]):
         topic: the topic.
         queue_id: the queue.
         listeners: called with this queue and the message for each message that is stored in it.
+        last_store_time_ms: for lite topics, the store time of the last message, epoch milliseconds, even if
+            it was dropped. 0 without a message.
     """
 
-    __slots__ = ("listeners", "queue_id", "topic")
+    __slots__ = ("last_store_time_ms", "listeners", "queue_id", "topic")
 
     def __init__(self, topic: str, queue_id: int) -> None:
         super().__init__()
         self.topic: str = topic
         self.queue_id: int = queue_id
         self.listeners: list[Callable[[ConsumeQueue, StoredMessage], None]] = []
+        self.last_store_time_ms: int = 0
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.topic}-{self.queue_id} {self.start}..{self.end}>"

@@ -47,6 +47,7 @@ class MessageStore:
         get_meter: counts messages delivered to consumers.
         listeners: called with each message that is stored.
         on_lite_message: called with the name of the queue of a lite topic that gets a message.
+        on_lite_queue_deleted: called with the name of a deleted queue of a lite topic.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class MessageStore:
         # The queues of lite topics that the message at a commit-log offset is also in.
         self._lite_queues_of: dict[int, list[ConsumeQueue]] = {}
         self.on_lite_message: Callable[[str], None] = _ignore
+        self.on_lite_queue_deleted: Callable[[str], None] = _ignore
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return a queue. Creates it if it does not exist."""
@@ -113,13 +115,15 @@ class MessageStore:
 
     def delete_lite_queue(self, name: str) -> None:
         """Delete the queue of a lite topic. Its messages stay in the log until they are the oldest."""
-        self._lite_queues.pop(name, None)
+        del self._lite_queues[name]
+        self.on_lite_queue_deleted(name)
 
     def add_to_lite_queues(self, stored: StoredMessage, queues: Sequence[ConsumeQueue]) -> None:
         """Add a stored message to the queues of its lite topics."""
         self._lite_queues_of[stored.commit_log_offset] = list(queues)
         for queue in queues:
             queue.append(replace(stored, topic=queue.topic, queue_id=0, queue_offset=queue.end))
+            queue.last_store_time_ms = stored.store_time_ms
             self.on_lite_message(queue.topic)
 
     def append(
@@ -214,7 +218,7 @@ class MessageStore:
         """
         self._queues.pop(topic, None)
         for name in [name for name in self._lite_queues if name.startswith(lite_queue(topic, ""))]:
-            del self._lite_queues[name]
+            self.delete_lite_queue(name)
         self._put_rates.pop(topic, None)
         for key in [key for key in self._get_rates if key[0] == topic]:
             del self._get_rates[key]
