@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import struct
 import time
 from typing import Any, cast
 
@@ -10,6 +12,7 @@ import pytest
 import trio
 
 from rocketmq_py import Message, MessageQueue, Producer, blocking
+from rocketmq_py.address import split_address
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import (
     BrokerError,
@@ -172,6 +175,17 @@ def test_a_client_reconnects_after_a_cut() -> None:
         sender.send(Message("T", b"y"))
         clients = {request.client for request in broker.requests("SEND_MESSAGE")}
         assert (len(clients), bodies(broker)) == (2, [b"x", b"y"])
+
+
+def test_a_connection_that_breaks_before_it_is_accepted_does_no_harm() -> None:
+    with run_broker(topics=["T"]) as broker, producer(broker) as sender:
+        address = split_address(broker.broker_address)
+        for _ in range(100):
+            with socket.create_connection(address) as client:
+                # Closing sends a reset, often before the broker has accepted the connection.
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sender.send(Message("T", b"x"))
+        assert bodies(broker) == [b"x"]
 
 
 def test_slow_and_sliced_networks_deliver_all_bytes() -> None:

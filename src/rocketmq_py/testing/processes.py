@@ -138,7 +138,10 @@ class ServerProcess(ABC):
         self._on_change()
 
     def _wrap_stream(self, stream: trio.SocketStream) -> trio.SocketStream:
-        address = format_address(stream.socket.getpeername())
+        try:
+            address = format_address(stream.socket.getpeername())
+        except OSError:
+            return stream  # the client has already broken the connection, and `serve` closes it
         names = self._peer_names[address] = {address, CLIENTS}
         return trio.SocketStream(FaultySocket(stream.socket, self.faults, self.names, lambda: names))
 
