@@ -7,7 +7,9 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -107,6 +109,45 @@ def test_time_and_randomness_are_replaced_and_restored() -> None:
     assert simulate(look, seed=2).value[1:] != first.value[1:]
     assert random.getstate() == state
     assert time.time() >= began
+
+
+def test_other_threads_keep_real_time_and_do_not_change_the_simulation() -> None:
+    seen: list[tuple[float, int]] = []
+
+    def use_trio() -> None:
+        async def run_tasks() -> None:
+            async with trio.open_nursery() as nursery:
+                for _ in range(10):
+                    nursery.start_soon(trio.lowlevel.checkpoint)
+
+        trio.run(run_tasks)
+        seen.append((time.time(), os.getpid()))
+        random.Random()
+
+    async def order_of_tasks(world: World, *, with_thread: bool) -> tuple[list[int], float]:
+        if with_thread:
+            thread = threading.Thread(target=use_trio)
+            thread.start()
+            thread.join()
+        order: list[int] = []
+
+        async def add(number: int) -> None:
+            order.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(10):
+                nursery.start_soon(add, number)
+        return order, random.Random().random()
+
+    began = time.time()
+    alone, beside = [
+        simulate(partial(order_of_tasks, with_thread=with_thread), seed=1).value
+        for with_thread in (False, True)
+    ]
+    assert alone == beside
+    [(at, process)] = seen
+    assert began <= at <= time.time()
+    assert process == os.getpid()
 
 
 def test_plain_handlers_are_called_in_the_thread_of_the_simulation() -> None:

@@ -8,7 +8,9 @@ import gc
 import hashlib
 import itertools
 import math
+import pkgutil
 import random
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, NoReturn, TypeVar
 from unittest import mock
@@ -261,32 +263,43 @@ def _check_network(latency: tuple[float, float], split: float) -> None:
 
 @contextlib.contextmanager
 def _deterministic(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
-    """Derive the time and the randomness of this process from a simulation's clock and seed."""
+    """Derive the time and the randomness of this thread from a simulation's clock and seed.
+
+    Other threads keep the real ones. They may run a test cluster or clients, and would change the simulation
+    if they used its randomness.
+    """
     seeds = random.Random(f"chance {seed}")
     before = random.getstate()
+    thread = threading.get_ident()
 
     class SeededRandom(random.Random):
         """A ``random.Random`` that gets its seed from the simulation unless one is given."""
 
         def __init__(self, seed: Any = None) -> None:
-            super().__init__(seeds.getrandbits(64) if seed is None else seed)
+            is_simulated = seed is None and threading.get_ident() == thread
+            super().__init__(seeds.getrandbits(64) if is_simulated else seed)
 
     def time_ns() -> int:
         return START_MS * 1_000_000 + round(clock.current_time() * 1e9)
 
+    functions: dict[str, Callable[..., Any]] = {
+        "trio.to_thread.run_sync": _run_in_place,
+        "rocketmq_py.consumer.push.handler_threads.HandlerThreads.start": _handle_in_place,
+        "rocketmq_py.handoff.hosted.trio_thread": _refuse_thread,
+        "os.getpid": lambda: 4242,
+        "time.time": lambda: time_ns() / 1e9,
+        "time.time_ns": time_ns,
+        "time.monotonic": clock.current_time,
+    }
     with contextlib.ExitStack() as stack:
+        for target, function in functions.items():
+            stack.enter_context(mock.patch(target, _in_this_thread(function, pkgutil.resolve_name(target))))
+        trio_random = pkgutil.resolve_name("trio._core._run._r")
         for target, replacement in {
-            "trio._core._run._r": random.Random(f"scheduling {seed}"),
+            "trio._core._run._r": _SchedulingRandom(random.Random(f"scheduling {seed}"), trio_random),
             "trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING": True,
-            "trio.to_thread.run_sync": _run_in_place,
-            "rocketmq_py.consumer.push.handler_threads.HandlerThreads.start": _handle_in_place,
             "rocketmq_py.client.identity._counter": itertools.count(),
-            "rocketmq_py.handoff.hosted.trio_thread": _refuse_thread,
-            "os.getpid": lambda: 4242,
             "random.Random": SeededRandom,
-            "time.time": lambda: time_ns() / 1e9,
-            "time.time_ns": time_ns,
-            "time.monotonic": clock.current_time,
         }.items():
             stack.enter_context(mock.patch(target, replacement))
         random.seed(seeds.getrandbits(64))
@@ -298,6 +311,28 @@ def _deterministic(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
             stack.callback(gc.enable)
             stack.callback(gc.collect, 0)
         yield
+
+
+def _in_this_thread(function: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls ``function`` in this thread, and ``original`` in others."""
+    thread = threading.get_ident()
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        return (function if threading.get_ident() == thread else original)(*arguments, **options)
+
+    return call
+
+
+class _SchedulingRandom:
+    """The source from which trio draws the order of tasks: ``seeded`` in this thread, else ``original``."""
+
+    def __init__(self, seeded: random.Random, original: random.Random) -> None:
+        self._seeded = seeded
+        self._original = original
+        self._thread = threading.get_ident()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._seeded if threading.get_ident() == self._thread else self._original, name)
 
 
 def _refuse_thread() -> NoReturn:
