@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import ssl
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,19 @@ def test_waiting_on_asyncio() -> None:
                 assert message.body == b"x"
 
     asyncio.run(main())
+
+
+def test_a_cancelled_wait_ends_its_thread() -> None:
+    """``asyncio.run`` waits for the threads of its executor."""
+    timeout = 30
+
+    async def main() -> None:
+        with run_broker() as broker, pytest.raises(TimeoutError):
+            await asyncio.wait_for(broker.wait_until_async(lambda: False, timeout=timeout), 0.01)
+
+    began = time.monotonic()
+    asyncio.run(main())
+    assert time.monotonic() - began < timeout
 
 
 def test_a_closed_broker_raises_closed_error() -> None:
