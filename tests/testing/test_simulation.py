@@ -231,6 +231,20 @@ def test_a_restarted_name_server_gets_changed_topics() -> None:
     assert simulate(change, seed=1, name_servers=2, topics={"T": 3}).value == [3, 6]
 
 
+@pytest.mark.parametrize("checkpoints", range(2, 12))
+def test_a_restart_is_completed_when_it_is_cancelled(checkpoints: int) -> None:
+    async def program(world: World) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.restart)
+            for _ in range(checkpoints):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        async with Producer(world.name_server_address, group="p", retries=0) as producer:
+            await producer.send(Message("T", b"x"))
+
+    simulate(program, seed=1, topics=["T"])
+
+
 def test_invalid_arguments_are_errors() -> None:
     async def nothing(world: World) -> None:
         pass

@@ -6,6 +6,8 @@ import datetime
 import math
 from typing import Literal, TypeAlias, Unpack, get_args
 
+import trio
+
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.testing.base_cluster import BaseCluster
@@ -183,21 +185,23 @@ class Cluster(BaseCluster):
     async def _crash(self, server: str | None, keep: CrashData) -> None:
         if keep not in get_args(CrashData):
             raise ConfigurationError(f"keep is {keep!r}; it must be one of {', '.join(get_args(CrashData))}")
-        for process in self._find_processes(server):
-            await process.stop()
-            if keep == "nothing":
-                process.wipe()
-            elif keep == "flushed" and isinstance(process, BrokerProcess):
-                process.lose_unflushed()
+        with trio.CancelScope(shield=True):  # a cancelled crash would leave a part of the servers running
+            for process in self._find_processes(server):
+                await process.stop()
+                if keep == "nothing":
+                    process.wipe()
+                elif keep == "flushed" and isinstance(process, BrokerProcess):
+                    process.lose_unflushed()
 
     async def _restart(self, server: str | None) -> None:
-        for process in self._find_processes(server):
-            await process.stop()
-            await process.start(self._nursery)
-        for replica in self._replicas:
-            if replica.is_running and replica.is_stale:
-                await replica.stop()
-                await replica.start(self._nursery)
+        with trio.CancelScope(shield=True):  # a cancelled restart would leave servers stopped
+            for process in self._find_processes(server):
+                await process.stop()
+                await process.start(self._nursery)
+            for replica in self._replicas:
+                if replica.is_running and replica.is_stale:
+                    await replica.stop()
+                    await replica.start(self._nursery)
 
     # Active faults
 

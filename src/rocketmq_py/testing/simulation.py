@@ -75,12 +75,20 @@ class World(Cluster):
         self._own_nursery = nursery
 
     async def crash(self, server: str | None = None, *, keep: CrashData = "all") -> None:
-        """Stop all brokers, or one server, at once. See :meth:`TestCluster.crash`."""
+        """Stop all brokers, or one server, at once. See :meth:`TestCluster.crash`.
+
+        A crash that has begun is not cancelled.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
         self.trace("crash", server, keep)
         await self._crash(server, keep)
 
     async def restart(self, server: str | None = None) -> None:
-        """Start all brokers, or one server. See :meth:`TestCluster.restart`."""
+        """Start all brokers, or one server. See :meth:`TestCluster.restart`.
+
+        A restart that has begun is not cancelled.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
         self.trace("restart", server)
         await self._restart(server)
 
