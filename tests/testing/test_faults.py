@@ -282,6 +282,16 @@ def test_routes_leave_out_a_crashed_broker_until_it_restarts() -> None:
             assert [queue.broker_name for queue in sender.queues("T")] == ["broker-a", "broker-b"]
 
 
+def test_a_restarted_name_server_leaves_out_a_broker_that_crashed_meanwhile() -> None:
+    with run_cluster(2, 2, topics={"T": 1}) as cluster:
+        first = cluster.name_server_address.split(";")[0]
+        cluster.crash(first)
+        cluster.crash("broker-a")
+        cluster.restart(first)
+        with blocking.Producer(first, group="p") as sender:
+            assert [queue.broker_name for queue in sender.queues("T")] == ["broker-b"]
+
+
 def test_clients_use_the_remaining_name_server() -> None:
     with run_cluster(1, 2, topics=["T"]) as cluster:
         first = cluster.name_server_address.split(";")[0]
