@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import struct
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -316,20 +318,24 @@ def test_heal_and_reset_end_all_faults() -> None:
 
 
 def test_invalid_faults_are_refused() -> None:
-    with run_broker() as broker:
-        with pytest.raises(ConfigurationError, match="there is no request 'SEND'"):
-            broker.fail("SEND")
-        with pytest.raises(ConfigurationError, match="times is 0"):
-            broker.fail("SEND_MESSAGE", times=0)
-        with pytest.raises(
-            ConfigurationError, match=r"there is no broker or name server 'broker-z'; .*broker-a"
-        ):
-            broker.freeze("broker-z")
-        with pytest.raises(ConfigurationError, match="code is 'SYSTEM_BUSY'; expected a ResponseCode"):
-            broker.fail("SEND_MESSAGE", code=cast(Any, "SYSTEM_BUSY"))
-        with pytest.raises(ConfigurationError, match="keep is 'some'; it must be one of all, fl"):
-            broker.crash(keep=cast(Any, "some"))
-        with pytest.raises(ConfigurationError, match="size is 0"):
-            broker.slice(0)
-        with pytest.raises(ConfigurationError, match="latency is -1"):
-            broker.slow(latency=-1)
+    invalid = cast(Any, "1.5")
+    with run_cluster(1, replicas=True) as cluster:
+        calls: list[tuple[str, Callable[[], object]]] = [
+            ("there is no request 'SEND'", lambda: cluster.fail("SEND")),
+            ("times is 0; it must be 1 or more", lambda: cluster.fail("SEND_MESSAGE", times=0)),
+            ("times is 1.5; it must be a whole", lambda: cluster.fail(None, times=cast(Any, 1.5))),
+            ("there is no broker or name server 'broker-z'; .*broker-a", lambda: cluster.freeze("broker-z")),
+            ("code is '1.5'; expected a ResponseCode", lambda: cluster.fail("SEND_MESSAGE", code=invalid)),
+            ("keep is '1.5'; it must be one of all, fl", lambda: cluster.crash(keep=invalid)),
+            ("size is 0; it must be 1 or more", lambda: cluster.slice(0)),
+            ("size is 1.5; it must be a whole number", lambda: cluster.slice(cast(Any, 1.5))),
+            ("latency is -1; it must be 0 or more", lambda: cluster.slow(latency=-1)),
+            ("latency is nan; it must be 0 or more", lambda: cluster.slow(latency=math.nan)),
+            ("latency is '1.5'; it must be a number", lambda: cluster.slow(latency=invalid)),
+            ("bytes_per_second is 0; it must be above 0", lambda: cluster.slow(bytes_per_second=0)),
+            ("'broker-a-1' is not a broker; there are broker-a", lambda: cluster.flush("broker-a-1")),
+            ("'.*' is not a broker", lambda: cluster.change_topic("T", server=cluster.name_server_address)),
+        ]
+        for error, call in calls:
+            with pytest.raises(ConfigurationError, match=error):
+                call()

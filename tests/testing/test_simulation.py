@@ -249,7 +249,7 @@ def test_invalid_arguments_are_errors() -> None:
     async def nothing(world: World) -> None:
         pass
 
-    with pytest.raises(ConfigurationError, match=r"brokers is 0 .* at least 1"):
+    with pytest.raises(ConfigurationError, match="brokers is 0; it must be 1 or more"):
         simulate(nothing, seed=1, brokers=0)
     with pytest.raises(ConfigurationError, match="default_topic_queue_nums is 0"):
         simulate(nothing, seed=1, default_topic_queue_nums=0)
@@ -258,6 +258,9 @@ def test_invalid_arguments_are_errors() -> None:
             simulate(nothing, seed=1, latency=cast(Any, latency))
     with pytest.raises(ConfigurationError, match="split is 7; it must be 0 to 1"):
         simulate(nothing, seed=1, split=7)
+    for timeout in (-1.0, math.nan):
+        with pytest.raises(ConfigurationError, match=r"timeout is .*; it must be 0 or more"):
+            simulate(nothing, seed=1, timeout=timeout)
 
 
 def test_a_program_that_does_not_end_times_out() -> None:

@@ -12,6 +12,7 @@ from typing import TypeVar
 import attrs
 import trio
 
+from rocketmq_py.arguments import check_integer
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.broker.topics import check_topics
 from rocketmq_py.errors import ConfigurationError
@@ -49,10 +50,8 @@ class BaseCluster(ABC):
         rng: random.Random,
         replicas: bool = False,
     ) -> None:
-        if brokers < 1 or name_servers < 1:
-            raise ConfigurationError(
-                f"brokers is {brokers} and name_servers is {name_servers}; each must be at least 1"
-            )
+        check_integer(brokers, "brokers", lowest=1)
+        check_integer(name_servers, "name_servers", lowest=1)
         counts = check_topics(topics)
         host = iter(hosts)
         self._faults = ActiveFaults()
@@ -132,7 +131,7 @@ class BaseCluster(ABC):
             writable: whether producers may send to it.
             server: change the topic on this broker only.
 
-        Raises ConfigurationError if the name or the number of queues is invalid, or ``server`` is unknown.
+        Raises ConfigurationError if the name or the number of queues is invalid, or ``server`` is no broker.
         """
         check_topics([topic] if queues is None else {topic: queues})
 
@@ -223,7 +222,11 @@ class BaseCluster(ABC):
         return found
 
     def _find_brokers(self, server: str | None) -> list[BrokerProcess]:
-        return [process for process in self._find_processes(server) if isinstance(process, BrokerProcess)]
+        """Return the broker with a name, or all brokers for None. Raises ConfigurationError."""
+        found = [process for process in self._find_processes(server) if isinstance(process, BrokerProcess)]
+        if not found:
+            raise ConfigurationError(f"{server!r} is not a broker; there are {', '.join(self.broker_names)}")
+        return found
 
     async def _start(self) -> None:
         for process in self._processes:

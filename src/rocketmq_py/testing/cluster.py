@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias, Unpack, get_args
 
 import trio
 
+from rocketmq_py.arguments import check_above_zero, check_integer, check_number, optional
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.testing.base_cluster import BaseCluster
@@ -98,8 +99,7 @@ class Cluster(BaseCluster):
         client: str | None = None,
         server: str | None = None,
     ) -> Fault:
-        if times is not None and times < 1:
-            raise ConfigurationError(f"times is {times}; it must be 1 or more, or None")
+        optional(check_integer, times, "times", lowest=1)
         codes = None if request is None else codes_of(request)
         target = self._target(server, client)
         return self._add(RequestFault(target, codes, topic, times, action, self._end_fault))
@@ -130,18 +130,16 @@ class Cluster(BaseCluster):
             server: affect this broker or name server only.
             client: affect this client only.
         """
-        if latency < 0 or not bytes_per_second > 0:
-            raise ConfigurationError(
-                f"latency is {latency} and bytes_per_second is {bytes_per_second}; they must not be negative"
-            )
+        if not check_number(latency, "latency") >= 0:
+            raise ConfigurationError(f"latency is {latency}; it must be 0 or more")
+        check_above_zero(bytes_per_second, "bytes_per_second")
         target = self._target(server, client)
         fault = NetworkFault(target, self._end_fault, latency=latency, bytes_per_second=bytes_per_second)
         return self._add(fault)
 
     def slice(self, size: int = 1, *, server: str | None = None, client: str | None = None) -> Fault:
         """Deliver bytes in pieces of at most ``size``, so that frames are cut at any byte."""
-        if size < 1:
-            raise ConfigurationError(f"size is {size}; it must be 1 or more")
+        check_integer(size, "size", lowest=1)
         return self._add(NetworkFault(self._target(server, client), self._end_fault, max_size=size))
 
     def partition(self, one: str, other: str) -> Fault:
@@ -172,7 +170,10 @@ class Cluster(BaseCluster):
     # Crashes
 
     def flush(self, server: str | None = None) -> None:
-        """Mark the present data of brokers as flushed: a crash with ``keep="flushed"`` keeps it."""
+        """Mark the present data of all brokers, or of one, as flushed. ``crash(keep="flushed")`` keeps it.
+
+        Raises ConfigurationError if ``server`` is not a broker.
+        """
 
         def flush() -> None:
             for broker in self._find_brokers(server):

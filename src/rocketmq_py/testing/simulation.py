@@ -19,6 +19,7 @@ import attrs
 import trio
 import trio.testing
 
+from rocketmq_py.arguments import check_number
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.callables import check_callable
 from rocketmq_py.consumer.push.handler_executor import HandlerCall
@@ -211,6 +212,8 @@ def simulate(
     """
     check_callable(program, "program", "world")
     _check_network(latency, split)
+    if not check_number(timeout, "timeout") >= 0:
+        raise ConfigurationError(f"timeout is {timeout}; it must be 0 or more")
     events = EventTrace(keep_lines=trace)
     broker_config = attrs.evolve(config or BrokerConfig(), **settings)
     clock = trio.testing.MockClock(autojump_threshold=0)
