@@ -140,11 +140,15 @@ def test_settings_and_factories(pytester: pytest.Pytester) -> None:
         def rocketmq_broker_settings():
             return {"broker_name": "mine", "topics": {"T": 2}}
 
+        @pytest.fixture(scope="session")
+        def rocketmq_cluster_settings():
+            return {"brokers": 3}
+
         def test_settings(rocketmq_broker):
             assert rocketmq_broker.broker_names == ("mine",)
 
         def test_a_cluster(rocketmq_cluster):
-            assert len(rocketmq_cluster.broker_names) == 2
+            assert len(rocketmq_cluster.broker_names) == 3
             assert len(rocketmq_cluster.name_server_address.split(";")) == 2
 
         def test_factories(rocketmq_broker_factory, rocketmq_cluster_factory):
