@@ -307,6 +307,8 @@ class MemorySocket(trio.socket.SocketType):
         self._in.discard()
         self._in.is_broken = True
         self._in.notify()
+        if self._out.space <= 0:
+            self._out.notify()  # a task may wait for space to write
         if not self._is_shut:
             self._out.send(b"", 0.0 if self._out.is_broken else self._network.next_latency())
 
