@@ -33,7 +33,21 @@ _Result = TypeVar("_Result")
 
 
 class BaseCluster(ABC):
-    """Name servers and brokers, which tests inspect and whose topics they change."""
+    """Name servers and brokers, which tests inspect and whose topics they change.
+
+    Args:
+        brokers: the number of brokers.
+        name_servers: the number of name servers.
+        hosts: the IP addresses to listen on: of the name servers, then of the brokers, then of the replicas.
+        ports: the port of all name servers, and the port of all brokers and replicas; 0 for free ports.
+        topics: the topics to create on each broker, with four queues each, or as many as a mapping gives.
+        config: the settings of each broker.
+        tls: the SSL context of the servers; None for plain text.
+        now_ms: the clock of the servers, epoch milliseconds.
+        on_change: called after each request and each stored message.
+        rng: chooses queues that clients leave to the brokers.
+        replicas: whether each broker has a replica.
+    """
 
     def __init__(
         self,
@@ -242,7 +256,7 @@ class BaseCluster(ABC):
 
 
 def _broker_configs(config: BrokerConfig, count: int) -> list[BrokerConfig]:
-    """Return the settings of each broker. Several brokers get a letter after the configured name."""
+    """Return the settings of each broker. With several brokers, each name gets a letter: ``broker-a``."""
     if count == 1:
         return [config]
     stem = config.broker_name.removesuffix("-a")

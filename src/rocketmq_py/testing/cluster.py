@@ -36,10 +36,8 @@ CrashData: TypeAlias = Literal["all", "flushed", "nothing"]
 class Cluster(BaseCluster):
     """Name servers and brokers, in which tests inject faults.
 
-    A fault affects all brokers and name servers, or the one that ``server`` names: a broker by its name, its
-    replica by the broker's name and ``-1``, each by its address. It affects all clients, or the one that
-    ``client`` names: by its ``instance_name`` or id, which brokers know from heartbeats, or by its address
-    ``host:port``, as in :meth:`requests`. A fault is active until its :meth:`~Fault.end`, or :meth:`heal`.
+    :class:`TestCluster` documents the arguments ``server`` and ``client``. A fault is active until its
+    :meth:`~Fault.end`, or :meth:`heal`.
     """
 
     # Faults of requests
@@ -109,7 +107,8 @@ class Cluster(BaseCluster):
     def freeze(self, server: str | None = None, *, client: str | None = None) -> Fault:
         """Hold up all bytes to and from servers until the fault ends.
 
-        Connections stay open, and new ones are accepted. The bytes arrive when the fault ends.
+        Connections stay open, and new ones are accepted. The bytes arrive when the fault ends, even if the
+        client has closed its connection by then.
         """
         return self._add(NetworkFault(self._target(server, client), self._end_fault, latency=math.inf))
 
@@ -145,8 +144,8 @@ class Cluster(BaseCluster):
     def partition(self, one: str, other: str) -> Fault:
         """Hold up all bytes between two parties until the fault ends.
 
-        A party is a broker, a name server, a client, or ``"clients"`` for all clients. The bytes arrive when
-        the fault ends, unless their sender has closed the connection.
+        A party is a broker, a replica, a name server, a client, or ``"clients"`` for all clients. As with
+        :meth:`freeze`, the bytes arrive when the fault ends.
 
         Raises ConfigurationError if neither party is a broker or a name server.
         """
@@ -155,7 +154,10 @@ class Cluster(BaseCluster):
         return self._add(Partition(one, other, self._end_fault))
 
     def cut(self, server: str | None = None, *, client: str | None = None) -> None:
-        """Break connections now. Clients can connect again at once."""
+        """Break connections now. Clients can connect again at once.
+
+        A connection over which no request has arrived yet stays open.
+        """
 
         def cut() -> None:
             for process in self._processes if server is None else self._find_processes(server):

@@ -143,7 +143,7 @@ class ServerProcess(ABC):
         except OSError:
             return stream  # the client has already broken the connection, and `serve` closes it
         names = self._peer_names[address] = {address, CLIENTS}
-        return trio.SocketStream(FaultySocket(stream.socket, self.faults, self.names, lambda: names))
+        return trio.SocketStream(FaultySocket(stream.socket, self.faults, self.names, names))
 
     def _on_closed(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
