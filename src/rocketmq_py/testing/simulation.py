@@ -171,11 +171,11 @@ def simulate(
     """Run a program together with brokers, reproducibly from a seed.
 
     The program, its clients and the brokers run on trio in this thread, on a network in memory. Virtual time
-    jumps to the next event. The order of tasks, latencies, the sizes of reads, ids, and each
-    ``random.Random`` without a seed of its own are derived from ``seed``. Functions that would run in threads
-    run in place. The same program with the same seed gives the same events, also in another process, unless
-    it depends on its environment: files, sockets, the order of sets of strings (``PYTHONHASHSEED``), object
-    ids::
+    jumps to the next event. The order of tasks, latencies, the sizes of reads, message ids, ``random`` and
+    each ``random.Random`` without a seed of its own are derived from ``seed``. Functions that would run in
+    threads run in place. The same program with the same seed gives the same events, also in another process.
+    Exceptions are programs that depend on their environment: files, sockets, ``datetime.now()``,
+    ``uuid.uuid4()``, ``secrets``, the order of sets of strings (``PYTHONHASHSEED``), object ids::
 
         async def program(world):
             async with Producer(world.name_server_address, group="p") as producer:
