@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, cast
 
@@ -148,6 +149,20 @@ def test_other_threads_keep_real_time_and_do_not_change_the_simulation() -> None
     [(at, process)] = seen
     assert began <= at <= time.time()
     assert process == os.getpid()
+
+
+def test_simulations_in_several_threads_run_one_after_another() -> None:
+    async def look(world: World) -> tuple[float, float]:
+        for _ in range(500):
+            await trio.sleep(world.rng.random())
+        return time.time(), random.random()
+
+    clock = time.time
+    alone = [simulate(look, seed=seed).value for seed in range(8)]
+    with ThreadPoolExecutor(4) as threads:
+        beside = list(threads.map(lambda seed: simulate(look, seed=seed).value, range(8)))
+    assert alone == beside
+    assert time.time is clock
 
 
 def test_plain_handlers_are_called_in_the_thread_of_the_simulation() -> None:

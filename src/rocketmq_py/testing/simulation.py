@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-import gc
 import hashlib
-import itertools
 import math
-import pkgutil
 import random
-import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, NoReturn, TypeVar
-from unittest import mock
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 import trio
@@ -22,14 +15,11 @@ import trio.testing
 from rocketmq_py.arguments import check_number
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.callables import check_callable
-from rocketmq_py.consumer.push.handler_executor import HandlerCall
-from rocketmq_py.consumer.push.handler_threads import HandlerThreads, run_call
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.testing.cluster import Cluster, CrashData
+from rocketmq_py.testing.determinism import deterministic, now_ms
 from rocketmq_py.testing.network import MemoryNetwork
 
-START_MS = 1_700_000_000_000
-"""The time at which a simulation starts, epoch milliseconds."""
 NAME_SERVER_PORT = 9876
 BROKER_PORT = 10911
 
@@ -173,9 +163,11 @@ def simulate(
     The program, its clients and the brokers run on trio in this thread, on a network in memory. Virtual time
     jumps to the next event. The order of tasks, latencies, the sizes of reads, message ids, ``random`` and
     each ``random.Random`` without a seed of its own are derived from ``seed``. Functions that would run in
-    threads run in place. The same program with the same seed gives the same events, also in another process.
-    Exceptions are programs that depend on their environment: files, sockets, ``datetime.now()``,
-    ``uuid.uuid4()``, ``secrets``, the order of sets of strings (``PYTHONHASHSEED``), object ids::
+    threads run in place. Simulations in several threads run one after another.
+
+    The same program with the same seed gives the same events, also in another process, unless it depends on
+    its environment: files, sockets, ``datetime.now()``, ``uuid.uuid4()``, ``secrets``, object ids, the order
+    of sets of strings (``PYTHONHASHSEED``)::
 
         async def program(world):
             async with Producer(world.name_server_address, group="p") as producer:
@@ -229,7 +221,7 @@ def simulate(
         return await _run_program(program, create_world, timeout)
 
     try:
-        with _deterministic(seed, clock):
+        with deterministic(seed, clock):
             value = trio.run(main, clock=clock)
     except BaseException as error:
         error.add_note(f"simulated with seed {seed}, for {clock.current_time():.3f} s of virtual time")
@@ -270,107 +262,3 @@ def _check_network(latency: tuple[float, float], split: float) -> None:
             )
     if not 0 <= split <= 1:
         raise ConfigurationError(f"split is {split!r}; it must be 0 to 1")
-
-
-@contextlib.contextmanager
-def _deterministic(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
-    """Derive the time and the randomness of this thread from a simulation's clock and seed.
-
-    Other threads keep the real ones. They may run a test cluster or clients, and would change the simulation
-    if they used its randomness.
-    """
-    seeds = random.Random(f"chance {seed}")
-    before = random.getstate()
-    thread = threading.get_ident()
-
-    class SeededRandom(random.Random):
-        """A ``random.Random`` that gets its seed from the simulation unless one is given."""
-
-        def __init__(self, seed: Any = None) -> None:
-            is_simulated = seed is None and threading.get_ident() == thread
-            super().__init__(seeds.getrandbits(64) if is_simulated else seed)
-
-    def time_ns() -> int:
-        return START_MS * 1_000_000 + round(clock.current_time() * 1e9)
-
-    functions: dict[str, Callable[..., Any]] = {
-        "trio.to_thread.run_sync": _run_in_place,
-        "rocketmq_py.consumer.push.handler_threads.HandlerThreads.start": _handle_in_place,
-        "rocketmq_py.handoff.hosted.trio_thread": _refuse_thread,
-        "os.getpid": lambda: 4242,
-        "time.time": lambda: time_ns() / 1e9,
-        "time.time_ns": time_ns,
-        "time.monotonic": clock.current_time,
-    }
-    with contextlib.ExitStack() as stack:
-        for target, function in functions.items():
-            stack.enter_context(mock.patch(target, _in_this_thread(function, pkgutil.resolve_name(target))))
-        trio_random = pkgutil.resolve_name("trio._core._run._r")
-        for target, replacement in {
-            "trio._core._run._r": _SchedulingRandom(random.Random(f"scheduling {seed}"), trio_random),
-            "trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING": True,
-            "rocketmq_py.client.identity._counter": itertools.count(),
-            "random.Random": SeededRandom,
-        }.items():
-            stack.enter_context(mock.patch(target, replacement))
-        random.seed(seeds.getrandbits(64))
-        stack.callback(random.setstate, before)
-        # The time at which finalizers run must not depend on garbage collections, so they are switched off.
-        # All objects of a simulation are in the youngest generation.
-        if gc.isenabled():
-            gc.disable()
-            stack.callback(gc.enable)
-            stack.callback(gc.collect, 0)
-        yield
-
-
-def _in_this_thread(function: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls ``function`` in this thread, and ``original`` in others."""
-    thread = threading.get_ident()
-
-    def call(*arguments: Any, **options: Any) -> Any:
-        return (function if threading.get_ident() == thread else original)(*arguments, **options)
-
-    return call
-
-
-class _SchedulingRandom:
-    """The source from which trio draws the order of tasks: ``seeded`` in this thread, else ``original``."""
-
-    def __init__(self, seeded: random.Random, original: random.Random) -> None:
-        self._seeded = seeded
-        self._original = original
-        self._thread = threading.get_ident()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._seeded if threading.get_ident() == self._thread else self._original, name)
-
-
-def _refuse_thread() -> NoReturn:
-    raise RuntimeError(
-        "rocketmq_py.blocking runs in a thread of its own, which a simulation does not reach: "
-        "simulated programs use the classes of rocketmq_py"
-    )
-
-
-async def _run_in_place(function: Callable[..., _Result], *arguments: Any, **_: Any) -> _Result:
-    """Call a function that would run in a thread. Virtual time does not wait for threads."""
-    await trio.lowlevel.checkpoint()
-    return function(*arguments)
-
-
-def _handle_in_place(threads: HandlerThreads, calls: Sequence[HandlerCall]) -> None:
-    """Call handlers that would run in threads. Virtual time does not wait for threads."""
-
-    # Without a checkpoint, so that a started call is not cancelled.
-    async def handle(call: HandlerCall) -> None:
-        run_call(call, threads.function, call.context or contextvars.copy_context())
-        threads.collect([call])
-
-    for call in calls:
-        threads.nursery.start_soon(handle, call)
-
-
-def now_ms() -> int:
-    """Return the time of a simulation, epoch milliseconds."""
-    return START_MS + int(trio.current_time() * 1000)
