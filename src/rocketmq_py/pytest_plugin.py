@@ -50,8 +50,11 @@ def rocketmq_broker_settings() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def rocketmq_cluster_settings() -> dict[str, Any]:
-    """The arguments of ``rocketmq_cluster``: those of a broker, ``brokers`` and ``name_servers`` (2 each)."""
-    return {"name_servers": 2}
+    """The arguments of ``rocketmq_cluster``: those of ``run_cluster``, with two name servers by default.
+
+    To change them, define a session fixture with this name.
+    """
+    return {}
 
 
 @pytest.fixture(scope="session")
@@ -83,7 +86,8 @@ def _rocketmq_session_cluster(
 ) -> Iterator[TestCluster | RealCluster]:
     from rocketmq_py.testing import run_cluster
 
-    with _real_or(_rocketmq_real, run_cluster, rocketmq_cluster_settings) as cluster:
+    settings = {"name_servers": 2, **rocketmq_cluster_settings}
+    with _real_or(_rocketmq_real, run_cluster, settings) as cluster:
         yield cluster
 
 

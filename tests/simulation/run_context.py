@@ -11,7 +11,7 @@ from typing import Any
 import trio
 
 from rocketmq_py.testing import World
-from rocketmq_py.testing.simulation import now_ms
+from rocketmq_py.testing.determinism import now_ms
 from tests.simulation.history import History
 from tests.simulation.plan import Plan
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import socket
+import struct
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 import trio
 
 from rocketmq_py import Message, MessageQueue, Producer, blocking
+from rocketmq_py.address import split_address
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import (
     BrokerError,
@@ -174,6 +179,17 @@ def test_a_client_reconnects_after_a_cut() -> None:
         assert (len(clients), bodies(broker)) == (2, [b"x", b"y"])
 
 
+def test_a_connection_that_breaks_before_it_is_accepted_does_no_harm() -> None:
+    with run_broker(topics=["T"]) as broker, producer(broker) as sender:
+        address = split_address(broker.broker_address)
+        for _ in range(100):
+            with socket.create_connection(address) as client:
+                # Closing sends a reset, often before the broker has accepted the connection.
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sender.send(Message("T", b"x"))
+        assert bodies(broker) == [b"x"]
+
+
 def test_slow_and_sliced_networks_deliver_all_bytes() -> None:
     # On a busy machine, each piece takes much longer than the latency.
     with run_broker(topics=["T"]) as broker, producer(broker, send_timeout=300.0) as sender:
@@ -268,6 +284,16 @@ def test_routes_leave_out_a_crashed_broker_until_it_restarts() -> None:
             assert [queue.broker_name for queue in sender.queues("T")] == ["broker-a", "broker-b"]
 
 
+def test_a_restarted_name_server_leaves_out_a_broker_that_crashed_meanwhile() -> None:
+    with run_cluster(2, 2, topics={"T": 1}) as cluster:
+        first = cluster.name_server_address.split(";")[0]
+        cluster.crash(first)
+        cluster.crash("broker-a")
+        cluster.restart(first)
+        with blocking.Producer(first, group="p") as sender:
+            assert [queue.broker_name for queue in sender.queues("T")] == ["broker-b"]
+
+
 def test_clients_use_the_remaining_name_server() -> None:
     with run_cluster(1, 2, topics=["T"]) as cluster:
         first = cluster.name_server_address.split(";")[0]
@@ -292,20 +318,24 @@ def test_heal_and_reset_end_all_faults() -> None:
 
 
 def test_invalid_faults_are_refused() -> None:
-    with run_broker() as broker:
-        with pytest.raises(ConfigurationError, match="there is no request 'SEND'"):
-            broker.fail("SEND")
-        with pytest.raises(ConfigurationError, match="times is 0"):
-            broker.fail("SEND_MESSAGE", times=0)
-        with pytest.raises(
-            ConfigurationError, match=r"there is no broker or name server 'broker-z'; .*broker-a"
-        ):
-            broker.freeze("broker-z")
-        with pytest.raises(ConfigurationError, match="code is 'SYSTEM_BUSY'; expected a ResponseCode"):
-            broker.fail("SEND_MESSAGE", code=cast(Any, "SYSTEM_BUSY"))
-        with pytest.raises(ConfigurationError, match="keep is 'some'; it must be one of all, fl"):
-            broker.crash(keep=cast(Any, "some"))
-        with pytest.raises(ConfigurationError, match="size is 0"):
-            broker.slice(0)
-        with pytest.raises(ConfigurationError, match="latency is -1"):
-            broker.slow(latency=-1)
+    invalid = cast(Any, "1.5")
+    with run_cluster(1, replicas=True) as cluster:
+        calls: list[tuple[str, Callable[[], object]]] = [
+            ("there is no request 'SEND'", lambda: cluster.fail("SEND")),
+            ("times is 0; it must be 1 or more", lambda: cluster.fail("SEND_MESSAGE", times=0)),
+            ("times is 1.5; it must be a whole", lambda: cluster.fail(None, times=cast(Any, 1.5))),
+            ("there is no broker or name server 'broker-z'; .*broker-a", lambda: cluster.freeze("broker-z")),
+            ("code is '1.5'; expected a ResponseCode", lambda: cluster.fail("SEND_MESSAGE", code=invalid)),
+            ("keep is '1.5'; it must be one of all, fl", lambda: cluster.crash(keep=invalid)),
+            ("size is 0; it must be 1 or more", lambda: cluster.slice(0)),
+            ("size is 1.5; it must be a whole number", lambda: cluster.slice(cast(Any, 1.5))),
+            ("latency is -1; it must be 0 or more", lambda: cluster.slow(latency=-1)),
+            ("latency is nan; it must be 0 or more", lambda: cluster.slow(latency=math.nan)),
+            ("latency is '1.5'; it must be a number", lambda: cluster.slow(latency=invalid)),
+            ("bytes_per_second is 0; it must be above 0", lambda: cluster.slow(bytes_per_second=0)),
+            ("'broker-a-1' is not a broker; there are broker-a", lambda: cluster.flush("broker-a-1")),
+            ("'.*' is not a broker", lambda: cluster.change_topic("T", server=cluster.name_server_address)),
+        ]
+        for error, call in calls:
+            with pytest.raises(ConfigurationError, match=error):
+                call()

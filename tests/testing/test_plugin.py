@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketmq_py import Message, ReceivedMessage, blocking
 from rocketmq_py.testing import RealCluster, run_broker
 
 pytestmark = pytest.mark.sockets
@@ -111,6 +112,31 @@ def test_the_names_of_a_real_cluster_change_with_each_reset() -> None:
     assert second.startswith("T-")
 
 
+def test_a_real_cluster_has_the_messages_and_offsets_of_an_embedded_broker() -> None:
+    def fail(message: ReceivedMessage) -> None:
+        raise ValueError("bad")
+
+    with run_broker(topics={"T": 2}) as broker, closing(RealCluster(broker.name_server_address)) as cluster:
+        with blocking.Producer(broker.name_server_address, group="p") as producer:
+            for number in range(4):
+                producer.send(Message("T", b"%d" % number))
+        with blocking.PushConsumer(
+            broker.name_server_address,
+            group="g",
+            consume_from="first",
+            max_reconsume_times=0,
+            commit_interval=0.1,
+        ) as consumer:
+            consumer.subscribe("T")
+            consumer.start(fail)
+            broker.wait_for("%DLQ%g", 4)
+            broker.wait_until(lambda: {queue.topic for queue in broker.offsets("g")} == {"T", "%RETRY%g"})
+        for inspected in (broker, cluster):
+            assert sorted(message.body for message in inspected.messages("T")) == [b"0", b"1", b"2", b"3"]
+            assert len(inspected.dead_letters("g")) == 4
+        assert cluster.offsets("g") == broker.offsets("g")
+
+
 def test_a_failed_wait_on_a_real_cluster_describes_its_contents(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -140,11 +166,15 @@ def test_settings_and_factories(pytester: pytest.Pytester) -> None:
         def rocketmq_broker_settings():
             return {"broker_name": "mine", "topics": {"T": 2}}
 
+        @pytest.fixture(scope="session")
+        def rocketmq_cluster_settings():
+            return {"brokers": 3}
+
         def test_settings(rocketmq_broker):
             assert rocketmq_broker.broker_names == ("mine",)
 
         def test_a_cluster(rocketmq_cluster):
-            assert len(rocketmq_cluster.broker_names) == 2
+            assert len(rocketmq_cluster.broker_names) == 3
             assert len(rocketmq_cluster.name_server_address.split(";")) == 2
 
         def test_factories(rocketmq_broker_factory, rocketmq_cluster_factory):

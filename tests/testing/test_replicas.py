@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py import Client, ConsumeFrom, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.testing import World, run_cluster, simulate
 
@@ -75,6 +75,26 @@ def test_a_replica_loses_its_data_with_its_master() -> None:
                 assert {end for _, end in (await reader.offsets(TOPIC)).values()} == {0}
 
     simulate(program, seed=1, replicas=True, topics={TOPIC: 4})
+
+
+def test_a_replica_keeps_its_data_until_its_master_is_restarted() -> None:
+    async def program(world: World) -> None:
+        queue = MessageQueue(TOPIC, "broker-a", 0)
+        async with Client(world.name_server_address) as client, client.reader() as reader:
+            async with client.producer("senders") as producer:
+                await producer.send(Message(TOPIC, b"x"), queue=queue)
+            await world.crash("broker-a", keep="nothing")
+            await world.crash("broker-b")
+            await world.restart("broker-b")
+            await trio.sleep(1)  # the client notices that its connections are broken
+            await client.routes.refresh(TOPIC)
+            assert (await reader.offsets(TOPIC))[queue] == (0, 1)
+            await world.restart("broker-a")
+            await trio.sleep(1)
+            await client.routes.refresh(TOPIC)
+            assert (await reader.offsets(TOPIC))[queue] == (0, 0)
+
+    simulate(program, seed=1, brokers=2, replicas=True, topics={TOPIC: 1})
 
 
 def test_faults_can_name_replicas() -> None:

@@ -7,7 +7,10 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -109,6 +112,59 @@ def test_time_and_randomness_are_replaced_and_restored() -> None:
     assert time.time() >= began
 
 
+def test_other_threads_keep_real_time_and_do_not_change_the_simulation() -> None:
+    seen: list[tuple[float, int]] = []
+
+    def use_trio() -> None:
+        async def run_tasks() -> None:
+            async with trio.open_nursery() as nursery:
+                for _ in range(10):
+                    nursery.start_soon(trio.lowlevel.checkpoint)
+
+        trio.run(run_tasks)
+        seen.append((time.time(), os.getpid()))
+        random.Random()
+
+    async def order_of_tasks(world: World, *, with_thread: bool) -> tuple[list[int], float]:
+        if with_thread:
+            thread = threading.Thread(target=use_trio)
+            thread.start()
+            thread.join()
+        order: list[int] = []
+
+        async def add(number: int) -> None:
+            order.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(10):
+                nursery.start_soon(add, number)
+        return order, random.Random().random()
+
+    began = time.time()
+    alone, beside = [
+        simulate(partial(order_of_tasks, with_thread=with_thread), seed=1).value
+        for with_thread in (False, True)
+    ]
+    assert alone == beside
+    [(at, process)] = seen
+    assert began <= at <= time.time()
+    assert process == os.getpid()
+
+
+def test_simulations_in_several_threads_run_one_after_another() -> None:
+    async def look(world: World) -> tuple[float, float]:
+        for _ in range(500):
+            await trio.sleep(world.rng.random())
+        return time.time(), random.random()
+
+    clock = time.time
+    alone = [simulate(look, seed=seed).value for seed in range(8)]
+    with ThreadPoolExecutor(4) as threads:
+        beside = list(threads.map(lambda seed: simulate(look, seed=seed).value, range(8)))
+    assert alone == beside
+    assert time.time is clock
+
+
 def test_plain_handlers_are_called_in_the_thread_of_the_simulation() -> None:
     async def consume(world: World) -> list[bytes]:
         handled: list[bytes] = []
@@ -190,11 +246,25 @@ def test_a_restarted_name_server_gets_changed_topics() -> None:
     assert simulate(change, seed=1, name_servers=2, topics={"T": 3}).value == [3, 6]
 
 
+@pytest.mark.parametrize("checkpoints", range(2, 12))
+def test_a_restart_is_completed_when_it_is_cancelled(checkpoints: int) -> None:
+    async def program(world: World) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.restart)
+            for _ in range(checkpoints):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        async with Producer(world.name_server_address, group="p", retries=0) as producer:
+            await producer.send(Message("T", b"x"))
+
+    simulate(program, seed=1, topics=["T"])
+
+
 def test_invalid_arguments_are_errors() -> None:
     async def nothing(world: World) -> None:
         pass
 
-    with pytest.raises(ConfigurationError, match=r"brokers is 0 .* at least 1"):
+    with pytest.raises(ConfigurationError, match="brokers is 0; it must be 1 or more"):
         simulate(nothing, seed=1, brokers=0)
     with pytest.raises(ConfigurationError, match="default_topic_queue_nums is 0"):
         simulate(nothing, seed=1, default_topic_queue_nums=0)
@@ -203,6 +273,9 @@ def test_invalid_arguments_are_errors() -> None:
             simulate(nothing, seed=1, latency=cast(Any, latency))
     with pytest.raises(ConfigurationError, match="split is 7; it must be 0 to 1"):
         simulate(nothing, seed=1, split=7)
+    for timeout in (-1.0, math.nan):
+        with pytest.raises(ConfigurationError, match=r"timeout is .*; it must be 0 or more"):
+            simulate(nothing, seed=1, timeout=timeout)
 
 
 def test_a_program_that_does_not_end_times_out() -> None:

@@ -12,6 +12,7 @@ from typing import TypeVar
 import attrs
 import trio
 
+from rocketmq_py.arguments import check_integer
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.broker.topics import check_topics
 from rocketmq_py.errors import ConfigurationError
@@ -32,7 +33,21 @@ _Result = TypeVar("_Result")
 
 
 class BaseCluster(ABC):
-    """Name servers and brokers, which tests inspect and whose topics they change."""
+    """Name servers and brokers, which tests inspect and whose topics they change.
+
+    Args:
+        brokers: the number of brokers.
+        name_servers: the number of name servers.
+        hosts: the IP addresses to listen on: of the name servers, then of the brokers, then of the replicas.
+        ports: the port of all name servers, and the port of all brokers and replicas; 0 for free ports.
+        topics: the topics to create on each broker, with four queues each, or as many as a mapping gives.
+        config: the settings of each broker.
+        tls: the SSL context of the servers; None for plain text.
+        now_ms: the clock of the servers, epoch milliseconds.
+        on_change: called after each request and each stored message.
+        rng: chooses queues that clients leave to the brokers.
+        replicas: whether each broker has a replica.
+    """
 
     def __init__(
         self,
@@ -49,10 +64,8 @@ class BaseCluster(ABC):
         rng: random.Random,
         replicas: bool = False,
     ) -> None:
-        if brokers < 1 or name_servers < 1:
-            raise ConfigurationError(
-                f"brokers is {brokers} and name_servers is {name_servers}; each must be at least 1"
-            )
+        check_integer(brokers, "brokers", lowest=1)
+        check_integer(name_servers, "name_servers", lowest=1)
         counts = check_topics(topics)
         host = iter(hosts)
         self._faults = ActiveFaults()
@@ -132,7 +145,7 @@ class BaseCluster(ABC):
             writable: whether producers may send to it.
             server: change the topic on this broker only.
 
-        Raises ConfigurationError if the name or the number of queues is invalid, or ``server`` is unknown.
+        Raises ConfigurationError if the name or the number of queues is invalid, or ``server`` is no broker.
         """
         check_topics([topic] if queues is None else {topic: queues})
 
@@ -223,7 +236,11 @@ class BaseCluster(ABC):
         return found
 
     def _find_brokers(self, server: str | None) -> list[BrokerProcess]:
-        return [process for process in self._find_processes(server) if isinstance(process, BrokerProcess)]
+        """Return the broker with a name, or all brokers for None. Raises ConfigurationError."""
+        found = [process for process in self._find_processes(server) if isinstance(process, BrokerProcess)]
+        if not found:
+            raise ConfigurationError(f"{server!r} is not a broker; there are {', '.join(self.broker_names)}")
+        return found
 
     async def _start(self) -> None:
         for process in self._processes:
@@ -239,7 +256,7 @@ class BaseCluster(ABC):
 
 
 def _broker_configs(config: BrokerConfig, count: int) -> list[BrokerConfig]:
-    """Return the settings of each broker. Several brokers get a letter after the configured name."""
+    """Return the settings of each broker. With several brokers, each name gets a letter: ``broker-a``."""
     if count == 1:
         return [config]
     stem = config.broker_name.removesuffix("-a")

@@ -10,8 +10,8 @@ import trio
 class AdvancingClock(trio.abc.Clock):
     """A trio clock that runs in real time and can be advanced. Advance it in the trio run.
 
-    Its time is that of ``time.monotonic`` plus the advances, so that it converts to the wall clock. The time
-    of trio's MockClock does not.
+    Its time is that of ``time.monotonic`` plus the advances. A constant offset therefore converts it to the
+    wall clock, which trio's MockClock does not allow.
     """
 
     def __init__(self) -> None:

@@ -6,6 +6,9 @@ import datetime
 import math
 from typing import Literal, TypeAlias, Unpack, get_args
 
+import trio
+
+from rocketmq_py.arguments import check_above_zero, check_integer, check_number, optional
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.testing.base_cluster import BaseCluster
@@ -33,10 +36,8 @@ CrashData: TypeAlias = Literal["all", "flushed", "nothing"]
 class Cluster(BaseCluster):
     """Name servers and brokers, in which tests inject faults.
 
-    A fault affects all brokers and name servers, or the one that ``server`` names: a broker by its name, its
-    replica by the broker's name and ``-1``, each by its address. It affects all clients, or the one that
-    ``client`` names: by its ``instance_name`` or id, which brokers know from heartbeats, or by its address
-    ``host:port``, as in :meth:`requests`. A fault is active until its :meth:`~Fault.end`, or :meth:`heal`.
+    :class:`TestCluster` documents the arguments ``server`` and ``client``. A fault is active until its
+    :meth:`~Fault.end`, or :meth:`heal`.
     """
 
     # Faults of requests
@@ -96,8 +97,7 @@ class Cluster(BaseCluster):
         client: str | None = None,
         server: str | None = None,
     ) -> Fault:
-        if times is not None and times < 1:
-            raise ConfigurationError(f"times is {times}; it must be 1 or more, or None")
+        optional(check_integer, times, "times", lowest=1)
         codes = None if request is None else codes_of(request)
         target = self._target(server, client)
         return self._add(RequestFault(target, codes, topic, times, action, self._end_fault))
@@ -107,7 +107,8 @@ class Cluster(BaseCluster):
     def freeze(self, server: str | None = None, *, client: str | None = None) -> Fault:
         """Hold up all bytes to and from servers until the fault ends.
 
-        Connections stay open, and new ones are accepted. The bytes arrive when the fault ends.
+        Connections stay open, and new ones are accepted. The bytes arrive when the fault ends, even if the
+        client has closed its connection by then.
         """
         return self._add(NetworkFault(self._target(server, client), self._end_fault, latency=math.inf))
 
@@ -128,25 +129,23 @@ class Cluster(BaseCluster):
             server: affect this broker or name server only.
             client: affect this client only.
         """
-        if latency < 0 or not bytes_per_second > 0:
-            raise ConfigurationError(
-                f"latency is {latency} and bytes_per_second is {bytes_per_second}; they must not be negative"
-            )
+        if not check_number(latency, "latency") >= 0:
+            raise ConfigurationError(f"latency is {latency}; it must be 0 or more")
+        check_above_zero(bytes_per_second, "bytes_per_second")
         target = self._target(server, client)
         fault = NetworkFault(target, self._end_fault, latency=latency, bytes_per_second=bytes_per_second)
         return self._add(fault)
 
     def slice(self, size: int = 1, *, server: str | None = None, client: str | None = None) -> Fault:
         """Deliver bytes in pieces of at most ``size``, so that frames are cut at any byte."""
-        if size < 1:
-            raise ConfigurationError(f"size is {size}; it must be 1 or more")
+        check_integer(size, "size", lowest=1)
         return self._add(NetworkFault(self._target(server, client), self._end_fault, max_size=size))
 
     def partition(self, one: str, other: str) -> Fault:
         """Hold up all bytes between two parties until the fault ends.
 
-        A party is a broker, a name server, a client, or ``"clients"`` for all clients. The bytes arrive when
-        the fault ends, unless their sender has closed the connection.
+        A party is a broker, a replica, a name server, a client, or ``"clients"`` for all clients. As with
+        :meth:`freeze`, the bytes arrive when the fault ends.
 
         Raises ConfigurationError if neither party is a broker or a name server.
         """
@@ -155,7 +154,10 @@ class Cluster(BaseCluster):
         return self._add(Partition(one, other, self._end_fault))
 
     def cut(self, server: str | None = None, *, client: str | None = None) -> None:
-        """Break connections now. Clients can connect again at once."""
+        """Break connections now. Clients can connect again at once.
+
+        A connection over which no request has arrived yet stays open.
+        """
 
         def cut() -> None:
             for process in self._processes if server is None else self._find_processes(server):
@@ -170,7 +172,10 @@ class Cluster(BaseCluster):
     # Crashes
 
     def flush(self, server: str | None = None) -> None:
-        """Mark the present data of brokers as flushed: a crash with ``keep="flushed"`` keeps it."""
+        """Mark the present data of all brokers, or of one, as flushed. ``crash(keep="flushed")`` keeps it.
+
+        Raises ConfigurationError if ``server`` is not a broker.
+        """
 
         def flush() -> None:
             for broker in self._find_brokers(server):
@@ -183,21 +188,23 @@ class Cluster(BaseCluster):
     async def _crash(self, server: str | None, keep: CrashData) -> None:
         if keep not in get_args(CrashData):
             raise ConfigurationError(f"keep is {keep!r}; it must be one of {', '.join(get_args(CrashData))}")
-        for process in self._find_processes(server):
-            await process.stop()
-            if keep == "nothing":
-                process.wipe()
-            elif keep == "flushed" and isinstance(process, BrokerProcess):
-                process.lose_unflushed()
+        with trio.CancelScope(shield=True):  # a cancelled crash would leave a part of the servers running
+            for process in self._find_processes(server):
+                await process.stop()
+                if keep == "nothing":
+                    process.wipe()
+                elif keep == "flushed" and isinstance(process, BrokerProcess):
+                    process.lose_unflushed()
 
     async def _restart(self, server: str | None) -> None:
-        for process in self._find_processes(server):
-            await process.stop()
-            await process.start(self._nursery)
-        for replica in self._replicas:
-            if replica.is_running and replica.is_stale:
-                await replica.stop()
-                await replica.start(self._nursery)
+        with trio.CancelScope(shield=True):  # a cancelled restart would leave servers stopped
+            for process in self._find_processes(server):
+                await process.stop()
+                await process.start(self._nursery)
+            for replica in self._replicas:
+                if replica.is_running and replica.is_stale:
+                    await replica.stop()
+                    await replica.start(self._nursery)
 
     # Active faults
 

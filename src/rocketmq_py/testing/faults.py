@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Self, TypeAlias, TypedDict
 
@@ -58,10 +58,10 @@ class FaultTarget:
     servers: frozenset[str] | None = None
     client: str | None = None
 
-    def includes(self, server: Collection[str], peer: Collection[str]) -> bool:
+    def includes(self, server_names: Collection[str], peer_names: Collection[str]) -> bool:
         """Return whether the target includes a connection, given all names of its server and its client."""
-        return (self.servers is None or not self.servers.isdisjoint(server)) and (
-            self.client is None or self.client in peer
+        return (self.servers is None or not self.servers.isdisjoint(server_names)) and (
+            self.client is None or self.client in peer_names
         )
 
 
@@ -113,13 +113,13 @@ class RequestFault(Fault):
         self._topic = topic
         self._times = times
 
-    def affects(self, server: Collection[str], peer: Collection[str], request: Command) -> bool:
+    def affects(self, server_names: Collection[str], peer_names: Collection[str], request: Command) -> bool:
         """Return whether the fault affects a request, and count it if so."""
         if (
             self._times == self.count
             or (self._codes is not None and request.code not in self._codes)
             or (self._topic is not None and topic_of(request.code, request.fields) != self._topic)
-            or not self._target.includes(server, peer)
+            or not self._target.includes(server_names, peer_names)
         ):
             return False
         self.count += 1
@@ -177,9 +177,9 @@ class NetworkFault(Fault):
         self.max_size = max_size
         self._target = target
 
-    def affects(self, server: Collection[str], peer: Collection[str]) -> bool:
+    def affects(self, server_names: Collection[str], peer_names: Collection[str]) -> bool:
         """Return whether the fault affects a connection."""
-        return self._target.includes(server, peer)
+        return self._target.includes(server_names, peer_names)
 
 
 class Partition(NetworkFault):
@@ -189,10 +189,10 @@ class Partition(NetworkFault):
         super().__init__(FaultTarget(), on_end, latency=math.inf)
         self._parties = (one, other)
 
-    def affects(self, server: Collection[str], peer: Collection[str]) -> bool:
+    def affects(self, server_names: Collection[str], peer_names: Collection[str]) -> bool:
         """Return whether the connection is between the two parties."""
         one, other = self._parties
-        return (one in server and other in peer) or (other in server and one in peer)
+        return (one in server_names and other in peer_names) or (other in server_names and one in peer_names)
 
 
 class ActiveFaults:
@@ -225,36 +225,37 @@ class ActiveFaults:
 
     def handle(
         self,
-        server: Collection[str],
-        peer: Collection[str],
+        server_names: Collection[str],
+        peer_names: Collection[str],
         connection: Connection,
         request: Command,
         handler: RequestHandler,
     ) -> None:
         """Handle a request: with the first fault that affects it, or with ``handler``."""
         for fault in self._request_faults.values():
-            if fault.affects(server, peer, request):
+            if fault.affects(server_names, peer_names, request):
                 fault.action(connection, request, handler)
                 return
         handler(connection, request)
 
-    def network_faults(self, server: Collection[str], peer: Collection[str]) -> list[NetworkFault]:
+    def network_faults(
+        self, server_names: Collection[str], peer_names: Collection[str]
+    ) -> list[NetworkFault]:
         """Return the network faults that affect a connection."""
-        return [fault for fault in self._network_faults.values() if fault.affects(server, peer)]
+        return [fault for fault in self._network_faults.values() if fault.affects(server_names, peer_names)]
 
-    def are_partitioned(self, server: Collection[str], other: Collection[str]) -> bool:
+    def are_partitioned(self, server_names: Collection[str], other_names: Collection[str]) -> bool:
         """Return whether no bytes get from one server to another."""
-        return any(fault.latency == math.inf for fault in self.network_faults(server, other))
+        return any(fault.latency == math.inf for fault in self.network_faults(server_names, other_names))
 
     async def delay_bytes(
-        self, server: Iterable[str], peer: Callable[[], Collection[str]], size: int
+        self, server_names: Collection[str], peer_names: Collection[str], size: int
     ) -> None:
         """Wait for as long as network faults delay ``size`` bytes."""
         if not self._network_faults:
             return
-        server = tuple(server)
         while True:
-            faults = self.network_faults(server, peer())
+            faults = self.network_faults(server_names, peer_names)
             seconds = sum([fault.latency + size / fault.bytes_per_second for fault in faults])
             if seconds < math.inf:
                 break

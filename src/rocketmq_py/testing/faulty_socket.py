@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import trio
@@ -21,21 +21,21 @@ class FaultySocket(trio.socket.SocketType):
     Args:
         inner: the socket.
         faults: the active faults.
-        server: the names of the server.
-        peer: returns the names of the client that are known so far.
+        server_names: the names of the server.
+        peer_names: the names of the client. The server adds names to it when they become known.
     """
 
     def __init__(
         self,
         inner: trio.socket.SocketType,
         faults: ActiveFaults,
-        server: Collection[str],
-        peer: Callable[[], Collection[str]],
+        server_names: Collection[str],
+        peer_names: Collection[str],
     ) -> None:
         self._inner = inner
         self._faults = faults
-        self._server = server
-        self._peer = peer
+        self._server_names = server_names
+        self._peer_names = peer_names
 
     @property
     def family(self) -> socket.AddressFamily:
@@ -76,12 +76,12 @@ class FaultySocket(trio.socket.SocketType):
 
     async def recv(self, size: int, flags: int = 0) -> bytes:
         data = await self._inner.recv(self._limit(size), flags)
-        await self._faults.delay_bytes(self._server, self._peer, len(data))
+        await self._faults.delay_bytes(self._server_names, self._peer_names, len(data))
         return data
 
     async def send(self, data: Any, flags: int = 0) -> int:
         size = self._limit(len(data))
-        await self._faults.delay_bytes(self._server, self._peer, size)
+        await self._faults.delay_bytes(self._server_names, self._peer_names, size)
         return await self._inner.send(data[:size], flags)
 
     def shutdown(self, how: int) -> None:
@@ -91,5 +91,5 @@ class FaultySocket(trio.socket.SocketType):
         self._inner.close()
 
     def _limit(self, size: int) -> int:
-        faults = self._faults.network_faults(self._server, self._peer())
+        faults = self._faults.network_faults(self._server_names, self._peer_names)
         return min([size, *[fault.max_size for fault in faults if fault.max_size]])

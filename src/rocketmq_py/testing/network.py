@@ -1,8 +1,8 @@
 """A network in memory, which replaces the sockets of a trio run.
 
-``trio.socket.set_custom_socket_factory`` installs it, so clients and brokers run unchanged. When all tasks of
-the run are blocked, all bytes in flight have an arrival time. A clock that jumps to the next deadline
-therefore overtakes no answer.
+``trio.socket.set_custom_socket_factory`` installs it, so clients and brokers run unchanged. A task that
+reads waits with the arrival time of the next bytes as its deadline. A clock that jumps to the next deadline
+when all tasks are blocked therefore never jumps past bytes in flight.
 """
 
 # ruff: noqa: D102 - the methods of sockets are well known
@@ -41,9 +41,10 @@ class _Pipe:
         in_flight_bytes: the number of bytes in flight.
         last_arrival: the arrival time of the last bytes.
         is_ended: whether the end of the stream has arrived.
-        is_broken: whether the reader has closed its socket, or written bytes were lost.
-        changed: set, and replaced, at each change.
-        reader: the cancel scope of the task that waits for bytes.
+        is_broken: whether the reader has closed its socket, so that writes fail, or the writer has closed its
+            socket with unread bytes, so that reads fail as after a TCP reset.
+        changed: set, and replaced by a new event, when a blocked reader or writer has to check again.
+        reader: the cancel scope of the task that waits for bytes. Its deadline is the next arrival.
     """
 
     data: bytearray = attrs.field(factory=bytearray)
@@ -307,6 +308,8 @@ class MemorySocket(trio.socket.SocketType):
         self._in.discard()
         self._in.is_broken = True
         self._in.notify()
+        if self._out.space <= 0:
+            self._out.notify()  # a task may wait for space to write
         if not self._is_shut:
             self._out.send(b"", 0.0 if self._out.is_broken else self._network.next_latency())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -60,33 +61,33 @@ class ObservableCluster(ABC):
             RuntimeError: an event loop runs in this thread and would be blocked. Await :meth:`wait_for_async`
                 instead.
         """
-        self._wait(
-            lambda: self._count(topic) >= count,
-            lambda: f"{topic} has {self._count(topic)} messages, not {count},",
-            "wait_for",
-            timeout,
-        )
-        return self.messages(topic)
+        _check_no_event_loop("wait_for")
+        return self._wait_for(topic, count, timeout, threading.Event())
 
     async def wait_for_async(
         self, topic: str, count: int = 1, *, timeout: float = DEFAULT_TIMEOUT
     ) -> list[ReceivedMessage]:
         """Do the same as :meth:`wait_for`, on trio or asyncio."""
-        return await _run_in_thread(partial(self.wait_for, topic, count, timeout=timeout))
+        return await _run_in_thread(partial(self._wait_for, topic, count, timeout))
 
     def wait_until(self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Wait until ``condition()`` is true. It is called every 0.1 s, and a last time after ``timeout``.
+        """Wait until ``condition()`` is true.
+
+        It is called at least every 0.1 s, and a last time after ``timeout``. An embedded broker has it called
+        after each request and each stored message, too.
 
         Raises the errors of :meth:`wait_for`, and ConfigurationError if ``condition`` needs arguments.
         """
         check_callable(condition, "condition", awaited=False)
-        self._wait(condition, lambda: "the condition is not true", "wait_until", timeout)
+        _check_no_event_loop("wait_until")
+        self._wait_until(condition, timeout, threading.Event())
 
     async def wait_until_async(
         self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT
     ) -> None:
         """Do the same as :meth:`wait_until`, on trio or asyncio. Another thread calls ``condition``."""
-        await _run_in_thread(partial(self.wait_until, condition, timeout=timeout))
+        check_callable(condition, "condition", awaited=False)
+        await _run_in_thread(partial(self._wait_until, condition, timeout))
 
     @abstractmethod
     def _count(self, topic: str) -> int:
@@ -100,15 +101,35 @@ class ObservableCluster(ABC):
     def _wait_for_change(self, count: int, seconds: float) -> None:
         """Wait for a change after the first ``count``, for at most ``seconds``."""
 
-    def _wait(
-        self, condition: Callable[[], object], explain: Callable[[], str], name: str, timeout: float
+    def _wait_for(
+        self, topic: str, count: int, timeout: float, cancelled: threading.Event
+    ) -> list[ReceivedMessage]:
+        self._wait(
+            lambda: self._count(topic) >= count,
+            lambda: f"{topic} has {self._count(topic)} messages, not {count},",
+            timeout,
+            cancelled,
+        )
+        return self.messages(topic)
+
+    def _wait_until(
+        self, condition: Callable[[], object], timeout: float, cancelled: threading.Event
     ) -> None:
-        if _runs_event_loop():
-            raise RuntimeError(
-                f"{name} would block the event loop of this thread: use await {name}_async(...)"
-            )
+        self._wait(condition, lambda: "the condition is not true", timeout, cancelled)
+
+    def _wait(
+        self,
+        condition: Callable[[], object],
+        explain: Callable[[], str],
+        timeout: float,
+        cancelled: threading.Event,
+    ) -> None:
+        """Wait until ``condition()`` is true, or return early when ``cancelled`` is set.
+
+        Raises AssertionError with the explanation after ``timeout``.
+        """
         deadline = time.monotonic() + timeout
-        while True:
+        while not cancelled.is_set():
             changes, left = self._change_count(), deadline - time.monotonic()
             if condition():
                 return
@@ -118,9 +139,13 @@ class ObservableCluster(ABC):
             self._wait_for_change(changes, min(left, CHECK_SECONDS))
 
 
-def _runs_event_loop() -> bool:
-    if trio.lowlevel.in_trio_run():
-        return True
+def _check_no_event_loop(name: str) -> None:
+    """Raise RuntimeError if trio or asyncio runs in this thread."""
+    if trio.lowlevel.in_trio_run() or _asyncio_runs():
+        raise RuntimeError(f"{name} would block the event loop of this thread: use await {name}_async(...)")
+
+
+def _asyncio_runs() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -128,7 +153,12 @@ def _runs_event_loop() -> bool:
     return True
 
 
-async def _run_in_thread(function: Callable[[], _Result]) -> _Result:
-    if trio.lowlevel.in_trio_run():
-        return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
-    return await asyncio.to_thread(function)
+async def _run_in_thread(function: Callable[[threading.Event], _Result]) -> _Result:
+    """Run a function in a thread. When this task is cancelled, set the event that the function gets."""
+    cancelled = threading.Event()
+    try:
+        if trio.lowlevel.in_trio_run():
+            return await trio.to_thread.run_sync(function, cancelled, abandon_on_cancel=True)
+        return await asyncio.to_thread(function, cancelled)
+    finally:
+        cancelled.set()

@@ -138,9 +138,12 @@ class ServerProcess(ABC):
         self._on_change()
 
     def _wrap_stream(self, stream: trio.SocketStream) -> trio.SocketStream:
-        address = format_address(stream.socket.getpeername())
+        try:
+            address = format_address(stream.socket.getpeername())
+        except OSError:
+            return stream  # the client has already broken the connection, and `serve` closes it
         names = self._peer_names[address] = {address, CLIENTS}
-        return trio.SocketStream(FaultySocket(stream.socket, self.faults, self.names, lambda: names))
+        return trio.SocketStream(FaultySocket(stream.socket, self.faults, self.names, names))
 
     def _on_closed(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
@@ -230,15 +233,20 @@ class RegisteredProcess(ServerProcess):
         self._broker_id = broker_id
 
     async def stop(self) -> None:
-        """Stop at once. Stored data stays, and the name servers remove the address."""
+        """Stop at once. Stored data stays, and the name servers remove the address.
+
+        Stopped name servers remove it, too: a real name server has no addresses when it starts. A name server
+        that is partitioned from this server keeps the address.
+        """
         if not self.is_running:
             return
-        name_servers = self._name_servers()
         await super().stop()
-        for name_server in name_servers:
-            name_server.unregister(self.config.broker_name, self._broker_id)
+        for process in self._name_server_processes:
+            if not self._is_partitioned_from(process):
+                process.name_server.unregister(self.config.broker_name, self._broker_id)
 
     def _name_servers(self) -> list[NameServer]:
+        """Return the name servers at which it can register now."""
         return [
             process.name_server
             for process in self._name_server_processes

@@ -12,6 +12,7 @@ from rocketmq_py.admin import Admin
 from rocketmq_py.consumer import Reader
 from rocketmq_py.errors import GroupNotFoundError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.names import retry_topic
 from rocketmq_py.testing.cluster_thread import ClusterThread
 from rocketmq_py.testing.observable_cluster import ObservableCluster
 from rocketmq_py.testing.threaded_cluster import TestBroker
@@ -76,7 +77,7 @@ class RealCluster(ObservableCluster):
 
         async def query() -> dict[MessageQueue, int]:
             try:
-                topics = await self._admin.offsets.topics(group)
+                topics = [*await self._admin.offsets.topics(group), retry_topic(group)]
             except GroupNotFoundError:
                 return {}
             queues = [queue for topic in topics for queue in await self._offset_ranges(topic)]

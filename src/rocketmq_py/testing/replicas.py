@@ -47,8 +47,15 @@ class ReplicaProcess(RegisteredProcess):
 
     @property
     def is_stale(self) -> bool:
-        """Whether the master has lost all data since the replica was started."""
-        return self._replica is not None and self._replica.master is not self._master.broker
+        """Whether the master has been started again without the replica's data.
+
+        The replica has its data until then.
+        """
+        return (
+            self._replica is not None
+            and self._replica.master is not self._master.broker
+            and self._master.is_running
+        )
 
     @property
     def dispatch(self) -> Dispatcher:

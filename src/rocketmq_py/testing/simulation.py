@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-import gc
 import hashlib
-import itertools
 import math
 import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, NoReturn, TypeVar
-from unittest import mock
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 import trio
 import trio.testing
 
+from rocketmq_py.arguments import check_number
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.callables import check_callable
-from rocketmq_py.consumer.push.handler_executor import HandlerCall
-from rocketmq_py.consumer.push.handler_threads import HandlerThreads, run_call
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.testing.cluster import Cluster, CrashData
+from rocketmq_py.testing.determinism import deterministic, now_ms
 from rocketmq_py.testing.network import MemoryNetwork
 
-START_MS = 1_700_000_000_000
-"""The time at which a simulation starts, epoch milliseconds."""
 NAME_SERVER_PORT = 9876
 BROKER_PORT = 10911
 
@@ -73,12 +66,20 @@ class World(Cluster):
         self._own_nursery = nursery
 
     async def crash(self, server: str | None = None, *, keep: CrashData = "all") -> None:
-        """Stop all brokers, or one server, at once. See :meth:`TestCluster.crash`."""
+        """Stop all brokers, or one server, at once. See :meth:`TestCluster.crash`.
+
+        A crash that has begun is not cancelled.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
         self.trace("crash", server, keep)
         await self._crash(server, keep)
 
     async def restart(self, server: str | None = None) -> None:
-        """Start all brokers, or one server. See :meth:`TestCluster.restart`."""
+        """Start all brokers, or one server. See :meth:`TestCluster.restart`.
+
+        A restart that has begun is not cancelled.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
         self.trace("restart", server)
         await self._restart(server)
 
@@ -160,11 +161,13 @@ def simulate(
     """Run a program together with brokers, reproducibly from a seed.
 
     The program, its clients and the brokers run on trio in this thread, on a network in memory. Virtual time
-    jumps to the next event. The order of tasks, latencies, the sizes of reads, ids, and each
-    ``random.Random`` without a seed of its own are derived from ``seed``. Functions that would run in threads
-    run in place. The same program with the same seed gives the same events, also in another process, unless
-    it depends on its environment: files, sockets, the order of sets of strings (``PYTHONHASHSEED``), object
-    ids::
+    jumps to the next event. The order of tasks, latencies, the sizes of reads, message ids, ``random`` and
+    each ``random.Random`` without a seed of its own are derived from ``seed``. Functions that would run in
+    threads run in place. Simulations in several threads run one after another.
+
+    The same program with the same seed gives the same events, also in another process, unless it depends on
+    its environment: files, sockets, ``datetime.now()``, ``uuid.uuid4()``, ``secrets``, object ids, the order
+    of sets of strings (``PYTHONHASHSEED``)::
 
         async def program(world):
             async with Producer(world.name_server_address, group="p") as producer:
@@ -201,6 +204,8 @@ def simulate(
     """
     check_callable(program, "program", "world")
     _check_network(latency, split)
+    if not check_number(timeout, "timeout") >= 0:
+        raise ConfigurationError(f"timeout is {timeout}; it must be 0 or more")
     events = EventTrace(keep_lines=trace)
     broker_config = attrs.evolve(config or BrokerConfig(), **settings)
     clock = trio.testing.MockClock(autojump_threshold=0)
@@ -216,7 +221,7 @@ def simulate(
         return await _run_program(program, create_world, timeout)
 
     try:
-        with _deterministic(seed, clock):
+        with deterministic(seed, clock):
             value = trio.run(main, clock=clock)
     except BaseException as error:
         error.add_note(f"simulated with seed {seed}, for {clock.current_time():.3f} s of virtual time")
@@ -257,74 +262,3 @@ def _check_network(latency: tuple[float, float], split: float) -> None:
             )
     if not 0 <= split <= 1:
         raise ConfigurationError(f"split is {split!r}; it must be 0 to 1")
-
-
-@contextlib.contextmanager
-def _deterministic(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
-    """Derive the time and the randomness of this process from a simulation's clock and seed."""
-    seeds = random.Random(f"chance {seed}")
-    before = random.getstate()
-
-    class SeededRandom(random.Random):
-        """A ``random.Random`` that gets its seed from the simulation unless one is given."""
-
-        def __init__(self, seed: Any = None) -> None:
-            super().__init__(seeds.getrandbits(64) if seed is None else seed)
-
-    def time_ns() -> int:
-        return START_MS * 1_000_000 + round(clock.current_time() * 1e9)
-
-    with contextlib.ExitStack() as stack:
-        for target, replacement in {
-            "trio._core._run._r": random.Random(f"scheduling {seed}"),
-            "trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING": True,
-            "trio.to_thread.run_sync": _run_in_place,
-            "rocketmq_py.consumer.push.handler_threads.HandlerThreads.start": _handle_in_place,
-            "rocketmq_py.client.identity._counter": itertools.count(),
-            "rocketmq_py.handoff.hosted.trio_thread": _refuse_thread,
-            "os.getpid": lambda: 4242,
-            "random.Random": SeededRandom,
-            "time.time": lambda: time_ns() / 1e9,
-            "time.time_ns": time_ns,
-            "time.monotonic": clock.current_time,
-        }.items():
-            stack.enter_context(mock.patch(target, replacement))
-        random.seed(seeds.getrandbits(64))
-        stack.callback(random.setstate, before)
-        # The time at which finalizers run must not depend on garbage collections, so they are switched off.
-        # All objects of a simulation are in the youngest generation.
-        if gc.isenabled():
-            gc.disable()
-            stack.callback(gc.enable)
-            stack.callback(gc.collect, 0)
-        yield
-
-
-def _refuse_thread() -> NoReturn:
-    raise RuntimeError(
-        "rocketmq_py.blocking runs in a thread of its own, which a simulation does not reach: "
-        "simulated programs use the classes of rocketmq_py"
-    )
-
-
-async def _run_in_place(function: Callable[..., _Result], *arguments: Any, **_: Any) -> _Result:
-    """Call a function that would run in a thread. Virtual time does not wait for threads."""
-    await trio.lowlevel.checkpoint()
-    return function(*arguments)
-
-
-def _handle_in_place(threads: HandlerThreads, calls: Sequence[HandlerCall]) -> None:
-    """Call handlers that would run in threads. Virtual time does not wait for threads."""
-
-    # Without a checkpoint, so that a started call is not cancelled.
-    async def handle(call: HandlerCall) -> None:
-        run_call(call, threads.function, call.context or contextvars.copy_context())
-        threads.collect([call])
-
-    for call in calls:
-        threads.nursery.start_soon(handle, call)
-
-
-def now_ms() -> int:
-    """Return the time of a simulation, epoch milliseconds."""
-    return START_MS + int(trio.current_time() * 1000)

@@ -29,16 +29,16 @@ _Result = TypeVar("_Result")
 class TestCluster(Cluster, ObservableCluster):
     """Name servers and brokers in a thread of their own, for tests of programs of any kind.
 
-    All methods may be called from any thread. Methods that inspect the cluster return at once, also on trio
-    and asyncio. :meth:`wait_for` and :meth:`wait_until` block their thread. They also check their condition
-    after each request and each stored message. On trio and asyncio, await :meth:`wait_for_async` and
-    :meth:`wait_until_async` instead. :func:`run_broker`, :func:`run_cluster` and the pytest fixtures
-    ``rocketmq_broker`` and ``rocketmq_cluster`` create it.
+    :func:`run_broker`, :func:`run_cluster` and the pytest fixtures ``rocketmq_broker`` and
+    ``rocketmq_cluster`` create it. All methods may be called from any thread. Methods that inspect the
+    cluster return at once, also on trio and asyncio. :meth:`wait_for` and :meth:`wait_until` block their
+    thread. On trio and asyncio, await :meth:`wait_for_async` and :meth:`wait_until_async` instead.
 
-    A fault affects all brokers and name servers, or the one that ``server`` names: a broker by its name, each
-    by its address. It affects all clients, or the one that ``client`` names: by its ``instance_name`` or id,
-    which brokers know from heartbeats, or by its address ``host:port``, as in :meth:`requests`. A fault is
-    active until its :meth:`~Fault.end`, :meth:`heal` or :meth:`reset`.
+    A fault affects all brokers and name servers, or only ``server``: the name of a broker (``broker-a``) or
+    of a replica (``broker-a-1``), or the address of any server. It affects all clients, or only ``client``:
+    an ``instance_name`` or a client id, which brokers know from heartbeats, or an address ``host:port``, as
+    in :meth:`requests`. Name servers get no heartbeats and know clients by address only. A fault is active
+    until its :meth:`~Fault.end`, :meth:`heal` or :meth:`reset`.
     """
 
     __test__ = False  # tells pytest that this is not a test class
