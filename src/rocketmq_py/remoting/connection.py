@@ -292,6 +292,8 @@ class Connection(Channel):
         try:
             async with open_nursery() as nursery:
                 self._nursery = nursery
+                if self.is_closed:  # before it ran
+                    nursery.cancel_scope.cancel()
                 nursery.start_soon(self._write)
                 nursery.start_soon(self._read)
         finally:
