@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -13,6 +14,7 @@ import trio
 from rocketmq_py.address import split_address
 from rocketmq_py.credentials import Credentials, CredentialsProvider
 from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError
+from rocketmq_py.formatting import shortened
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.client_connection import ClientConnection
 from rocketmq_py.remoting.connection import Connection, Handler
@@ -281,13 +283,16 @@ class ConnectionPool:
         if self._tls is None or self._context is None:
             return stream
         name = self._tls.server_name or self.host_names.get(address, host)
-        secure = trio.SSLStream(stream, self._context, server_hostname=name, https_compatible=True)
         try:
+            secure = trio.SSLStream(stream, self._context, server_hostname=name, https_compatible=True)
             await secure.do_handshake()
         except BaseException as error:
             await trio.aclose_forcefully(stream)
             if isinstance(error, trio.BrokenResourceError):
                 raise TLSError(address, handshake_reason(error.__cause__)) from error
+            if isinstance(error, (TypeError, ValueError, ssl.SSLError)):  # OpenSSL refuses the name
+                reason = f"TLS: no certificate can be for the host name {shortened(repr(name))}"
+                raise TLSError(address, reason) from error
             raise
         return secure
 
