@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rocketmq_py.address import format_address, parse_addresses
+from rocketmq_py.address import check_host, format_address, parse_addresses
 from rocketmq_py.errors import ConfigurationError, NameServerError
 from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.tls import TLS
@@ -155,6 +155,7 @@ def _checked(url: str) -> tuple[urllib.parse.SplitResult, str]:
         parts = urllib.parse.urlsplit(url)
         has_server = bool(parts.hostname) and parts.port != 0
         server = format_address((parts.hostname, parts.port or _PORTS.get(parts.scheme)))
+        check_host(parts.hostname or "")
     except ValueError as error:
         raise ConfigurationError(
             f"the URL for name servers is {url!r}, which is malformed: {error}"
