@@ -117,12 +117,14 @@ def _accepts(function: FunctionType, count: int, keywords: Mapping[str, object])
     required = positional - len(function.__defaults__ or ())
     if not keywords:
         return count >= required and code.co_kwonlyargcount == len(function.__kwdefaults__ or ())
-    names = code.co_varnames
-    known = names[count : positional + code.co_kwonlyargcount]
-    if not code.co_flags & inspect.CO_VARKEYWORDS and any(name not in known for name in keywords):
+    names, positional_only = code.co_varnames, code.co_posonlyargcount
+    keyword_only = names[positional : positional + code.co_kwonlyargcount]
+    unknown = keywords.keys() - {*names[max(count, positional_only) : positional], *keyword_only}
+    given_twice = unknown.intersection(names[positional_only : min(count, positional)])
+    if given_twice or (unknown and not code.co_flags & inspect.CO_VARKEYWORDS):
         return False
-    missing = {*names[count:required], *names[positional : positional + code.co_kwonlyargcount]}
-    return missing <= keywords.keys() | (function.__kwdefaults__ or {}).keys()
+    missing = {*names[count:required], *keyword_only} - (function.__kwdefaults__ or {}).keys()
+    return missing <= keywords.keys() - set(names[:positional_only])
 
 
 def _check_by_signature(function: object, name: str, parameters: Sequence[str], *, awaited: bool) -> None:
