@@ -297,10 +297,13 @@ class ConnectionPool:
         return secure
 
     async def _keep(self, connection: Connection) -> None:
+        opened_at = trio.current_time()
         await connection.run()
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
-        if connection.has_received:
+        # Peers close connections that were not used for a time, such as those that a health probe has opened.
+        was_idle = connection.writer.buffer_number == 0 and trio.current_time() - opened_at > LONGEST_BACK_OFF
+        if connection.has_received or was_idle:
             self._failures.pop(connection.address, None)
         else:
             # The peer accepts connections and closes them: back off.
