@@ -355,9 +355,15 @@ class Empty(Reversed):
     content_type = ""
 
 
+class DecodesAsync(Reversed):
+    async def decode(self, body: bytes, kind: Any) -> Any:
+        return None
+
+
 @pytest.mark.parametrize(
     ("codec", "reason"),
     [
+        (DecodesAsync(), "codec.decode must be a plain function, not an async one"),
         ("json", "codec must be an object with the methods of Codec, not str"),
         (Reversed, "not the class Reversed"),
         (WithoutContentType(), "codec.content_type must be a str, not None"),

@@ -75,16 +75,18 @@ def check_callback(function: object, name: str) -> None:
         _known_callbacks.add((type(function), code))
 
 
-def check_methods(value: object, name: str, kind: type) -> None:
+def check_methods(value: object, name: str, kind: type, *, awaited: bool = True) -> None:
     """Check that an object has the public methods of a class, with its parameters.
 
     Args:
         value: the object, of the class or not.
         name: the name of the argument, for the error.
         kind: the class.
+        awaited: whether the methods may be async.
 
     Raises:
-        ConfigurationError: it lacks a method, is a class, or a method does not accept the arguments.
+        ConfigurationError: it lacks a method, is a class, or a method does not accept the arguments, or is
+            async and ``awaited`` is False.
     """
     methods = {
         method: declared.__code__
@@ -95,7 +97,8 @@ def check_methods(value: object, name: str, kind: type) -> None:
         given = f"the class {value.__name__}" if isinstance(value, type) else kind_of(value)
         raise ConfigurationError(f"{name} must be an object with the methods of {kind.__name__}, not {given}")
     for method, code in methods.items():
-        check_callable(getattr(value, method), f"{name}.{method}", *code.co_varnames[1 : code.co_argcount])
+        parameters = code.co_varnames[1 : code.co_argcount]
+        check_callable(getattr(value, method), f"{name}.{method}", *parameters, awaited=awaited)
 
 
 def is_async(function: Callable[..., Any]) -> bool:

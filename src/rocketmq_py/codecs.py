@@ -41,7 +41,7 @@ class Codec(Protocol):
     """Encodes and decodes bodies of one format.
 
     Errors of :meth:`encode` become InvalidMessageError, those of :meth:`decode` BodyDecodeError. Methods must
-    be thread-safe, and must not block.
+    be plain functions, be thread-safe, and must not block.
     """
 
     @property
@@ -139,7 +139,7 @@ def check_codec(codec: object) -> Codec:
     """Return ``codec`` if it has the attributes of a Codec, else raise ConfigurationError."""
     if isinstance(codec, _BuiltinCodec):
         return codec
-    check_methods(codec, "codec", Codec)
+    check_methods(codec, "codec", Codec, awaited=False)
     if not check_text(getattr(codec, "content_type", None), "codec.content_type"):
         raise ConfigurationError("codec.content_type is empty")
     return cast("Codec", codec)
