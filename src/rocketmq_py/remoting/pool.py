@@ -62,8 +62,8 @@ class ConnectionPool:
         on_open: called with each new connection. It must neither block nor raise.
 
     Attributes:
-        host_names: the hosts that certificates must be for, of addresses that were found by the name of a
-            host. All others must be for the host of the address.
+        host_names: for each address that was found by looking up a host name, that name. TLS certificates
+            are verified for it. For other addresses they are verified for the host of the address.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class ConnectionPool:
             self._dial_failed(dial, str(error))
         else:
             dial.connection = self._connections[address] = connection
-            self._nursery.start_soon(self._keep, connection)
+            self._nursery.start_soon(self._run_connection, connection)
             if self._on_open is not None:
                 self._on_open(connection)
         finally:
@@ -296,7 +296,7 @@ class ConnectionPool:
             raise
         return secure
 
-    async def _keep(self, connection: Connection) -> None:
+    async def _run_connection(self, connection: Connection) -> None:
         opened_at = trio.current_time()
         await connection.run()
         if self._connections.get(connection.address) is connection:
