@@ -21,6 +21,11 @@ def parse_addresses(text: str) -> tuple[str, ...]:
 
     Commas and blanks separate as well. Raises ConfigurationError for an empty text or a bad address.
     """
+    if "@" in text:
+        # The error does not contain the text, which may contain a password.
+        raise ConfigurationError(
+            "an address must not contain a user or a password; pass credentials=Credentials(...)"
+        )
     addresses = [split_address(address) for address in text.replace(";", " ").replace(",", " ").split()]
     if not addresses:
         raise ConfigurationError("no address given; expected host:port, or several as host:port;host:port")

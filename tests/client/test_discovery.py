@@ -259,6 +259,9 @@ async def test_a_proxy_that_does_not_answer_times_out() -> None:
         ("http://[v1.a:b]/x", "the URL for name servers is .*, which is malformed"),
         ("http://user:hush@host/x", "must not contain a user or a password"),
         ("http://user:hush@[host/x", "must not contain a user or a password"),
+        ("http://user:hu/hush@host/x", "must not contain a user or a password"),
+        ("user:hush@host:9876", "must not contain a user or a password"),
+        ("host:9876;http:/user:hush@host", "must not contain a user or a password"),
     ],
 )
 def test_an_invalid_url_fails_in_the_constructor(url: str, reason: str) -> None:

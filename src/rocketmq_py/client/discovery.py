@@ -148,9 +148,11 @@ def _redirected(url: str, target: str) -> str:
 
 def _checked(url: str) -> tuple[urllib.parse.SplitResult, str]:
     """Return the parts of a URL, and the address of its server."""
-    if "@" in url.partition("://")[2].partition("/")[0]:
+    if "@" in url.partition("?")[0]:  # not only before the path: a password may contain a slash
         # The error does not contain the URL, which may contain a password.
-        raise ConfigurationError("the URL for name servers must not contain a user or a password")
+        raise ConfigurationError(
+            "the URL for name servers must not contain a user or a password; write %40 for @ in its path"
+        )
     try:
         parts = urllib.parse.urlsplit(url)
         has_server = bool(parts.hostname) and parts.port != 0
