@@ -14,7 +14,7 @@ import trio
 import trustme
 
 from rocketmq_py import Client
-from rocketmq_py.client.discovery import MAX_ANSWER_SIZE, Discovery
+from rocketmq_py.client.discovery import MAX_ANSWER_SIZE, MAX_REQUESTS, Discovery
 from rocketmq_py.errors import ConfigurationError, NameServerError
 from rocketmq_py.remoting import TLS, SocksProxy
 from tests.remoting.socks_server import socks_server
@@ -186,6 +186,29 @@ async def test_a_slow_answer_times_out(
         with pytest.raises(NameServerError, match=r"no answer within 0\.2 s|timed out"):
             await Discovery(url, timeout=0.2).fetch()
         await ended.wait()  # the worker thread times out as well
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_without_end_does_not_use_up_the_threads_of_trio() -> None:
+    async def answer_without_end(stream: trio.SocketStream) -> None:
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(b"HTTP/1.1 200 OK\r\nServer: ")
+            while True:
+                await stream.send_all(b"x")
+                await trio.sleep(0.01)
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(
+            lambda task_status: trio.serve_tcp(
+                answer_without_end, 0, host="127.0.0.1", task_status=task_status
+            )
+        )
+        discovery = Discovery(f"http://127.0.0.1:{listener.socket.getsockname()[1]}", timeout=0.05)
+        for _ in range(2 * MAX_REQUESTS):
+            with pytest.raises(NameServerError, match=r"no answer within 0\.05 s"):
+                await discovery.fetch()
+        assert discovery._limiter.borrowed_tokens == MAX_REQUESTS
+        assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
         nursery.cancel_scope.cancel()
 
 
