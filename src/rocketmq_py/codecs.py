@@ -29,7 +29,7 @@ from rocketmq_py.formatting import one_line, shortened
 __all__ = ["JSON", "MESSAGEPACK", "Codec"]
 
 _UNSPECIFIC_TYPES = ("", "application/octet-stream")
-"""Content types that say nothing about the body."""
+"""Content types that do not name a format."""
 _JSON_TYPES = ("application/json", "text/json")
 _MESSAGEPACK_TYPES = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
 _HOST_NAME_CODECS = ("idna", "punycode")
@@ -130,7 +130,7 @@ class _MessagePackCodec(_BuiltinCodec):
 
 
 JSON: Final = _JSONCodec("application/json", msgspec.json.encode, msgspec.json.Decoder)
-"""JSON in UTF-8, the default. Missing content types, and those of texts, count as JSON, too."""
+"""JSON in UTF-8, the default. It also decodes bodies without a content type, and with ``text/...``."""
 MESSAGEPACK: Final = _MessagePackCodec("application/msgpack", msgspec.msgpack.encode, msgspec.msgpack.Decoder)
 """MessagePack: binary, smaller and faster than JSON."""
 
@@ -309,7 +309,7 @@ def _is_like_codec(value: object) -> bool:
 
 
 def _parts(kind: Any) -> Iterator[Any]:
-    """Yield a type and its type arguments, as in ``list[Order]``, at every depth."""
+    """Yield a type and, at every depth, its type arguments: ``list[Order]``, then ``Order``."""
     yield kind
     for part in get_args(kind):
         yield from _parts(part)
