@@ -52,6 +52,12 @@ def test_a_text_without_host_or_port_is_refused(text: str) -> None:
         parse_addresses(text)
 
 
+@pytest.mark.parametrize("host", ["a..b", ".a", "a" * 64, "h\u00fc" * 40, "\ud800"], ids=ascii)
+def test_a_host_name_that_cannot_exist_is_refused(host: str) -> None:
+    with pytest.raises(ConfigurationError, match="' is not a host name: "):
+        parse_addresses(f"10.0.0.1:9876;{host}:9876")
+
+
 @pytest.mark.parametrize(
     ("text", "host"),
     [

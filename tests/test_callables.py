@@ -28,6 +28,15 @@ def any_number(*arguments: object) -> None: ...
 def keyword_only(message: object, *, more: object) -> None: ...
 
 
+def any_number_and_keyword(*arguments: object, more: object) -> None: ...
+
+
+def positional_only(message: object, more: object, /, **others: object) -> None: ...
+
+
+def any_keyword(message: object, **others: object) -> None: ...
+
+
 def keyword_with_default(message: object, *, more: object = None) -> None: ...
 
 
@@ -83,7 +92,8 @@ class Odd:
         functools.partial(keyword_only, more=1), functools.partial(two, more=1), [].append,
         functools.partial(Methods().two, 1), functools.partial(two_with_default, more=1),
         functools.partial(print, 1), print, len, type, mock.Mock(), lambda message: 0,
-        Odd(),
+        Odd(), functools.partial(any_number_and_keyword, more=1), functools.partial(any_keyword, more=1),
+        functools.partial(positional_only, 1, message=1),
     ],
 )  # fmt: skip
 def test_a_function_that_accepts_the_arguments_passes(function: Callable[..., Any]) -> None:
@@ -101,6 +111,11 @@ def test_a_function_that_accepts_the_arguments_passes(function: Callable[..., An
         (functools.partial(one, 1), "partial() -> 'None'"),
         (functools.partial(two, message=1), "partial(*, message: 'object' = 1, more: 'object') -> 'None'"),
         (functools.partial(one, more=1), "partial"),  # type: ignore[call-arg]  # that is the test
+        (functools.partial(positional_only, more=1), "partial"),
+        (
+            functools.partial(any_keyword, message=1),
+            "partial(*, message: 'object' = 1, **others: 'object') -> 'None'",
+        ),
         (functools.partial(two), "partial(message: 'object', more: 'object') -> 'None'"),
         (Methods.one, "Methods.one(self, message: 'object') -> 'None'"),
     ],

@@ -162,6 +162,28 @@ def test_decode_accepts_a_codec() -> None:
     assert message.decode(dict, REVERSED) == {"a": 1}
 
 
+def test_the_parameters_of_a_codec_may_have_other_names() -> None:
+    class Renaming:
+        content_type = "application/renamed"
+
+        def encode(self, data: Any) -> bytes:
+            return b"body"
+
+        def decode(self, data: bytes, target: Any) -> Any:
+            return target(body=data)
+
+    codec: Any = Renaming()
+    assert as_received(Message.of("T", {}, codec=codec)).decode(dict, codec) == {"body": b"body"}
+
+
+@pytest.mark.parametrize("charset", ["punycode", "-Punycode", "idna"])
+def test_codecs_of_host_names_are_no_charsets(charset: str) -> None:
+    # Decoding takes quadratic time: minutes for a body of a few megabytes.
+    message = with_content_type(b"body", f"text/plain; charset={charset}")
+    with pytest.raises(BodyDecodeError, match=f"the charset '{charset.lower()}' is unknown"):
+        message.decode(str)
+
+
 class Unhashable(Reversed):
     __hash__ = None  # type: ignore[assignment]
 
@@ -182,7 +204,9 @@ def test_codec_need_not_be_hashable() -> None:
         ("application/pdf", AsStruct, b"%PDF", "no codec for the content type 'application/pdf'"),
         ("", Annotated[dict, REVERSED], b"secret", "Expecting value"),
         ("text/plain;charset=nonsense", str, b"x", "the charset 'nonsense' is unknown"),
-        ("", str, b"\xff", "it is not valid utf-8"),
+        ("text/plain;charset=utf\0", str, b"x", "the charset 'utf\\x00' is unknown"),
+        ("text/plain;charset=undefined", str, b"x", "the charset 'undefined' is unknown"),
+        ("", str, b"\xff", "it is not valid 'utf-8'"),
     ],
 )
 def test_undecodable_body_raises_the_reason(content_type: str, kind: Any, body: bytes, reason: str) -> None:
@@ -231,6 +255,7 @@ def test_reason_of_an_undecodable_body_is_one_line_of_bounded_length() -> None:
         (received(0, b"line\n2"), Annotated[int, Quoting()], "in line 2"),
         (received(0, b'"' + flood + b'"'), Kind, "Invalid enum value 'xxx"),
         (with_content_type(b"x", "a/" + "x" * 20_000), Kind, "there is no codec for the content type 'a/xxx"),
+        (with_content_type(b"\xff", "text/;charset=utf\n" + "-" * 9000 + "8"), str, "it is not valid 'utf"),
     ):
         with pytest.raises(BodyDecodeError) as info:
             message.decode(kind)
@@ -330,9 +355,15 @@ class Empty(Reversed):
     content_type = ""
 
 
+class DecodesAsync(Reversed):
+    async def decode(self, body: bytes, kind: Any) -> Any:
+        return None
+
+
 @pytest.mark.parametrize(
     ("codec", "reason"),
     [
+        (DecodesAsync(), "codec.decode must be a plain function, not an async one"),
         ("json", "codec must be an object with the methods of Codec, not str"),
         (Reversed, "not the class Reversed"),
         (WithoutContentType(), "codec.content_type must be a str, not None"),

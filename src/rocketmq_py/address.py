@@ -21,10 +21,26 @@ def parse_addresses(text: str) -> tuple[str, ...]:
 
     Commas and blanks separate as well. Raises ConfigurationError for an empty text or a bad address.
     """
-    addresses = text.replace(";", " ").replace(",", " ").split()
+    if "@" in text:
+        # The error does not contain the text, which may contain a password.
+        raise ConfigurationError(
+            "an address must not contain a user or a password; pass credentials=Credentials(...)"
+        )
+    addresses = [split_address(address) for address in text.replace(";", " ").replace(",", " ").split()]
     if not addresses:
         raise ConfigurationError("no address given; expected host:port, or several as host:port;host:port")
-    return tuple(dict.fromkeys([format_address(split_address(address)) for address in addresses]))
+    for host, _ in addresses:
+        check_host(host)
+    return tuple(dict.fromkeys(map(format_address, addresses)))
+
+
+def check_host(host: str) -> None:
+    """Raise ConfigurationError for a host name that cannot exist, so that it is never looked up."""
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        reason = error.__cause__ or error
+        raise ConfigurationError(f"{one_line(ascii(host))} is not a host name: {reason}") from None
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 Each check returns the value, or raises ConfigurationError with one sentence that names the argument, the
 type or range that is expected, and the value or its type. A method calls them before it sends a request.
-The value itself is shown only for numbers and choices: texts may be secrets.
+Only errors of numbers and choices show the value. Other arguments may be secrets.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def check_text(value: object, name: str) -> str:
 
 
 def check_not_blank(value: object, name: str) -> str:
-    """Return ``value`` if it is a str with at least one letter."""
+    """Return ``value`` if it is a str with at least one character that is not a blank."""
     text = check_text(value, name)
     if not text.strip():
         raise ConfigurationError(f"{name} is empty")
@@ -63,7 +63,7 @@ def check_not_blank(value: object, name: str) -> str:
 
 
 def check_texts(values: object, name: str) -> tuple[str, ...]:
-    """Return the items of an iterable of str. A single str is refused: its items are letters."""
+    """Return the items of an iterable of str. A single str is refused: its items are characters."""
     return check_instances(values, name, str)
 
 
@@ -89,7 +89,7 @@ def _check_mapping(values: object, name: str) -> Mapping[str, object]:
 
 
 def check_choice(value: object, name: str, kind: type[Choice]) -> Choice:
-    """Return the member of an enumeration that ``value`` is, or that it names in any case of letters."""
+    """Return the member of an enumeration that ``value`` is or names. Upper and lower case are equal."""
     if isinstance(value, kind):
         return value
     if isinstance(value, str):
@@ -135,8 +135,8 @@ def check_above_zero(value: object, name: str) -> float:
 def check_timeout(timeout: Any, name: str = "timeout") -> None:
     """Accept None, 0, a positive number of seconds and ``math.inf``.
 
-    None stands for the setting. 0 gives only results that need no waiting. ``math.inf`` waits without end: a
-    caller that sends the timeout to a broker has to choose a number for it.
+    None stands for the setting. 0 gives only results that need no waiting. ``math.inf`` waits without end. A
+    caller that sends the timeout to a broker has to replace it by a number.
     """
     if timeout is None:
         return
@@ -184,21 +184,21 @@ def instance_of(kind: type) -> Callable[[object, attrs.Attribute[Any], object], 
 
 
 def positive(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Accept a number above 0; a whole one where the field is an ``int``."""
+    """Accept a number above 0. A field annotated with ``int`` accepts only whole numbers."""
     number = _number(attribute, value)
     if not number > 0:
         raise ConfigurationError(f"{attribute.name} is {value!r}; it must be above 0")
 
 
 def not_negative(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Accept 0 and numbers above it; a whole one where the field is an ``int``."""
+    """Accept 0 and numbers above it. A field annotated with ``int`` accepts only whole numbers."""
     number = _number(attribute, value)
     if not number >= 0:
         raise ConfigurationError(f"{attribute.name} is {value!r}; it must be 0 or more")
 
 
 def _number(attribute: attrs.Attribute[Any], value: Any) -> float:
-    # Annotations are texts here; `int | None` is one of the whole numbers, too.
+    # Annotations are strings here: "int", "int | None" or "float".
     is_whole = "int" in str(attribute.type)
     if not _is_number(value) or (is_whole and not isinstance(value, Integral)):
         kind = "a whole number" if is_whole else "a number"

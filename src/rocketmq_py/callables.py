@@ -1,4 +1,4 @@
-"""Checks of the functions and objects that users give to be called, made before they are needed."""
+"""Checks of the functions and objects that a program passes, before they are called."""
 
 from __future__ import annotations
 
@@ -75,16 +75,18 @@ def check_callback(function: object, name: str) -> None:
         _known_callbacks.add((type(function), code))
 
 
-def check_methods(value: object, name: str, kind: type) -> None:
+def check_methods(value: object, name: str, kind: type, *, awaited: bool = True) -> None:
     """Check that an object has the public methods of a class, with its parameters.
 
     Args:
         value: the object, of the class or not.
         name: the name of the argument, for the error.
         kind: the class.
+        awaited: whether the methods may be async.
 
     Raises:
-        ConfigurationError: it lacks a method, is a class, or a method does not accept the arguments.
+        ConfigurationError: it lacks a method, is a class, or a method does not accept the arguments, or is
+            async and ``awaited`` is False.
     """
     methods = {
         method: declared.__code__
@@ -95,20 +97,21 @@ def check_methods(value: object, name: str, kind: type) -> None:
         given = f"the class {value.__name__}" if isinstance(value, type) else kind_of(value)
         raise ConfigurationError(f"{name} must be an object with the methods of {kind.__name__}, not {given}")
     for method, code in methods.items():
-        check_callable(getattr(value, method), f"{name}.{method}", *code.co_varnames[1 : code.co_argcount])
+        parameters = code.co_varnames[1 : code.co_argcount]
+        check_callable(getattr(value, method), f"{name}.{method}", *parameters, awaited=awaited)
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether calls of a function, or of an object like one, have to be awaited."""
+    """Return whether calls of a function, or of an object with ``__call__``, have to be awaited."""
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _accepts(function: FunctionType, count: int, keywords: Mapping[str, object]) -> bool:
-    """Return whether a Python function accepts so many positional arguments, and these keywords.
+    """Return whether a Python function accepts ``count`` positional arguments and these keywords.
 
-    ``inspect.signature`` knows as well, and takes 20 times as long.
+    ``inspect.signature`` tells the same, and takes 20 times as long.
     """
     code = function.__code__
     positional = code.co_argcount
@@ -117,12 +120,14 @@ def _accepts(function: FunctionType, count: int, keywords: Mapping[str, object])
     required = positional - len(function.__defaults__ or ())
     if not keywords:
         return count >= required and code.co_kwonlyargcount == len(function.__kwdefaults__ or ())
-    names = code.co_varnames
-    known = names[count : positional + code.co_kwonlyargcount]
-    if not code.co_flags & inspect.CO_VARKEYWORDS and any(name not in known for name in keywords):
+    names, positional_only = code.co_varnames, code.co_posonlyargcount
+    keyword_only = names[positional : positional + code.co_kwonlyargcount]
+    unknown = keywords.keys() - {*names[max(count, positional_only) : positional], *keyword_only}
+    given_twice = unknown.intersection(names[positional_only : min(count, positional)])
+    if given_twice or (unknown and not code.co_flags & inspect.CO_VARKEYWORDS):
         return False
-    missing = {*names[count:required], *names[positional : positional + code.co_kwonlyargcount]}
-    return missing <= keywords.keys() | (function.__kwdefaults__ or {}).keys()
+    missing = {*names[count:required], *keyword_only} - (function.__kwdefaults__ or {}).keys()
+    return missing <= keywords.keys() - set(names[:positional_only])
 
 
 def _check_by_signature(function: object, name: str, parameters: Sequence[str], *, awaited: bool) -> None:

@@ -13,6 +13,7 @@ pydantic models can be encoded, but not decoded.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
@@ -28,9 +29,11 @@ from rocketmq_py.formatting import one_line, shortened
 __all__ = ["JSON", "MESSAGEPACK", "Codec"]
 
 _UNSPECIFIC_TYPES = ("", "application/octet-stream")
-"""Content types that say nothing about the body."""
+"""Content types that do not name a format."""
 _JSON_TYPES = ("application/json", "text/json")
 _MESSAGEPACK_TYPES = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
+_HOST_NAME_CODECS = ("idna", "punycode")
+"""Codecs of Python that are no charsets. They need minutes for a body of a few megabytes."""
 _MAX_CACHED = 256
 
 
@@ -38,7 +41,7 @@ class Codec(Protocol):
     """Encodes and decodes bodies of one format.
 
     Errors of :meth:`encode` become InvalidMessageError, those of :meth:`decode` BodyDecodeError. Methods must
-    be thread-safe, and must not block.
+    be plain functions, be thread-safe, and must not block.
     """
 
     @property
@@ -127,7 +130,7 @@ class _MessagePackCodec(_BuiltinCodec):
 
 
 JSON: Final = _JSONCodec("application/json", msgspec.json.encode, msgspec.json.Decoder)
-"""JSON in UTF-8, the default. Missing content types, and those of texts, count as JSON, too."""
+"""JSON in UTF-8, the default. It also decodes bodies without a content type, and with ``text/...``."""
 MESSAGEPACK: Final = _MessagePackCodec("application/msgpack", msgspec.msgpack.encode, msgspec.msgpack.Decoder)
 """MessagePack: binary, smaller and faster than JSON."""
 
@@ -136,7 +139,7 @@ def check_codec(codec: object) -> Codec:
     """Return ``codec`` if it has the attributes of a Codec, else raise ConfigurationError."""
     if isinstance(codec, _BuiltinCodec):
         return codec
-    check_methods(codec, "codec", Codec)
+    check_methods(codec, "codec", Codec, awaited=False)
     if not check_text(getattr(codec, "content_type", None), "codec.content_type"):
         raise ConfigurationError("codec.content_type is empty")
     return cast("Codec", codec)
@@ -161,9 +164,9 @@ class BodyDecoder:
 
     def __init__(self, kind: Any, codec: Codec | None = None) -> None:
         if get_origin(kind) is Annotated:
-            codecs = [check_codec(part) for part in kind.__metadata__ if _is_like_codec(part)]
-            codec = codecs[0] if codecs and codec is None else codec
-            kind = kind.__origin__ if codecs else kind
+            annotated = [check_codec(part) for part in kind.__metadata__ if _is_like_codec(part)]
+            codec = annotated[0] if annotated and codec is None else codec
+            kind = kind.__origin__ if annotated else kind
         # list[Order] has the __qualname__ of list.
         self.name: str = getattr(kind, "__qualname__", "") if get_origin(kind) is None else ""
         self.name = self.name or str(kind)
@@ -188,7 +191,7 @@ class BodyDecoder:
         media_type, charset = _parse(content_type)
         is_unspecific = media_type in _UNSPECIFIC_TYPES
         if codec is not None and (is_unspecific or media_type == _parse(codec.content_type)[0]):
-            return _call(lambda: codec.decode(body, kind=kind))
+            return _call(lambda: codec.decode(body, kind))
         if media_type in _MESSAGEPACK_TYPES:
             return _call(lambda: self._messagepack_decoder(body))
         is_json = media_type in _JSON_TYPES or media_type.endswith("+json")
@@ -282,11 +285,13 @@ def _call(decode: Callable[[], Any]) -> Any:
 
 def _decode_text(body: bytes, charset: str) -> str:
     try:
+        if charset != "utf-8" and codecs.lookup(charset).name in _HOST_NAME_CODECS:
+            raise LookupError(charset)
         return body.decode(charset)
-    except LookupError as error:
-        raise ValueError(f"the charset {shortened(charset)!r} is unknown") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"it is not valid {charset}") from error
+        raise ValueError(f"it is not valid {shortened(charset)!r}") from error
+    except (LookupError, ValueError) as error:  # ValueError: the charset contains NUL
+        raise ValueError(f"the charset {shortened(charset)!r} is unknown") from error
 
 
 def _parse(content_type: str) -> tuple[str, str]:
@@ -304,7 +309,7 @@ def _is_like_codec(value: object) -> bool:
 
 
 def _parts(kind: Any) -> Iterator[Any]:
-    """Yield a type and its type arguments, as in ``list[Order]``, at every depth."""
+    """Yield a type and, at every depth, its type arguments: ``list[Order]``, then ``Order``."""
     yield kind
     for part in get_args(kind):
         yield from _parts(part)

@@ -147,7 +147,7 @@ _SEMCONV_LABELS = {
 _HAS_OUTCOME = {"send", "process"}
 """The metrics whose samples are labelled with success or failure."""
 _OPERATIONS = {"send": "send", "sent": "send", "process": "process", "pulled": "receive"}
-"""The metrics with names of the semantic conventions, each with the operation that it counts."""
+"""The operation of each metric that has a name in the semantic conventions."""
 
 
 _Samples: TypeAlias = Iterable[tuple[dict[str, str], Any]]
@@ -156,7 +156,7 @@ _Samples: TypeAlias = Iterable[tuple[dict[str, str], Any]]
 
 @attrs.frozen(eq=False)
 class _MeteredMember:
-    """A producer or consumer whose counters are kept, but which is not kept alive.
+    """The counters of a producer or consumer, which itself is referenced weakly.
 
     Attributes:
         member: a weak reference to it.
@@ -250,6 +250,7 @@ class MetricSource:
             del self._ended[client_id]
 
     def _add(self, found: dict[Labels, Any], key: str, client_id: str, samples: _Samples) -> None:
+        """Add samples to those in ``found``, by the labels of the chosen convention."""
         for labels, value in samples:
             named = self._named(key, {**labels, "client_id": client_id})
             if key == "connections":  # of a client, which members may share
@@ -258,6 +259,7 @@ class MetricSource:
                 found[named] = found[named] + value if named in found else value
 
     def _named(self, key: str, labels: Mapping[str, str]) -> Labels:
+        """Return the labels of a sample in the chosen convention."""
         named = dict(labels)
         outcome = named.pop("outcome", "")
         if self._names is MetricNames.ROCKETMQ or self.metrics[key] is ROCKETMQ_METRICS[key]:

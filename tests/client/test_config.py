@@ -200,6 +200,9 @@ def test_the_repr_of_settings_shows_no_secret() -> None:
 def test_an_invalid_address_fails_in_the_constructor() -> None:
     with pytest.raises(ConfigurationError, match="is not host:port"):
         Client("localhost")
+    for address in ("name..example:9876", "http://name..example/nsaddr"):
+        with pytest.raises(ConfigurationError, match=r"'name\.\.example' is not a host name"):
+            Client(address)
 
 
 @pytest.mark.parametrize("timeout", [None, 0, 3, 0.5, math.inf])

@@ -14,7 +14,7 @@ import trio
 import trustme
 
 from rocketmq_py import Client
-from rocketmq_py.client.discovery import MAX_ANSWER_SIZE, Discovery
+from rocketmq_py.client.discovery import MAX_ANSWER_SIZE, MAX_REQUESTS, Discovery
 from rocketmq_py.errors import ConfigurationError, NameServerError
 from rocketmq_py.remoting import TLS, SocksProxy
 from tests.remoting.socks_server import socks_server
@@ -189,6 +189,29 @@ async def test_a_slow_answer_times_out(
         nursery.cancel_scope.cancel()
 
 
+async def test_an_answer_without_end_does_not_use_up_the_threads_of_trio() -> None:
+    async def answer_without_end(stream: trio.SocketStream) -> None:
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(b"HTTP/1.1 200 OK\r\nServer: ")
+            while True:
+                await stream.send_all(b"x")
+                await trio.sleep(0.01)
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(
+            lambda task_status: trio.serve_tcp(
+                answer_without_end, 0, host="127.0.0.1", task_status=task_status
+            )
+        )
+        discovery = Discovery(f"http://127.0.0.1:{listener.socket.getsockname()[1]}", timeout=0.05)
+        for _ in range(2 * MAX_REQUESTS):
+            with pytest.raises(NameServerError, match=r"no answer within 0\.05 s"):
+                await discovery.fetch()
+        assert discovery._limiter.borrowed_tokens == MAX_REQUESTS
+        assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_few_redirections_are_followed_and_no_more() -> None:
     onwards = [page("", "302 Found", f"Location: /{number}") for number in range(5)]
     async with web_server(*onwards[:2], page("10.0.0.1:9876")) as server:
@@ -259,6 +282,9 @@ async def test_a_proxy_that_does_not_answer_times_out() -> None:
         ("http://[v1.a:b]/x", "the URL for name servers is .*, which is malformed"),
         ("http://user:hush@host/x", "must not contain a user or a password"),
         ("http://user:hush@[host/x", "must not contain a user or a password"),
+        ("http://user:hu/hush@host/x", "must not contain a user or a password"),
+        ("user:hush@host:9876", "must not contain a user or a password"),
+        ("host:9876;http:/user:hush@host", "must not contain a user or a password"),
     ],
 )
 def test_an_invalid_url_fails_in_the_constructor(url: str, reason: str) -> None:

@@ -134,6 +134,18 @@ async def test_a_broker_that_answers_no_heartbeats_is_unhealthy_until_it_does(
         await until(lambda: producer.health().client, is_healthy)
 
 
+async def test_heartbeats_that_failed_are_no_reason_after_the_last_group_has_left(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
+        async with client.producer("group") as producer:
+            await producer.send(Message("T", b"1"))
+            cluster.brokers["broker-a"].answer = ignore
+            await until(client.health, lambda one: not one.healthy)
+        cluster.brokers["broker-a"].answer = store
+        await until(client.health, is_healthy)
+
+
 def refuse_sends(connection: Connection, request: Command) -> None:
     if request.code == RequestCode.SEND_MESSAGE_V2:
         connection.respond(request, ResponseCode.MESSAGE_ILLEGAL, remark="the body is bad")

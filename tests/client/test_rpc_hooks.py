@@ -91,6 +91,24 @@ async def test_hooks_see_a_request_that_a_closed_connection_rejects() -> None:
         assert isinstance(notes.sends()[0].error, ConnectionLostError)
 
 
+async def test_hooks_see_the_error_of_a_oneway_request() -> None:
+    class Closing(Notes):
+        def before_request(self, context: RpcContext) -> None:
+            super().before_request(context)
+            if context.oneway:
+                client.connections.close(context.address)
+
+    async with (
+        scripted_cluster(store) as cluster,
+        Client(cluster.address) as client,
+        client.producer("g") as producer,
+    ):
+        client.add_rpc_hook(notes := Closing())
+        with pytest.raises(ConnectionLostError):
+            await producer.send_oneway(MESSAGE)
+        assert isinstance(notes.sends()[0].error, ConnectionLostError)
+
+
 async def test_a_hook_that_raises_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(RpcHook):
         def before_request(self, context: RpcContext) -> None:

@@ -43,6 +43,7 @@ async def connected(
     max_buffered: int = 1 << 20,
     serialization: Serialization = Serialization.JSON,
     on_closed: Callable[[Connection], None] = lambda _: None,
+    runs: bool = True,
 ) -> AsyncIterator[Connection]:
     async with trio.open_nursery() as nursery:
         address: str = await nursery.start(
@@ -58,7 +59,8 @@ async def connected(
             serialization=serialization,
         )
         nursery.start_soon(deadlines.run)
-        nursery.start_soon(connection.run)
+        if runs:
+            nursery.start_soon(connection.run)
         yield connection
         nursery.cancel_scope.cancel()
 
@@ -304,6 +306,16 @@ async def test_garbage_from_the_peer_closes_the_connection(garbage: bytes) -> No
         assert isinstance(answers[0], ConnectionLostError)
         assert "the peer sent invalid data" in str(answers[0])
         nursery.cancel_scope.cancel()
+
+
+async def test_a_connection_closed_before_it_runs_closes_its_socket(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with connected(silent, runs=False) as connection:
+        connection.close()
+        with trio.fail_after(60):
+            await connection.run()
+        assert connection._wire._socket.fileno() == -1
 
 
 async def test_graceful_close_writes_buffered_bytes() -> None:

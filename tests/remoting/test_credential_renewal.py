@@ -240,3 +240,17 @@ async def test_renewal_is_possible_again_after_the_interval() -> None:
     third = await source.renew(second)
     assert third is not None
     assert third.access_key == "third"
+
+
+async def test_a_renewal_that_was_cancelled_may_be_repeated_at_once() -> None:
+    provider = Stuck()
+    source = CredentialSource(provider)
+    first = await source.fetch()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(source.renew, first)
+        await trio.to_thread.run_sync(provider.is_stuck.wait)
+        nursery.cancel_scope.cancel()
+    provider.release.set()
+    renewed = await source.renew(first)
+    assert renewed is not None
+    assert renewed.access_key == "second"

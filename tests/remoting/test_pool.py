@@ -112,6 +112,28 @@ async def test_peer_that_hangs_up_is_not_redialled_in_a_loop(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_peer_that_closes_an_unused_connection_has_not_failed(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async def close_after_two_minutes(stream: trio.SocketStream) -> None:
+        await trio.sleep(120)
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery, pool_of() as connections:
+        listeners = await nursery.start(
+            lambda task_status: trio.serve_tcp(
+                close_after_two_minutes, 0, host="127.0.0.1", task_status=task_status
+            )
+        )
+        address = f"127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+        connection = await connections.get(address)
+        await trio.sleep(120.01)
+        assert connection.is_closed
+        assert connections.failure(address) is None
+        assert not (await connections.get(address)).is_closed
+        nursery.cancel_scope.cancel()
+
+
 async def test_the_timeout_of_a_request_covers_the_dial(jumping_clock: trio.testing.MockClock) -> None:
     # A listener that never accepts a TLS handshake: dialling hangs.
     listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]

@@ -177,6 +177,7 @@ def test_addresses_of_ipv6_proxies_have_brackets() -> None:
         (f"socks5://alice:{SECRET}@h:99999", "is not a URL of the form socks5://"),
         (f"socks5://alice:{SECRET}/x@h:1", "write special characters .* as %XX"),
         (f"socks5://alice:{SECRET}@[::1", "is not a URL of the form socks5://"),
+        (f"socks5://alice:{SECRET}@h:0", "port must be a whole number from 1 to 65535"),
         ("socks5://alice@h:1", "user and password belong together"),
         (f"socks5://:{SECRET}@h:1", "user must be a str of 1 to 255 ASCII characters"),
         (f"socks5://alice:{SECRET}%C3%A9@h:1", "password must be a str of 1 to 255 ASCII characters"),
@@ -190,6 +191,26 @@ def test_invalid_urls_are_refused_without_showing_them(url: str, text: str) -> N
     while error is not None:
         assert SECRET not in str(error)
         error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "text"),
+    [
+        ("", 1080, "host must be a host name"),
+        (None, 1080, "host must be a host name"),
+        (f"socks5://alice:{SECRET}@h", 1080, "host must be a host name"),
+        (f"{SECRET * 6}..example", 1080, "host must be a host name"),
+        ("h", SECRET, "port must be a whole number from 1 to 65535"),
+        ("h", 0, "port must be a whole number from 1 to 65535"),
+        ("h", 65536, "port must be a whole number from 1 to 65535"),
+        ("h", True, "port must be a whole number from 1 to 65535"),
+    ],
+)
+def test_invalid_hosts_and_ports_are_refused_without_showing_them(host: Any, port: Any, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text) as caught:
+        SocksProxy(host, port)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is caught.value.__context__ is None
 
 
 def test_the_password_is_not_shown() -> None:

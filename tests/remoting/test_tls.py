@@ -112,6 +112,13 @@ async def test_server_name_may_differ_from_the_host_of_the_address(
         assert (await connections.request(address, 10, {}, timeout=3)).code == 0
 
 
+@pytest.mark.parametrize("name", ["a\0b", ".a", "a" * 300, "\ud800"], ids=["NUL", "dot", "long", "surrogate"])
+async def test_a_host_name_without_possible_certificates(name: str) -> None:
+    async with serving(echo) as address, pool_of(TLS(server_name=name)) as connections:
+        with pytest.raises(TLSError, match="no certificate can be for the host name '"):
+            await connections.get(address)
+
+
 async def test_verification_can_be_turned_off(authority: trustme.CA) -> None:
     context = server_context(authority, "broker.example", not_before=OLD, not_after=OLD)
     async with serving(echo, tls=context) as address, pool_of(TLS(verify=False)) as connections:

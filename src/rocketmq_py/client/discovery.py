@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rocketmq_py.address import format_address, parse_addresses
+from rocketmq_py.address import check_host, format_address, parse_addresses
 from rocketmq_py.errors import ConfigurationError, NameServerError
 from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.tls import TLS
@@ -22,6 +22,8 @@ _PORTS = {"http": 80, "https": 443}
 MAX_ANSWER_SIZE = 64 * 1024
 """The largest size in bytes of an answer."""
 MAX_REDIRECTIONS = 3
+MAX_REQUESTS = 2
+"""Concurrent requests. The thread of a request whose answer has no end remains after the timeout."""
 _REDIRECTIONS = frozenset({301, 302, 303, 307, 308})
 MAX_REASON_LENGTH = 200
 """The largest number of characters of the cause in an error."""
@@ -68,6 +70,7 @@ class Discovery:
         parts, self.server = _checked(url)
         self._proxy = proxy
         self._timeout = timeout
+        self._limiter = trio.CapacityLimiter(MAX_REQUESTS)
         # Sockets do not accept infinite timeouts, nor timeouts of centuries.
         self._socket_timeout = timeout if timeout < TIMEOUT_MAX else None
         self._context = tls.context() if tls is not None else None
@@ -87,7 +90,7 @@ class Discovery:
 
         try:
             with trio.fail_after(self._timeout):
-                text = await trio.to_thread.run_sync(self._get, abandon_on_cancel=True)
+                text = await trio.to_thread.run_sync(self._get, abandon_on_cancel=True, limiter=self._limiter)
             return parse_addresses(text)
         except (trio.TooSlowError, TimeoutError):
             reason = f"no answer within {self._timeout:g} s"
@@ -148,13 +151,16 @@ def _redirected(url: str, target: str) -> str:
 
 def _checked(url: str) -> tuple[urllib.parse.SplitResult, str]:
     """Return the parts of a URL, and the address of its server."""
-    if "@" in url.partition("://")[2].partition("/")[0]:
+    if "@" in url.partition("?")[0]:  # not only before the path: a password may contain a slash
         # The error does not contain the URL, which may contain a password.
-        raise ConfigurationError("the URL for name servers must not contain a user or a password")
+        raise ConfigurationError(
+            "the URL for name servers must not contain a user or a password; write %40 for @ in its path"
+        )
     try:
         parts = urllib.parse.urlsplit(url)
         has_server = bool(parts.hostname) and parts.port != 0
         server = format_address((parts.hostname, parts.port or _PORTS.get(parts.scheme)))
+        check_host(parts.hostname or "")
     except ValueError as error:
         raise ConfigurationError(
             f"the URL for name servers is {url!r}, which is malformed: {error}"

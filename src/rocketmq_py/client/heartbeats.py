@@ -184,10 +184,10 @@ class Heartbeats:
     def health(self, address: str) -> tuple[float | None, str | None]:
         """Return the seconds since a broker answered a heartbeat, and the error of the last heartbeat.
 
-        Both are None without a heartbeat.
+        Both are None without a heartbeat. Without groups there are no more heartbeats, and no error.
         """
         answered_at = self._last_heartbeats.get(address)
-        error = self._retry_logs.error(address)
+        error = self._retry_logs.error(address) if self._has_groups else None
         return (
             None if answered_at is None else trio.current_time() - answered_at,
             None if error is None else str(error),
@@ -199,7 +199,7 @@ class Heartbeats:
 
     async def send(self) -> None:
         """Send a heartbeat to every broker concurrently. Failures are logged."""
-        if not self._producers and not self._consumers:
+        if not self._has_groups:
             return
         addresses = dict.fromkeys(self._addresses())
         # Connections over the VIP channel have other addresses, and would time out without heartbeats.
@@ -214,7 +214,7 @@ class Heartbeats:
         When a connection ends, brokers forget the client, and assign its queues to other members. Java: the
         ``ChannelEventListener`` of ``MQClientInstance``, since 5.0.
         """
-        if connection.address in self._last_heartbeats and (self._producers or self._consumers):
+        if connection.address in self._last_heartbeats and self._has_groups:
             with self._failures_logged(connection.address):
                 await self._send_on(connection, self._timeout)
 
@@ -229,6 +229,10 @@ class Heartbeats:
             self._last_heartbeats = {
                 address: time for address, time in self._last_heartbeats.items() if time > long_ago
             }
+
+    @property
+    def _has_groups(self) -> bool:
+        return bool(self._producers or self._consumers)
 
     def _addresses(self) -> Iterable[str]:
         for addresses in self._routes.brokers().values():

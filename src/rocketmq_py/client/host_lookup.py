@@ -50,7 +50,7 @@ async def resolve_hosts(addresses: Sequence[str], *, timeout: float) -> Mapping[
 
 
 async def _addresses_of(address: str, timeout: float) -> Sequence[str]:
-    """Return the addresses of the first family with several of them."""
+    """Return the addresses of the first family with several of them. Empty if there is none."""
     host, port = split_address(address)
     look_up = partial(
         trio.socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG

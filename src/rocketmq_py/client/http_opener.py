@@ -1,4 +1,4 @@
-"""Opens http and https URLs, directly or through a SOCKS5 proxy. Imported by clients that use a URL only."""
+"""Opens http and https URLs, directly or through a SOCKS5 proxy. Only clients that use a URL import it."""
 
 from __future__ import annotations
 

@@ -89,6 +89,7 @@ class Route:
         read_queues: list[MessageQueue] = []
         logical_brokers: dict[str, Mapping[int, str]] = {}
         for scope, of_scope in wire.logical_queues().items():
+            # Java's prefix ends with "__", and the global scope begins with it.
             java_name = LOGICAL_BROKER_PREFIX + (scope[2:] if scope == GLOBAL_SCOPE else scope)
             for number, broker_name in enumerate(of_scope):
                 queue = logical_queue(topic, java_name, number)

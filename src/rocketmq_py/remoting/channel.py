@@ -150,7 +150,11 @@ class Channel(ABC):
             return
         context = RpcContext(address=self.address, code=code, fields=dict(fields), body=body, oneway=True)
         await self.hooks.before(context)
-        self.oneway_nowait(code, context.fields, body)
+        try:
+            self.oneway_nowait(code, context.fields, body)
+        except RocketMQError as error:
+            await self.hooks.after(context, error=error)
+            raise
         await self.hooks.after(context)
 
     @property

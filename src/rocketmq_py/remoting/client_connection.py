@@ -59,9 +59,10 @@ class ClientConnection(Connection):
             max_buffered=max_buffered,
         )
         self._credential_source = credential_source
+        # The opaques of pending requests that are signed with earlier credentials than the current ones.
         self._signed_before_renewal: set[int] = set()
+        self._successor_if_draining: Callable[[], Channel] | None = None
         self._successor = successor
-        self._onward: Callable[[], Channel] | None = None
 
     def _handle_answer(self, answer: Command, pending: PendingRequest | None) -> None:
         # Not with super(), because each answer would take another call.
@@ -122,14 +123,14 @@ class ClientConnection(Connection):
         is_first = not self.draining
         self.draining = True
         self.is_usable = False
-        self._onward = self._successor
+        self._successor_if_draining = self._successor
         if pending is not None:
-            if self._onward is None or pending.was_sent_away:
+            if self._successor_if_draining is None or pending.was_sent_away:
                 pending.answered(answer)
             else:
                 pending.was_sent_away = True
                 self._carry_or_fail(pending)
-        if is_first and self._onward is not None:
+        if is_first and self._successor_if_draining is not None:
             self._move_unwritten()
 
     def _move_unwritten(self) -> None:
@@ -155,20 +156,20 @@ class ClientConnection(Connection):
             pending.answered(error)
 
     def _carry_elsewhere(self, pending: PendingRequest) -> bool:
-        if self._onward is None:
+        if self._successor_if_draining is None:
             return super()._carry_elsewhere(pending)
-        self._onward().carry(pending)
+        self._successor_if_draining().carry(pending)
         return True
 
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Send a oneway request, even with a full buffer. Hooks are not called. Raises as :meth:`submit`."""
-        if self._onward is not None:
-            self._onward().oneway_nowait(code, fields, body)
+        if self._successor_if_draining is not None:
+            self._successor_if_draining().oneway_nowait(code, fields, body)
         else:
             super().oneway_nowait(code, fields, body)
 
     def _check_open(self) -> None:
-        if self._onward is None:
+        if self._successor_if_draining is None:  # else the successor carries the requests
             super()._check_open()
 
     def _close_when_written(self, reason: str) -> None:

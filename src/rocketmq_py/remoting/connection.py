@@ -89,6 +89,7 @@ class Connection(Channel):
         peer_version: the peer's version in its answers, an ordinal of Java's ``MQVersion``, or 0 before the
             first answer.
         peer_is_proxy: whether the peer has answered a heartbeat as a proxy. False before that.
+        peer_address, local_address: ``host:port`` of both ends of the socket.
         writer: writes the frames.
     """
 
@@ -292,6 +293,8 @@ class Connection(Channel):
         try:
             async with open_nursery() as nursery:
                 self._nursery = nursery
+                if self.is_closed:  # it was closed before it ran
+                    nursery.cancel_scope.cancel()
                 nursery.start_soon(self._write)
                 nursery.start_soon(self._read)
         finally:

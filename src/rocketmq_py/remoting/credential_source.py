@@ -68,5 +68,9 @@ class CredentialSource:
                 if now - self._renewal_started_at < RENEWAL_INTERVAL:
                     return None
                 self._renewal_started_at = now
-                await self.fetch()
+                try:
+                    await self.fetch()
+                except trio.Cancelled:  # the connection was closed. Others may still need a renewal
+                    self._renewal_started_at = -math.inf
+                    raise
             return self._newest if self._newest != denied else None

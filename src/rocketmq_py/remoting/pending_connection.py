@@ -48,8 +48,8 @@ class PendingConnection(Channel):
 
     def carry(self, pending: PendingRequest) -> None:
         """Queue a request for the connection. Raises ConnectError if the attempt has failed."""
-        if self.done.is_set():  # the hooks before the request took longer
-            self._outcome().carry(pending)
+        if self.done.is_set():  # while the hooks ran before this request
+            self._opened().carry(pending)
             return
         pending.channel = self
         self.deadlines.add(pending, pending.deadline)
@@ -58,7 +58,7 @@ class PendingConnection(Channel):
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Queue a oneway request for the connection. Raises as :meth:`carry`."""
         if self.done.is_set():
-            self._outcome().oneway_nowait(code, fields, body)
+            self._opened().oneway_nowait(code, fields, body)
             return
         self._waiting[object()] = lambda connection: connection.oneway_nowait(code, fields, body)
 
@@ -87,13 +87,14 @@ class PendingConnection(Channel):
             if isinstance(item, PendingRequest):
                 self.deadlines.remove(item)
             try:
-                send(self._outcome())
+                send(self._opened())
             except RocketMQError as error:
                 if isinstance(item, PendingRequest):
                     item.answered(error)
         self.done.set()
 
-    def _outcome(self) -> Connection:
+    def _opened(self) -> Connection:
+        """Return the connection. Raises the error if it could not be opened."""
         if self.connection is None:
             raise self.error
         return self.connection

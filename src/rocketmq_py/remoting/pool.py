@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -13,6 +14,7 @@ import trio
 from rocketmq_py.address import split_address
 from rocketmq_py.credentials import Credentials, CredentialsProvider
 from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError
+from rocketmq_py.formatting import shortened
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.client_connection import ClientConnection
 from rocketmq_py.remoting.connection import Connection, Handler
@@ -60,8 +62,8 @@ class ConnectionPool:
         on_open: called with each new connection. It must neither block nor raise.
 
     Attributes:
-        host_names: the hosts that certificates must be for, of addresses that were found by the name of a
-            host. All others must be for the host of the address.
+        host_names: for each address that was found by looking up a host name, that name. TLS certificates
+            are verified for it. For other addresses they are verified for the host of the address.
     """
 
     def __init__(
@@ -258,7 +260,7 @@ class ConnectionPool:
             self._dial_failed(dial, str(error))
         else:
             dial.connection = self._connections[address] = connection
-            self._nursery.start_soon(self._keep, connection)
+            self._nursery.start_soon(self._run_connection, connection)
             if self._on_open is not None:
                 self._on_open(connection)
         finally:
@@ -281,21 +283,27 @@ class ConnectionPool:
         if self._tls is None or self._context is None:
             return stream
         name = self._tls.server_name or self.host_names.get(address, host)
-        secure = trio.SSLStream(stream, self._context, server_hostname=name, https_compatible=True)
         try:
+            secure = trio.SSLStream(stream, self._context, server_hostname=name, https_compatible=True)
             await secure.do_handshake()
         except BaseException as error:
             await trio.aclose_forcefully(stream)
             if isinstance(error, trio.BrokenResourceError):
                 raise TLSError(address, handshake_reason(error.__cause__)) from error
+            if isinstance(error, (TypeError, ValueError, ssl.SSLError)):  # OpenSSL refuses the name
+                reason = f"TLS: no certificate can be for the host name {shortened(repr(name))}"
+                raise TLSError(address, reason) from error
             raise
         return secure
 
-    async def _keep(self, connection: Connection) -> None:
+    async def _run_connection(self, connection: Connection) -> None:
+        opened_at = trio.current_time()
         await connection.run()
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
-        if connection.has_received:
+        # Peers close connections that were not used for a time, such as those that a health probe has opened.
+        was_idle = connection.writer.buffer_number == 0 and trio.current_time() - opened_at > LONGEST_BACK_OFF
+        if connection.has_received or was_idle:
             self._failures.pop(connection.address, None)
         else:
             # The peer accepts connections and closes them: back off.

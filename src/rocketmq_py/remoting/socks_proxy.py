@@ -7,13 +7,13 @@ import math
 import socket
 import urllib.parse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import attrs
 import trio
 
-from rocketmq_py.address import format_address
+from rocketmq_py.address import check_host, format_address
 from rocketmq_py.errors import ConfigurationError
 
 DEFAULT_PORT = 1080
@@ -22,8 +22,24 @@ MAX_TEXT_LENGTH = 255
 _SCHEMES = frozenset({"socks5", "socks5h"})
 
 
+# Errors do not contain the values, which may be passwords, or URLs with a password.
+
+
+def _check_host(_: object, __: attrs.Attribute[Any], value: object) -> None:
+    if isinstance(value, str) and value:
+        with suppress(ValueError):
+            check_host(value)
+            format_address((value, DEFAULT_PORT))  # refuses a text with a colon that is not an IPv6 address
+            return
+    raise ConfigurationError("proxy: host must be a host name or an IP address; SocksProxy.parse reads URLs")
+
+
+def _check_port(_: object, __: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 65536:
+        raise ConfigurationError("proxy: port must be a whole number from 1 to 65535")
+
+
 def _check_text(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    # Errors do not contain the value, which may be a password.
     if value is None:
         return
     if not isinstance(value, str) or not value.isascii() or not 0 < len(value) <= MAX_TEXT_LENGTH:
@@ -49,8 +65,8 @@ class SocksProxy:
             python-socks is not installed.
     """
 
-    host: str
-    port: int = DEFAULT_PORT
+    host: str = attrs.field(validator=_check_host)
+    port: int = attrs.field(default=DEFAULT_PORT, validator=_check_port)
     user: str | None = attrs.field(default=None, validator=_check_text)
     password: str | None = attrs.field(default=None, validator=_check_text, repr=False)
 
@@ -73,7 +89,7 @@ class SocksProxy:
         """
         try:
             parts = urllib.parse.urlsplit(url)
-            port = parts.port or DEFAULT_PORT
+            port = DEFAULT_PORT if parts.port is None else parts.port
             is_complete = parts.scheme in _SCHEMES and bool(parts.hostname) and not parts.path.strip("/")
         except ValueError:
             is_complete = False
