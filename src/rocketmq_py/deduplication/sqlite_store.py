@@ -118,7 +118,10 @@ class SQLiteStore:
             yield connection
 
     def close(self) -> None:
-        """Close the connection. Later calls raise sqlite3.ProgrammingError."""
+        """Close the connection. Later calls raise sqlite3.ProgrammingError.
+
+        Waits for the transactions of other threads. One of the calling thread is rolled back, and fails.
+        """
         with self._lock:
             self._is_closed = True
             if self._connection is not None:
@@ -136,7 +139,8 @@ class SQLiteStore:
                 self._open_connection()  # raises in a child that was forked in the transaction
                 connection.execute("COMMIT")
             except BaseException:
-                if connection is not self._inherited and connection.in_transaction:
+                # Not if it was closed meanwhile, which rolls back, nor in a child that inherited it.
+                if connection is self._connection and connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
 
