@@ -20,11 +20,13 @@ from faststream import AckPolicy, FastStream, TestApp
 from faststream.exceptions import SetupError
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 
-from rocketmq_py.aio import Admin
+from rocketmq_py.aio import Admin, Client, LitePullConsumer, Producer
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.handoff.loop_link import current_link
 from rocketmq_py.integrations.faststream import (
     RocketMQBroker,
     RocketMQMessage,
+    RocketMQRouter,
     TestRocketMQBroker,
 )
 from rocketmq_py.integrations.faststream import (
@@ -208,6 +210,42 @@ async def test_subscribers_that_are_not_started_return_no_messages() -> None:
     broker = broker_of("127.0.0.1:1")
     with pytest.raises(Exception, match=r"await subscriber\.start\(\) first"):
         await broker.subscriber("Orders", group="billing").get_one()
+
+
+@asyncio_test
+async def test_a_refused_subscription_leaves_no_consumer_open(server: TestBroker) -> None:
+    broker = broker_of(server.name_server_address)
+    router = RocketMQRouter("no topic!")
+    subscriber = router.subscriber("Orders", group="billing")
+
+    @router.subscriber("Refunds", group="refunds")
+    async def handle(body: str) -> None: ...
+
+    broker.include_router(router)
+    with pytest.raises(ConfigurationError, match="no topic!Refunds"):
+        await broker.start()
+    await subscriber.start()
+    with pytest.raises(ConfigurationError, match="no topic!Orders"):
+        await subscriber.get_one()
+    assert [type(one) for one in current_link().open] == [Client, Producer]
+    await broker.stop()
+
+
+@asyncio_test
+async def test_a_consumer_that_may_not_join_its_group_is_closed(server: TestBroker) -> None:
+    broker = broker_of(server.name_server_address)
+    one, other = [broker.subscriber("Orders", group="billing") for _ in range(2)]
+    await broker.connect()
+    await one.start()
+    await other.start()
+    await one.get_one(timeout=0)
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="already a member of group"):
+            await other.get_one(timeout=0)
+    assert [type(one) for one in current_link().open] == [Client, Producer, LitePullConsumer]
+    await one.stop()
+    assert await other.get_one(timeout=0) is None
+    await broker.stop()
 
 
 def is_error(value: object) -> bool:
