@@ -13,6 +13,7 @@ from faststream.exceptions import SetupError
 from rocketmq_py.arguments import check_integer
 from rocketmq_py.client.config import split_options
 from rocketmq_py.consumer import ConsumeFrom, PushConsumerConfig
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.integrations.faststream.commands import SendOptions
 from rocketmq_py.integrations.faststream.messages import RawMessage
 from rocketmq_py.integrations.faststream.publisher import (
@@ -41,6 +42,16 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_RECORDS = 32
 """The default size of batches: the number of messages that brokers return at once."""
+_ARGUMENT_OF_OPTION: Mapping[str, str] = {
+    "group": "group",
+    "orderly": "orderly",
+    "broadcasting": "broadcasting",
+    "concurrency": "max_workers",
+    "consume_from": "consume_from",
+    "max_reconsume_times": "max_reconsume_times",
+    "batch_size": "batch and max_records",
+}
+"""Fields of PushConsumerConfig that ``subscriber`` has arguments for, and these arguments."""
 
 
 class RocketMQRegistrator(Registrator[RawMessage, Any]):
@@ -86,7 +97,7 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
             consume_from: where a new group starts: "last", "first", or a ConsumeFrom.
             max_reconsume_times: redeliveries before a message becomes a dead letter. None for 16 or, with
                 ``orderly``, without limit.
-            consumer_options: other fields of PushConsumerConfig.
+            consumer_options: the fields of PushConsumerConfig for which there is no argument here.
             ack_policy: the acknowledgement policy. By default an exception has the message delivered again.
             no_reply: send no replies to requests.
             dependencies: FastStream's dependencies of the handler.
@@ -104,13 +115,17 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
         """
         if not topics:
             raise SetupError("a subscriber needs at least one topic")
-        options: dict[str, Any] = {
+        options = dict(consumer_options or {})
+        for name in options.keys() & _ARGUMENT_OF_OPTION.keys():
+            raise ConfigurationError(
+                f"consumer_options has {name!r}; pass it as the argument {_ARGUMENT_OF_OPTION[name]} instead"
+            )
+        options |= {
             "orderly": orderly,
             "broadcasting": broadcasting,
             "concurrency": max_workers,
             "consume_from": consume_from,
             "max_reconsume_times": max_reconsume_times,
-            **(consumer_options or {}),
         }
         if batch:
             options["batch_size"] = check_integer(max_records, "max_records", lowest=1)
@@ -126,7 +141,7 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
             consume_from=consume_from,
         )
         for topic in topics:
-            subscription.filter(topic)  # checks both
+            subscription.filter(topic)  # checks the topic and the filter
         calls = CallsCollection[RawMessage]()
         config: Any = self.config  # a composition of the settings of this router and of those around it
         subscriber = RocketMQSubscriber(

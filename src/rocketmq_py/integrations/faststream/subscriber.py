@@ -239,7 +239,7 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
 
     async def _consume(self, consumer: PushConsumer) -> None:
         """Run the consumer until it is stopped. If it fails, run it again after RETRY_SECONDS."""
-        while True:
+        while not self._stopping.is_set():
             try:
                 await consumer.run(self._handle_batch if self.subscription.batch else self._handle)
             except ClosedError:
