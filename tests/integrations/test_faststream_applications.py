@@ -21,7 +21,7 @@ from faststream.exceptions import SetupError
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 
 from rocketmq_py.aio import Admin, Client, LitePullConsumer, Producer, PushConsumer
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.errors import ConfigurationError, InvalidMessageError
 from rocketmq_py.handoff.loop_link import current_link
 from rocketmq_py.integrations.faststream import (
     RocketMQBroker,
@@ -378,6 +378,18 @@ def test_wrong_options_of_a_subscriber(options: dict[str, Any]) -> None:
 def test_consumer_options_do_not_contradict_arguments(option: dict[str, Any], argument: str) -> None:
     with pytest.raises(ConfigurationError, match=f"as the argument {argument} instead"):
         RocketMQBroker(logger=None).subscriber("Orders", group="billing", consumer_options=option)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch": True, "delay": 1}, {"batch": True, "priority": 0}, {"delay": -1}, {"tags": "\x01"},
+        {"keys": 5},
+    ],
+)  # fmt: skip
+def test_wrong_options_of_a_publisher(options: dict[str, Any]) -> None:
+    with pytest.raises((ConfigurationError, InvalidMessageError)):
+        RocketMQBroker(logger=None).publisher("Orders", **options)
 
 
 def test_wrong_topics_and_routers() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
+import attrs
 from faststream._internal.broker.registrator import Registrator
 from faststream._internal.constants import EMPTY
 from faststream._internal.endpoint.subscriber.call_item import CallsCollection
@@ -31,6 +32,7 @@ from rocketmq_py.integrations.faststream.subscriber import (
     SubscriberConfig,
     Subscription,
 )
+from rocketmq_py.message import Message
 from rocketmq_py.names import check_topic
 from rocketmq_py.protocol.subscription import ALL
 
@@ -104,7 +106,7 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
             parser: a parser of messages.
             decoder: a decoder of bodies.
             codec: a codec of bodies, instead of the decoder.
-            persistent: False if the caller keeps the subscriber, and it ends with the last reference.
+            persistent: whether the broker keeps the subscriber alive. If False, the caller has to.
             title: the name in AsyncAPI documents.
             description: the description in AsyncAPI documents.
             include_in_schema: whether AsyncAPI documents have it.
@@ -199,11 +201,11 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
         schema: Any | None = None,
         include_in_schema: bool = True,
     ) -> DefaultPublisher:
-        """Return a publisher: a decorator that publishes a handler's results, and a way to publish messages.
+        """Return a publisher. As a decorator it publishes a handler's results. It also has ``publish``.
 
         Args:
             topic: the topic.
-            batch: each result is a list, whose items are sent as a batch.
+            batch: each result is a list, whose items are sent as a batch, without delay or priority.
             tags: the tag of the messages.
             keys: their business keys, separated by blanks.
             sharding_key: their sharding key.
@@ -211,22 +213,29 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
             priority: their priority.
             headers: their own properties.
             reply_to: the topic for replies.
-            persistent: False if the caller keeps the publisher, and it ends with the last reference.
+            persistent: whether the broker keeps the publisher alive. If False, the caller has to.
             title: the name in AsyncAPI documents.
             description: the description in AsyncAPI documents.
             schema: the type of the messages in AsyncAPI documents.
             include_in_schema: whether AsyncAPI documents have it.
 
         Raises:
-            ConfigurationError: the topic is not valid.
+            ConfigurationError: the topic is not valid, or a batch has a delay or a priority.
+            InvalidMessageError: another option is not valid.
         """
+        check_topic(topic)
+        if batch and (delay or priority is not None):
+            raise ConfigurationError(
+                f"the publisher of {topic} has batch=True and a delay or priority, which batches cannot have"
+            )
         options = SendOptions(tags=tags, keys=keys, sharding_key=sharding_key, delay=delay, priority=priority)
+        Message(topic, b"-", **attrs.asdict(options))  # checks the options
         config: Any = self.config
         kind = BatchPublisher if batch else DefaultPublisher
         publisher = kind(
             PublisherConfig(
                 _outer_config=config,
-                topic=check_topic(topic),
+                topic=topic,
                 options=options,
                 headers=dict(headers or {}),
                 reply_to=reply_to,
