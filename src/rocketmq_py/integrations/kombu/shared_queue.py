@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Final
 
-from rocketmq_py.errors import RocketMQError, UnsupportedByBrokerError
+from rocketmq_py.errors import ClosedError, RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.integrations.kombu.cluster import Cluster
 from rocketmq_py.integrations.kombu.delays import remaining_delay
 from rocketmq_py.integrations.kombu.deliveries import (
@@ -38,6 +38,7 @@ class SharedQueue:
         # The consumers' receive() is for one thread at a time.
         self._receiving = threading.Lock()
         self._can_pop = True
+        self._is_closed = False
         self._consumer: Consumer | None = None
 
     def receive(self, max_messages: int, wait: float) -> list[Delivery]:
@@ -45,7 +46,7 @@ class SharedQueue:
 
         Tasks that come before their ETA are sent again with the rest of their delay.
 
-        Raises as ``PopConsumer.receive`` does.
+        Raises ClosedError after :meth:`close`, and as ``PopConsumer.receive`` does.
         """
         limit = min(max_messages, MAX_RECEIVED)
         with self._receiving:
@@ -80,7 +81,8 @@ class SharedQueue:
         return True
 
     def close(self) -> None:
-        """Leave the group. Unsettled messages come again."""
+        """Leave the group for good. Unsettled messages come again."""
+        self._is_closed = True
         if self._consumer is not None:
             self._consumer.close()
 
@@ -92,6 +94,8 @@ class SharedQueue:
 
     def _opened(self) -> Consumer:
         """Return the consumer. The first call creates it, and it joins the group."""
+        if self._is_closed:  # by another thread, while a poller goes on
+            raise ClosedError("this queue is closed, because it was deleted or its connection was closed")
         if isinstance(self._consumer, PushedConsumer) and not self._consumer.resume():
             self._consumer = None
         if self._consumer is None:
@@ -101,8 +105,9 @@ class SharedQueue:
 
     def _stop_popping(self) -> None:
         """Receive through a PushedConsumer from now on, because brokers 4.x have no pop."""
-        self.close()
-        self._consumer = None
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
         self._can_pop = False
 
     def _keep_or_settle(self, message: ReceivedMessage, delivery: Delivery) -> bool:
