@@ -172,9 +172,9 @@ class SQLiteStore:
     # Forks. SQLite allows no connection that is open at the fork in the child, not even to close it.
 
     def _before_fork(self) -> None:
-        """Close the connection, unless a transaction is running. Others wait until the fork is done."""
+        """Close the connection, unless a transaction is running. Other threads wait for the fork."""
         if not self._lock.acquire(timeout=min(self._timeout, threading.TIMEOUT_MAX)):
-            return
+            return  # another thread's transaction takes longer than that
         if self._connection is not None:
             if self._connection.in_transaction:  # of this thread
                 self._lock.release()
