@@ -102,13 +102,13 @@ class RocketMQMessageTrigger(BaseEventTrigger):  # type: ignore[misc]  # Airflow
             try:
                 await consumer.ack(message)
             except RocketMQError as error:
-                await self._wait_after(error, "acknowledgement")
+                await self._wait_after(error, "ack")
             else:
                 return
 
     async def _wait_after(self, error: RocketMQError, request: str) -> None:
-        """Wait before the next attempt of a request. Raise the error if a further attempt cannot succeed."""
+        """Log a failed request, and wait before the next attempt. Raise the error if retries cannot help."""
         if not error.retriable and not isinstance(error, NameServerError | TopicNotFoundError):
             raise error
-        logger.warning("%s failed, retrying: topic=%s error=%s", request, self.topic, error)
+        logger.warning("trigger failed, retrying: request=%s topic=%s error=%s", request, self.topic, error)
         await asyncio.sleep(RETRY_SECONDS)
