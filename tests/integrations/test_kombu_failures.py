@@ -20,7 +20,7 @@ from rocketmq_py import Message
 from rocketmq_py.blocking import Admin, Producer
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import AccessDeniedError, ConfigurationError, SomeBrokersFailedError
-from rocketmq_py.integrations.kombu import transport
+from rocketmq_py.integrations.kombu import poller, transport
 from rocketmq_py.testing import TestBroker, TestCluster, run_broker, run_cluster
 from tests.integrations.kombu_programs import Receiver, connect, job_queue, keep, publish
 
@@ -182,6 +182,26 @@ def test_a_lost_connection_is_reported_and_opened_again(broker: TestBroker) -> N
         connection.ensure_connection(max_retries=3, interval_start=0)
         publish(connection, job_queue("q"), "after")
         assert Receiver(connection, job_queue("q")).wait_for(1) == ["after"]
+
+
+def test_deleting_a_queue_that_is_polled_is_no_failure_of_the_connection(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(poller, "RETRY_SECONDS", 0.01)
+    with connect(
+        broker.name_server_address,
+        wait_time_seconds=1.0,
+        connection_loss_timeout=1e-6,  # a second failure ends the connection
+    ) as connection:
+        receiver = Receiver(connection, job_queue("deleted"))
+        broker.wait_until(lambda: broker.requests("POP_MESSAGE"))
+        job_queue("deleted")(receiver.channel).delete()
+        publish(connection, job_queue("q"), "task")
+        broker.fail("POP_MESSAGE", times=1)
+        receiver.consumer.add_queue(job_queue("q"))
+        receiver.consumer.consume()
+        assert receiver.wait_for(1) == ["task"]
+    assert not [one for one in caplog.records if "is closed" in one.getMessage()]
 
 
 def test_publishing_reconnects(broker: TestBroker) -> None:
