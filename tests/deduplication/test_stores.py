@@ -150,6 +150,35 @@ def test_failed_transaction_commits_nothing(sqlite: SQLiteStore) -> None:
     assert sqlite.claim("a", "second", 60) is ClaimState.HELD
 
 
+def test_closing_the_store_in_its_transaction_rolls_back_and_keeps_the_error_of_the_handler(
+    sqlite: SQLiteStore,
+) -> None:
+    sqlite.claim("a", "first", 60)
+
+    def handle() -> None:
+        with sqlite.transaction() as connection:
+            connection.execute("INSERT INTO effects VALUES ('x')")
+            sqlite.close()
+            raise KeyError
+
+    with claims_of(sqlite, "a"), pytest.raises(KeyError):
+        handle()
+    assert effects(sqlite) == []
+
+
+def test_transaction_in_which_the_store_was_closed_fails(sqlite: SQLiteStore) -> None:
+    sqlite.claim("a", "first", 60)
+
+    def handle() -> None:
+        with sqlite.transaction() as connection:
+            connection.execute("INSERT INTO effects VALUES ('x')")
+            sqlite.close()
+
+    with claims_of(sqlite, "a"), pytest.raises(sqlite3.ProgrammingError, match=r"the store .* is closed"):
+        handle()
+    assert effects(sqlite) == []
+
+
 def test_transaction_without_the_claim_commits_nothing(sqlite: SQLiteStore) -> None:
     sqlite.claim("a", "first", SHORT)
     claim_when_expired(sqlite, "a", "second")

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rocketmq_py.blocking import Admin, PopConsumer, Producer
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.integrations.airflow.provider import get_provider_info
+from rocketmq_py.testing import TestBroker, run_broker
 
 pytest.importorskip("airflow", reason="Airflow has an environment of its own: make airflow")
 PATIENCE = 120
@@ -188,6 +190,43 @@ def test_a_trigger_fires_for_each_message_and_redelivers_one_whose_event_was_not
     rest = asyncio.run(asyncio.wait_for(take(2), PATIENCE))
     assert sorted({*first, *rest}) == ["1", "2", "3"]
     assert first[0] not in rest
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestBroker]:
+    """A broker with the topic Orders, at Airflow's connection ``rocketmq_default``."""
+    from rocketmq_py.integrations.airflow import trigger
+
+    monkeypatch.setattr(trigger, "RETRY_SECONDS", 0.01)
+    with run_broker(topics=["Orders"]) as broker:
+        connection = {"conn_type": "rocketmq", "host": broker.name_server_address}
+        monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", json.dumps(connection))
+        yield broker
+
+
+async def take_events(count: int, **options: Any) -> list[str]:
+    """Return the bodies of a trigger's events."""
+    from rocketmq_py.integrations.airflow.trigger import RocketMQMessageTrigger
+
+    events = RocketMQMessageTrigger("Orders", "triggers", **options).run()
+    bodies = [(await anext(events)).payload["body"] for _ in range(count)]
+    await events.aclose()
+    return bodies
+
+
+def test_a_trigger_retries_acknowledgements(broker: TestBroker) -> None:
+    send(broker.name_server_address, "Orders", b"1", b"2")
+    fault = broker.fail("ACK_MESSAGE", times=2)
+    bodies = asyncio.run(asyncio.wait_for(take_events(2), PATIENCE))
+    assert sorted(bodies) == ["1", "2"]
+    assert fault.count == 2
+    assert len(broker.requests("ACK_MESSAGE")) == 3
+
+
+def test_a_trigger_fires_again_for_a_message_that_it_could_not_acknowledge(broker: TestBroker) -> None:
+    send(broker.name_server_address, "Orders", b"1")
+    broker.fail("ACK_MESSAGE")
+    assert asyncio.run(asyncio.wait_for(take_events(2, invisible=1.0), PATIENCE)) == ["1", "1"]
 
 
 def test_message_queue_triggers_find_the_provider(address: str, topic: str) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -20,11 +20,13 @@ from faststream import AckPolicy, FastStream, TestApp
 from faststream.exceptions import SetupError
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 
-from rocketmq_py.aio import Admin
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.aio import Admin, Client, LitePullConsumer, Producer, PushConsumer
+from rocketmq_py.errors import ConfigurationError, InvalidMessageError
+from rocketmq_py.handoff.loop_link import current_link
 from rocketmq_py.integrations.faststream import (
     RocketMQBroker,
     RocketMQMessage,
+    RocketMQRouter,
     TestRocketMQBroker,
 )
 from rocketmq_py.integrations.faststream import (
@@ -192,6 +194,27 @@ async def test_a_broker_stops_while_its_consumer_waits_to_run_again(
 
 
 @asyncio_test
+async def test_a_broker_stops_although_its_consumer_fails_at_once(
+    server: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_failing = asyncio.Event()
+
+    async def fail(*_: object) -> NoReturn:
+        is_failing.set()
+        await asyncio.sleep(0)
+        raise ConfigurationError("it cannot run")
+
+    monkeypatch.setattr(PushConsumer, "run", fail)
+    broker = broker_of(server.name_server_address)
+
+    @broker.subscriber("Orders", group="billing")
+    async def handle(body: str) -> None: ...
+
+    async with asyncio.timeout(PATIENCE / 4), running(broker):
+        await is_failing.wait()
+
+
+@asyncio_test
 async def test_subscribers_with_a_handler_return_no_messages(server: TestBroker) -> None:
     broker = broker_of(server.name_server_address)
     subscriber = broker.subscriber("Orders", group="billing")
@@ -208,6 +231,42 @@ async def test_subscribers_that_are_not_started_return_no_messages() -> None:
     broker = broker_of("127.0.0.1:1")
     with pytest.raises(Exception, match=r"await subscriber\.start\(\) first"):
         await broker.subscriber("Orders", group="billing").get_one()
+
+
+@asyncio_test
+async def test_a_refused_subscription_leaves_no_consumer_open(server: TestBroker) -> None:
+    broker = broker_of(server.name_server_address)
+    router = RocketMQRouter("no topic!")
+    subscriber = router.subscriber("Orders", group="billing")
+
+    @router.subscriber("Refunds", group="refunds")
+    async def handle(body: str) -> None: ...
+
+    broker.include_router(router)
+    with pytest.raises(ConfigurationError, match="no topic!Refunds"):
+        await broker.start()
+    await subscriber.start()
+    with pytest.raises(ConfigurationError, match="no topic!Orders"):
+        await subscriber.get_one()
+    assert [type(one) for one in current_link().open] == [Client, Producer]
+    await broker.stop()
+
+
+@asyncio_test
+async def test_a_consumer_that_may_not_join_its_group_is_closed(server: TestBroker) -> None:
+    broker = broker_of(server.name_server_address)
+    one, other = [broker.subscriber("Orders", group="billing") for _ in range(2)]
+    await broker.connect()
+    await one.start()
+    await other.start()
+    await one.get_one(timeout=0)
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="already a member of group"):
+            await other.get_one(timeout=0)
+    assert [type(one) for one in current_link().open] == [Client, Producer, LitePullConsumer]
+    await one.stop()
+    assert await other.get_one(timeout=0) is None
+    await broker.stop()
 
 
 def is_error(value: object) -> bool:
@@ -305,6 +364,32 @@ def test_wrong_options_of_a_broker(options: dict[str, Any]) -> None:
 def test_wrong_options_of_a_subscriber(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         RocketMQBroker(logger=None).subscriber("Orders", **{"group": "billing"} | options)
+
+
+@pytest.mark.parametrize(
+    ("option", "argument"),
+    [
+        ({"group": "other"}, "group"), ({"orderly": True}, "orderly"),
+        ({"broadcasting": True}, "broadcasting"), ({"concurrency": 2}, "max_workers"),
+        ({"consume_from": "first"}, "consume_from"), ({"max_reconsume_times": 1}, "max_reconsume_times"),
+        ({"batch_size": 2}, "batch and max_records"),
+    ],
+)  # fmt: skip
+def test_consumer_options_do_not_contradict_arguments(option: dict[str, Any], argument: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"as the argument {argument} instead"):
+        RocketMQBroker(logger=None).subscriber("Orders", group="billing", consumer_options=option)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch": True, "delay": 1}, {"batch": True, "priority": 0}, {"delay": -1}, {"tags": "\x01"},
+        {"keys": 5},
+    ],
+)  # fmt: skip
+def test_wrong_options_of_a_publisher(options: dict[str, Any]) -> None:
+    with pytest.raises((ConfigurationError, InvalidMessageError)):
+        RocketMQBroker(logger=None).publisher("Orders", **options)
 
 
 def test_wrong_topics_and_routers() -> None:

@@ -17,14 +17,16 @@ from kombu.exceptions import OperationalError
 
 import rocketmq_py
 from rocketmq_py import Message
-from rocketmq_py.blocking import Producer
-from rocketmq_py.errors import AccessDeniedError, ConfigurationError
-from rocketmq_py.integrations.kombu import transport
-from rocketmq_py.testing import TestBroker, run_broker
+from rocketmq_py.blocking import Admin, Producer
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import AccessDeniedError, ConfigurationError, SomeBrokersFailedError
+from rocketmq_py.integrations.kombu import poller, transport
+from rocketmq_py.testing import TestBroker, TestCluster, run_broker, run_cluster
 from tests.integrations.kombu_programs import Receiver, connect, job_queue, keep, publish
 
 pytestmark = [pytest.mark.long, pytest.mark.sockets]
 ROOT = Path(__file__).parents[2]
+CREATE = "UPDATE_AND_CREATE_TOPIC"
 SOURCE = Path(rocketmq_py.__file__).parents[1]
 
 
@@ -34,7 +36,7 @@ def broker() -> Iterator[TestBroker]:
         yield broker
 
 
-def opened(broker: TestBroker, **options: object) -> Connection:
+def opened(broker: TestBroker | TestCluster, **options: object) -> Connection:
     return connect(broker.name_server_address, connection_loss_timeout=0.5, **options)
 
 
@@ -182,6 +184,26 @@ def test_a_lost_connection_is_reported_and_opened_again(broker: TestBroker) -> N
         assert Receiver(connection, job_queue("q")).wait_for(1) == ["after"]
 
 
+def test_deleting_a_queue_that_is_polled_is_no_failure_of_the_connection(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(poller, "RETRY_SECONDS", 0.01)
+    with connect(
+        broker.name_server_address,
+        wait_time_seconds=1.0,
+        connection_loss_timeout=1e-6,  # a second failure ends the connection
+    ) as connection:
+        receiver = Receiver(connection, job_queue("deleted"))
+        broker.wait_until(lambda: broker.requests("POP_MESSAGE"))
+        job_queue("deleted")(receiver.channel).delete()
+        publish(connection, job_queue("q"), "task")
+        broker.fail("POP_MESSAGE", times=1)
+        receiver.consumer.add_queue(job_queue("q"))
+        receiver.consumer.consume()
+        assert receiver.wait_for(1) == ["task"]
+    assert not [one for one in caplog.records if "is closed" in one.getMessage()]
+
+
 def test_publishing_reconnects(broker: TestBroker) -> None:
     with opened(broker) as connection:
         publish(connection, job_queue("q"), "before")
@@ -226,6 +248,53 @@ def test_topics_are_not_created_if_that_is_disabled() -> None:
         with pytest.raises(connection.channel_errors, match="missing"):
             publish(connection, job_queue("missing"), "task")
         assert set(broker.topics()) == {"there"}
+
+
+# Priorities
+
+TYPES_OF_5_3 = "value is not in set: [UNSPECIFIED, MIXED, TRANSACTION, FIFO, DELAY, NORMAL]"
+
+
+def test_brokers_before_5_4_create_a_queue_without_priorities(broker: TestBroker) -> None:
+    with opened(broker) as connection:
+        broker.fail(CREATE, code=ResponseCode.SYSTEM_ERROR, remark=TYPES_OF_5_3, times=1)
+        publish(connection, job_queue("q", max_priority=3), "task", priority=3)
+    assert len(broker.messages("q")) == 1
+    with Admin(broker.name_server_address) as admin:
+        (settings,) = admin.topics.describe("q").brokers.values()
+    assert (settings.write_queues, settings.attributes) == (4, {})
+
+
+def test_only_the_old_brokers_of_a_cluster_create_a_queue_without_priorities() -> None:
+    with run_cluster(2) as cluster, opened(cluster) as connection:
+        old = cluster.fail(
+            CREATE, code=ResponseCode.SYSTEM_ERROR, remark=TYPES_OF_5_3, times=1, server="broker-b"
+        )
+        publish(connection, job_queue("q", max_priority=3), "task", priority=3)
+        assert old.count == 1
+        with Admin(cluster.name_server_address) as admin:
+            settings = admin.topics.describe("q").brokers
+    assert {name: one.attributes for name, one in settings.items()} == {
+        "broker-a": {"message.type": "PRIORITY"},
+        "broker-b": {},
+    }
+
+
+def test_a_broker_that_fails_creates_no_queue_without_priorities(broker: TestBroker) -> None:
+    with opened(broker) as connection:
+        broker.fail(CREATE, code=ResponseCode.SYSTEM_BUSY, times=1)
+        with pytest.raises(connection.connection_errors, match="SYSTEM_BUSY"):
+            job_queue("q", max_priority=3)(connection.default_channel).declare()
+        assert "q" not in broker.topics()
+
+
+def test_one_of_several_brokers_that_fails_creates_no_queue_without_priorities() -> None:
+    with run_cluster(2) as cluster, opened(cluster) as connection:
+        cluster.fail(CREATE, code=ResponseCode.SYSTEM_ERROR, remark=TYPES_OF_5_3, times=1, server="broker-a")
+        cluster.fail(CREATE, code=ResponseCode.SYSTEM_BUSY, times=1, server="broker-b")
+        with pytest.raises(SomeBrokersFailedError, match="SYSTEM_BUSY"):
+            job_queue("q", max_priority=3)(connection.default_channel).declare()
+        assert "q" not in cluster.topics()
 
 
 # Forks

@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from rocketmq_py.errors import UnsupportedByBrokerError
+from rocketmq_py.blocking import Admin
+from rocketmq_py.errors import ClosedError, UnsupportedByBrokerError
 from rocketmq_py.integrations.kombu.deliveries import PoppingConsumer
 from tests.integrations.kombu_programs import Receiver, connect, job_queue, keep, publish
 from tests.integrations.test_kombu import (
@@ -85,3 +86,15 @@ def test_purging_leaves_the_messages_of_running_consumers_alone(address: str, un
         receiver.messages[0].ack()
         publish(connection, queue, "later")
         assert receiver.drain(3.0)[-1] == "later"
+
+
+def test_a_queue_that_was_closed_does_not_join_its_group_again(address: str, unique: str) -> None:
+    """A poller may still ask a queue for messages while another thread deletes it."""
+    with connect(address) as connection, Admin(address) as admin:
+        job_queue(unique)(connection.default_channel).declare()
+        queue = connection.transport.shared_queue(unique)
+        queue.receive(1, 0.0)
+        queue.close()
+        with pytest.raises(ClosedError, match="this queue is closed"):
+            queue.receive(1, 0.0)
+        assert admin.groups.describe(f"kombu-{unique}").members == ()

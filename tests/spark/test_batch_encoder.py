@@ -284,12 +284,23 @@ def test_rows_a_batch_cannot_carry_are_left_over(
     assert encoded.left_over.tolist() == [1, 2]
 
 
-def test_rows_with_invalid_utf8_are_left_over() -> None:
-    invalid = pa.array([b"ok", b"\xff"]).view(pa.string())
-    encoded = encode({"body": pa.array([b"x", b"y"]), "keys": invalid})
+INVALID_TEXTS = pa.array([b"ok", b"\xff"]).view(pa.string())
+INVALID_QUEUES = pa.StructArray.from_arrays([INVALID_TEXTS, pa.array([0, 0])], ["brokerName", "queueId"])
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "topic"),
+    [
+        ("topic", INVALID_TEXTS, None), ("tags", INVALID_TEXTS, "T"), ("keys", INVALID_TEXTS, "T"),
+        ("shardingKey", INVALID_TEXTS, "T"), ("rowId", INVALID_TEXTS, "T"), ("queue", INVALID_QUEUES, "T"),
+    ],
+)  # fmt: skip
+def test_rows_with_invalid_utf8_are_left_over(name: str, column: pa.Array, topic: str | None) -> None:
+    columns = {"body": pa.array([b"x", b"y"]), name: column}
+    encoded = encode(columns, topic=topic, task=TASK)
     assert 1 in encoded.left_over.tolist()
-    with pytest.raises(RowError, match=r"row 1 .*: its keys is not valid UTF-8"):
-        MessageBuilder("T", None).build({"body": pa.array([b"x", b"y"]), "keys": invalid}, [0, 1])
+    with pytest.raises(RowError, match=rf"row 1 .*: its {name} is not valid UTF-8"):
+        MessageBuilder(topic, TASK).build(columns, [0, 1])
 
 
 def test_reserved_properties_are_dropped() -> None:

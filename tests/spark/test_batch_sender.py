@@ -20,7 +20,7 @@ from rocketmq_py.protocol.batch import decode_batch, encode_batched
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from rocketmq_py.spark.batch_encoder import PreparedBatch
-from rocketmq_py.spark.batch_sender import BatchSender, send_batches
+from rocketmq_py.spark.batch_sender import BatchSender, send_pipelined
 from rocketmq_py.spark.piece_sender import EarlierBatchFailedError
 from tests.scripted import scripted_cluster
 
@@ -76,7 +76,7 @@ class Store:
 async def test_acknowledged_batches_have_no_error() -> None:
     store = Store()
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
-        errors = await send_batches(producer, [batch_of(b"1", b"2"), batch_of(b"3", queue=QUEUES[2])])
+        errors = await send_pipelined(producer, [batch_of(b"1", b"2"), batch_of(b"3", queue=QUEUES[2])])
     assert errors == [None, None]
     assert [b"3"] in store.stored["2"]
     assert sorted(body for sent in store.stored.values() for bodies in sent for body in bodies) == [
@@ -93,7 +93,7 @@ async def test_batches_are_pipelined_within_the_bound_of_bytes() -> None:
         Producer(cluster.address) as producer,
         trio.open_nursery() as nursery,
     ):
-        nursery.start_soon(send_batches, producer, batches, bound)
+        nursery.start_soon(send_pipelined, producer, batches, bound)
         for expected in (3, 3, 3, 1):
             while store.in_flight < expected:
                 await trio.testing.wait_all_tasks_blocked()
@@ -109,7 +109,7 @@ async def test_batches_of_a_queue_are_sent_one_after_another() -> None:
         Producer(cluster.address) as producer,
         trio.open_nursery() as nursery,
     ):
-        nursery.start_soon(send_batches, producer, batches)
+        nursery.start_soon(send_pipelined, producer, batches)
         for _ in range(3):
             while store.in_flight < 2:
                 await trio.testing.wait_all_tasks_blocked()
@@ -125,13 +125,13 @@ async def test_retriable_failure_stops_the_later_batches_of_its_queue(
     store = Store({b"1": busy})
     batches = [batch_of(b"%d" % number, queue=QUEUES[number % 2]) for number in range(5)]
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
-        errors = await send_batches(producer, batches)
+        errors = await send_pipelined(producer, batches)
         assert [type(error) for error in errors] == [
             type(None), BrokerBusyError, type(None), EarlierBatchFailedError, type(None),
         ]  # fmt: skip
         assert all(error is None or error.retriable for error in errors)
         assert store.stored == {"0": [[b"0"], [b"2"], [b"4"]]}
-        assert await send_batches(producer, [batches[1], batches[3]]) == [None, None]
+        assert await send_pipelined(producer, [batches[1], batches[3]]) == [None, None]
     assert store.stored["1"] == [[b"1"], [b"3"]]
 
 
@@ -139,7 +139,7 @@ async def test_refused_batch_stops_only_the_later_batches_of_its_queue() -> None
     store = Store({b"bad": [ResponseCode.MESSAGE_ILLEGAL]})
     batches = [batch_of(b"1", b"bad", queue=QUEUES[0]), batch_of(b"2", queue=QUEUES[0]), batch_of(b"3")]
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
-        errors = await send_batches(producer, batches)
+        errors = await send_pipelined(producer, batches)
     assert isinstance(errors[0], MessageRefusedError)
     assert isinstance(errors[1], EarlierBatchFailedError)
     assert errors[1].cause is errors[0]
@@ -155,7 +155,7 @@ async def test_batch_of_a_broker_that_goes_away_moves_to_another_with_the_same_b
 
     batches = [batch_of(b"%d" % number) for number in range(8)]  # one for each queue of both brokers
     async with scripted_cluster(hang_up, Store()) as cluster, Producer(cluster.address) as producer:
-        assert await send_batches(producer, batches) == [None] * 8
+        assert await send_pipelined(producer, batches) == [None] * 8
         lost, stored = [
             [request.body for request in broker.asked(RequestCode.SEND_BATCH_MESSAGE)]
             for broker in cluster.brokers.values()
@@ -172,8 +172,8 @@ async def test_batch_moves_to_another_broker_unless_its_queue_is_fixed(
 
     store = Store()
     async with scripted_cluster(refuse, store) as cluster, Producer(cluster.address) as producer:
-        assert await send_batches(producer, [batch_of(b"%d" % number) for number in range(4)]) == [None] * 4
-        (error,) = await send_batches(producer, [batch_of(b"x", queue=QUEUES[0])])
+        assert await send_pipelined(producer, [batch_of(b"%d" % number) for number in range(4)]) == [None] * 4
+        (error,) = await send_pipelined(producer, [batch_of(b"x", queue=QUEUES[0])])
     assert error is not None
     assert len([bodies for sent in store.stored.values() for bodies in sent]) == 4
 
@@ -183,7 +183,7 @@ async def test_cancelled_call_leaves_no_send_running() -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
         with trio.move_on_after(5) as scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(send_batches, producer, [batch_of(b"1"), batch_of(b"2")])
+                nursery.start_soon(send_pipelined, producer, [batch_of(b"1"), batch_of(b"2")])
                 while store.in_flight < 2:
                     await trio.testing.wait_all_tasks_blocked()
                 scope.cancel()

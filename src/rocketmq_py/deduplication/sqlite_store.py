@@ -118,7 +118,10 @@ class SQLiteStore:
             yield connection
 
     def close(self) -> None:
-        """Close the connection. Later calls raise sqlite3.ProgrammingError."""
+        """Close the connection. Later calls raise sqlite3.ProgrammingError.
+
+        Waits for the transactions of other threads. One of the calling thread is rolled back, and fails.
+        """
         with self._lock:
             self._is_closed = True
             if self._connection is not None:
@@ -136,7 +139,8 @@ class SQLiteStore:
                 self._open_connection()  # raises in a child that was forked in the transaction
                 connection.execute("COMMIT")
             except BaseException:
-                if connection is not self._inherited and connection.in_transaction:
+                # Not if it was closed meanwhile, which rolls back, nor in a child that inherited it.
+                if connection is self._connection and connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
 
@@ -168,9 +172,9 @@ class SQLiteStore:
     # Forks. SQLite allows no connection that is open at the fork in the child, not even to close it.
 
     def _before_fork(self) -> None:
-        """Close the connection, unless a transaction is running. Others wait until the fork is done."""
+        """Close the connection, unless a transaction is running. Other threads wait for the fork."""
         if not self._lock.acquire(timeout=min(self._timeout, threading.TIMEOUT_MAX)):
-            return
+            return  # another thread's transaction takes longer than that
         if self._connection is not None:
             if self._connection.in_transaction:  # of this thread
                 self._lock.release()

@@ -179,7 +179,9 @@ class BatchEncoder:
             topics, topic_numbers = [self.topic], np.zeros(len(is_batchable), np.int64)
         else:
             encoded = columns["topic"].dictionary_encode()
-            topics = encoded.dictionary.to_pylist()
+            names = encoded.dictionary.view(pa.binary()).to_pylist()
+            # A name that is not UTF-8 becomes an invalid one, and its rows are left over.
+            topics = [name.decode(errors="replace") for name in names]
             topic_numbers = encoded.indices.fill_null(_LEFT_OVER).to_numpy().astype(np.int64)
         destinations: list[TopicAndQueue] = [(topic, None) for topic in topics]
         numbers = topic_numbers.copy()

@@ -1,7 +1,8 @@
 """Sending prepared batches: pipelined over the brokers, from the thread of a Spark task.
 
-:class:`BatchSender` is the only part of the sink that reaches into the client. The client runs on trio in a
-thread of its own. A call waits there until all of its batches are acknowledged or have failed.
+:class:`BatchSender` is the only part of the sink that uses private parts of the client. The client runs on
+trio in a thread of its own, where :func:`send_pipelined` sends the batches. The task's thread waits until all
+of them are acknowledged or have failed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ MAX_IN_FLIGHT_BYTES = 4 * 1024 * 1024
 class BatchSender:
     """Sends a task's rows through this process's producer.
 
+    If the producer was closed, ``queues`` and sends raise ClosedError. If it is closed during a call, the
+    unfinished sends of that call fail.
+
     Args:
         producer: the sink's producer. It stays open.
     """
@@ -57,13 +61,13 @@ class BatchSender:
         return self._unique_ids.take(count)
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """Return a topic's writable queues, sorted. Raises RocketMQError, as ``Producer.queues``."""
+        """Return a topic's writable queues, sorted. Raises as ``Producer.queues``."""
         return self._producer.queues(topic)
 
     def send_messages(
         self, messages: Sequence[Message], destinations: Sequence[Destination] | None
     ) -> Sequence[SendOutcome]:
-        """Send messages, and return the outcome of each. Raises ClosedError."""
+        """Send messages, and return the outcome of each."""
         return self._producer.send_all(messages, queues=destinations)
 
     def send_batches(self, batches: Sequence[PreparedBatch]) -> Sequence[RocketMQError | None]:
@@ -71,12 +75,12 @@ class BatchSender:
 
         Batches for the same queue are sent one after another. After an error, the later batches of its queue
         are not sent, so that sending all of them again keeps their order. Each batch is retried within the
-        producer's ``send_timeout``. Raises ClosedError.
+        producer's ``send_timeout``.
         """
-        return self._producer._call(send_batches, self._trio_producer, batches)
+        return self._producer._call(send_pipelined, self._trio_producer, batches)
 
 
-async def send_batches(
+async def send_pipelined(
     producer: Producer, batches: Sequence[PreparedBatch], max_in_flight_bytes: int = MAX_IN_FLIGHT_BYTES
 ) -> Sequence[RocketMQError | None]:
     """Send batches as :meth:`BatchSender.send_batches` does, on trio.

@@ -9,7 +9,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import attrs
 
@@ -93,10 +93,29 @@ def _open_client(connection: ConnectionOptions) -> Client:
     return Client(connection.name_server, **connection.client_options())
 
 
-def _open_producer(options: SinkOptions) -> BatchingProducer:
-    return client_for(options.connection).batching_producer(
-        options.producer_group, max_batch_size=options.max_batch_bytes, **options.producer_options()
-    )
+@attrs.frozen
+class _ProducerSettings:
+    """The settings of a producer. Sinks with equal ones share it, although other options may differ.
+
+    Attributes:
+        connection: how to reach the cluster.
+        group: the producer group.
+        arguments: the keyword arguments of ``Client.batching_producer``, as pairs.
+    """
+
+    connection: ConnectionOptions
+    group: str
+    arguments: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def of(cls, options: SinkOptions) -> Self:
+        """Return the settings of a sink's producer."""
+        arguments = {"max_batch_size": options.max_batch_bytes, **options.producer_options()}
+        return cls(options.connection, options.producer_group, tuple(arguments.items()))
+
+
+def _open_producer(settings: _ProducerSettings) -> BatchingProducer:
+    return client_for(settings.connection).batching_producer(settings.group, **dict(settings.arguments))
 
 
 _clients = ProcessCache(_open_client, MAX_CLIENTS)
@@ -116,10 +135,7 @@ def client_for(connection: ConnectionOptions) -> Client:
 
 def producer_for(options: SinkOptions) -> BatchingProducer:
     """Return this process's batching producer for a sink. It uses the sink's client of this process."""
-    # Options that do not configure the producer are left out of the key.
-    return _producers.get(
-        attrs.evolve(options, topic=None, stamp=True, job_id=None, retry_timeout=1.0, dead_letter_topic=None)
-    )
+    return _producers.get(_ProducerSettings.of(options))
 
 
 def sender_for(options: SinkOptions) -> BatchSender:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import attrs
 import numpy as np
@@ -22,11 +22,9 @@ from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.property_names import KEYS, TAGS, UNIQUE_KEY
 from rocketmq_py.protocol.stored_message import BORN_HOST_V6_FLAG, MAGIC, MAGIC_V2, STORE_HOST_V6_FLAG
 from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS, TIMESTAMP, source_arrow_schema
-from rocketmq_py.spark.buffers import Buffer, Indexes, numbers_at, slices, unaligned_view
+from rocketmq_py.spark.buffers import Buffer, Indexes, Mask, numbers_at, slices, unaligned_view
 from rocketmq_py.spark.property_columns import PropertyColumns
 from rocketmq_py.spark.pull_results import PACKED_FLAGS, PlainMessages, find_messages
-
-_Flags: TypeAlias = NDArray[np.bool_]
 
 _HEADER = np.dtype(
     {
@@ -106,7 +104,7 @@ def _concatenate(pieces: Sequence[bytes]) -> tuple[Buffer, Indexes, Indexes]:
 
 @attrs.frozen(eq=False)
 class _Messages:
-    """Stored messages in one buffer: by message its index, its header and the number of its result."""
+    """Stored messages in one buffer: by message its index in it, its header and the number of its result."""
 
     buffer: Buffer
     indexes: Indexes
@@ -121,7 +119,7 @@ class _Messages:
         headers = unaligned_view(buffer, f"V{_HEADER.itemsize}")[indexes].view(_HEADER)
         return cls(buffer, indexes, headers, np.repeat(np.arange(len(counts)), counts))
 
-    def where(self, mask: _Flags) -> Self:
+    def where(self, mask: Mask) -> Self:
         """Return the messages that a mask selects."""
         return attrs.evolve(
             self,
@@ -210,7 +208,7 @@ def _in_range(messages: _Messages, results: Sequence[PullResult]) -> tuple[_Mess
     ranges = np.array([(result.offset_delta, result.first, result.next) for result in results], np.int64)
     delta, first, end = ranges.reshape(-1, 3).T[:, messages.result_numbers]
     offsets = offsets + delta
-    is_in_range: _Flags = (first <= offsets) & (offsets < end)
+    is_in_range: Mask = (first <= offsets) & (offsets < end)
     if is_in_range.all():
         return messages, offsets
     return messages.where(is_in_range), offsets[is_in_range]
@@ -234,7 +232,7 @@ def _find_sections(messages: _Messages, results: Sequence[PullResult]) -> _Secti
     buffer, indexes = messages.buffer, messages.indexes
     ends = indexes + messages.headers["size"]
 
-    def check(is_valid: _Flags) -> None:
+    def check(is_valid: Mask) -> None:
         if not is_valid.all():
             result = results[messages.result_numbers[np.argmin(is_valid)]]
             raise ProtocolError(

@@ -38,7 +38,7 @@ _ERRORS_OF_ONE_ROW = (MessageRefusedError, InvalidMessageError, SendForbiddenErr
 _REFUSALS = (MessageRefusedError, InvalidMessageError)
 """Errors of a row that sending it again cannot change: it may become a dead letter."""
 _topics_written: set[str] = set()
-"""Topics that have stored a row of this process. If one is not found later, its broker is restarting."""
+"""Topics that this process has written to. If one is not found later, its broker is probably restarting."""
 
 
 class EarlierBatchFailedError(RocketMQError):
@@ -69,15 +69,15 @@ class RowSender(Protocol):
 
 @attrs.frozen
 class WriteSummary:
-    """The counts of one or more tasks. Summaries can be added.
+    """The counts of one or more pieces or tasks. Summaries can be added.
 
     Attributes:
-        rows: rows, all acknowledged.
+        rows: the number of acknowledged rows.
         body_bytes: the total size of their bodies.
-        resent: rows that were sent again after retriable errors.
-        seconds: the time between sending rows and their acknowledgement.
-        slowest: the longest such time of rows that were sent together.
-        dead_letters: further rows, which are stored in the topic of dead letters.
+        resent: the number of rows that were sent again after retriable errors.
+        seconds: the time from the first send of a piece to its last acknowledgement, summed over pieces.
+        slowest: the longest such time of a piece.
+        dead_letters: the number of further rows, which are stored in the topic of dead letters.
     """
 
     rows: int = 0
@@ -107,7 +107,7 @@ class Piece:
         first_row: the number of the first row in its partition.
         batches: the encoded rows.
         messages: the other rows.
-        invalid: the rows that cannot be sent. Empty without dead letters.
+        invalid: the errors of the rows that cannot be sent. Empty without dead letters.
     """
 
     columns: Mapping[str, pa.Array]
@@ -148,12 +148,12 @@ class Report:
 
 
 @attrs.frozen
-class _Delivery:
+class _Outcome:
     """The outcome of the units of a piece.
 
     Attributes:
-        failed: the units that failed for good, except refused ones.
-        refused: the rows that were refused, and why. Empty without dead letters.
+        failed: the units that failed for good, except collected refused rows.
+        refused: the numbers of the rows that were refused, and why, if they were to be collected.
         resent: the number of rows that were sent again.
     """
 
@@ -170,7 +170,7 @@ class PieceSender:
         sender: sends batches and messages.
         topic: the topic of all rows, or None to take it from the column.
         retry_timeout: seconds during which rows are sent again after retriable errors.
-        dead_letters: makes dead letters of rows that are refused. None lets them fail.
+        dead_letters: makes dead letters of invalid and refused rows. None lets them fail.
         now, sleep: the clock. Replaced in tests.
     """
 
@@ -185,39 +185,39 @@ class PieceSender:
         """Send a piece, and return once all of its rows are acknowledged or have failed."""
         began = self.now()
         deadline = began + self.retry_timeout
-        delivery = self._deliver(piece, deadline, may_refuse=self.dead_letters is not None)
-        reasons = self._reasons(piece, delivery.failed)
-        resent = delivery.resent
-        refused = {**{error.row: str(error) for error in piece.invalid}, **delivery.refused}
+        outcome = self._send_until(deadline, piece, collect_refused=self.dead_letters is not None)
+        reasons = self._reasons(piece, outcome.failed)
+        resent = outcome.resent
+        refused = {**{error.row: str(error) for error in piece.invalid}, **outcome.refused}
         if refused and reasons:
             reasons |= refused  # the task fails, and its next attempt writes the dead letters
         elif refused:
             letters = self._dead_letters(piece, refused)
-            delivery = self._deliver(letters, deadline)
-            resent += delivery.resent
-            reasons = self._reasons(letters, delivery.failed)
+            outcome = self._send_until(deadline, letters)
+            resent += outcome.resent
+            reasons = self._reasons(letters, outcome.failed)
         return _report(piece, refused, reasons, resent, self.now() - began)
 
-    def _deliver(self, piece: Piece, deadline: float, *, may_refuse: bool = False) -> _Delivery:
-        """Send a piece, again after retriable errors, until the deadline.
+    def _send_until(self, deadline: float, piece: Piece, *, collect_refused: bool = False) -> _Outcome:
+        """Send a piece. Until the deadline, send units again after retriable errors.
 
         Args:
+            deadline: when retries end.
             piece: the rows.
-            deadline: when sending again ends.
-            may_refuse: collect refused rows instead of counting them as failed.
+            collect_refused: collect refused rows instead of counting them as failed.
         """
         delay = FIRST_RETRY_DELAY
         units: Sequence[_Unit] = [*piece.batches, *range(len(piece.messages.messages))]
         refused: dict[int, str] = {}
         resent = 0
         while failed := self._attempt(piece, units):
-            if may_refuse:
+            if collect_refused:
                 refused |= self._reasons(piece, [each for each in failed if _is_refused_row(*each)])
                 failed = [each for each in failed if not _is_refused_row(*each)]
                 if not failed:
                     break
             if self.now() >= deadline or not all(_is_retriable(piece, *each) for each in failed):
-                return _Delivery(failed, refused, resent)
+                return _Outcome(failed, refused, resent)
             units = [unit for unit, _ in failed]
             self.sleep(delay)
             delay = min(2 * delay, MAX_RETRY_DELAY)
@@ -229,7 +229,7 @@ class PieceSender:
                 ]
             )
         _topics_written.update(piece.topics())
-        return _Delivery((), refused, resent)
+        return _Outcome((), refused, resent)
 
     def _attempt(self, piece: Piece, units: Sequence[_Unit]) -> list[_Failure]:
         """Send units, and return those that failed, with their errors.
@@ -285,10 +285,11 @@ class PieceSender:
 def _report(
     piece: Piece, refused: Mapping[int, str], reasons: Mapping[int, str], resent: int, seconds: float
 ) -> Report:
+    """Return the report of a piece. ``refused`` rows without a reason in ``reasons`` are dead letters."""
     body_sizes = byte_lengths(piece.columns["body"])
-    elsewhere = refused.keys() | reasons.keys()
-    body_sizes[[row - piece.first_row for row in elsewhere]] = 0
-    acknowledged = len(body_sizes) - len(elsewhere)
+    not_acknowledged = refused.keys() | reasons.keys()
+    body_sizes[[row - piece.first_row for row in not_acknowledged]] = 0
+    acknowledged = len(body_sizes) - len(not_acknowledged)
     dead_letters = len(refused.keys() - reasons.keys())
     summary = WriteSummary(acknowledged, int(body_sizes.sum()), resent, seconds, seconds, dead_letters)
     return Report(summary, reasons)

@@ -102,12 +102,15 @@ class MessageBuilder:
                 messages.append(
                     Message(topic, body, tag or "", key or "", properties_of_row, **options_of_row)
                 )
+            destinations = self._destinations(columns, messages, rows)
+        except RowError:
+            raise
         except InvalidMessageError as error:
             raise self._row_error(columns, rows, len(messages), str(error)) from None
         except UnicodeDecodeError:
             name, index = _find_invalid_text(columns)
             raise self._row_error(columns, rows, index, f"its {name} is not valid UTF-8") from None
-        return RowMessages(rows, messages, self._destinations(columns, messages, rows))
+        return RowMessages(rows, messages, destinations)
 
     def build_valid(
         self, columns: Mapping[str, pa.Array], rows: Sequence[int]

@@ -128,6 +128,10 @@ def deduplicate(messages: DataFrame, *, within: str | None = None) -> DataFrame:
     message was read. Choose it longer than the writing query may be down between a failure and its restart.
     Late messages are not dropped. In ``foreachBatch`` each batch is deduplicated by itself.
 
+    ``within`` defines the watermark of the query, and Spark refuses a query that defines another one, for
+    example for windows over ``storeTimestamp``. Write the deduplicated stream, and aggregate it in a second
+    query.
+
     Args:
         messages: a batch or a stream with at least the source's columns properties, topic, brokerName,
             queueId and queueOffset.

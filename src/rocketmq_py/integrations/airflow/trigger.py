@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from rocketmq_py.aio import PopConsumer
-from rocketmq_py.consumer import ConsumeFrom
+from rocketmq_py.consumer import ConsumeFrom, PoppedMessage
 from rocketmq_py.errors import ConfigurationError, NameServerError, RocketMQError, TopicNotFoundError
 from rocketmq_py.integrations.airflow.events import event_of
 from rocketmq_py.integrations.airflow.hook import RocketMQHook, client_arguments
@@ -26,7 +27,7 @@ __all__ = ["RocketMQMessageTrigger"]
 logger: Final = logging.getLogger("rocketmq_py.integrations")
 
 RETRY_SECONDS = 5.0
-"""Seconds between attempts to receive while brokers are away, or the topic does not exist yet."""
+"""Seconds between attempts while brokers are away, or the topic does not exist yet."""
 
 
 class RocketMQMessageTrigger(BaseEventTrigger):  # type: ignore[misc]  # Airflow is in an environment of its own
@@ -86,13 +87,28 @@ class RocketMQMessageTrigger(BaseEventTrigger):  # type: ignore[misc]  # Airflow
                 try:
                     messages = await consumer.receive(max_messages=1, invisible=self.invisible)
                 except RocketMQError as error:
-                    if not error.retriable and not isinstance(error, NameServerError | TopicNotFoundError):
-                        raise
-                    logger.warning("receive failed, retrying: topic=%s error=%s", self.topic, error)
-                    await asyncio.sleep(RETRY_SECONDS)
+                    await self._wait_after(error, "receive")
                     continue
                 for message in messages:
                     yield TriggerEvent(event_of(message))
-                    await consumer.ack(message)
+                    await self._acknowledge(consumer, message)
                     if self.once:
                         return
+
+    async def _acknowledge(self, consumer: PopConsumer, message: PoppedMessage) -> None:
+        """Acknowledge a message. Failures are retried until the broker delivers it again anyway."""
+        deadline = time.monotonic() + self.invisible
+        while time.monotonic() < deadline:
+            try:
+                await consumer.ack(message)
+            except RocketMQError as error:
+                await self._wait_after(error, "ack")
+            else:
+                return
+
+    async def _wait_after(self, error: RocketMQError, request: str) -> None:
+        """Log a failed request, and wait before the next attempt. Raise the error if retries cannot help."""
+        if not error.retriable and not isinstance(error, NameServerError | TopicNotFoundError):
+            raise error
+        logger.warning("trigger failed, retrying: request=%s topic=%s error=%s", request, self.topic, error)
+        await asyncio.sleep(RETRY_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
+import attrs
 from faststream._internal.broker.registrator import Registrator
 from faststream._internal.constants import EMPTY
 from faststream._internal.endpoint.subscriber.call_item import CallsCollection
@@ -13,6 +14,7 @@ from faststream.exceptions import SetupError
 from rocketmq_py.arguments import check_integer
 from rocketmq_py.client.config import split_options
 from rocketmq_py.consumer import ConsumeFrom, PushConsumerConfig
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.integrations.faststream.commands import SendOptions
 from rocketmq_py.integrations.faststream.messages import RawMessage
 from rocketmq_py.integrations.faststream.publisher import (
@@ -30,6 +32,7 @@ from rocketmq_py.integrations.faststream.subscriber import (
     SubscriberConfig,
     Subscription,
 )
+from rocketmq_py.message import Message
 from rocketmq_py.names import check_topic
 from rocketmq_py.protocol.subscription import ALL
 
@@ -41,6 +44,16 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_RECORDS = 32
 """The default size of batches: the number of messages that brokers return at once."""
+_ARGUMENT_OF_OPTION: Mapping[str, str] = {
+    "group": "group",
+    "orderly": "orderly",
+    "broadcasting": "broadcasting",
+    "concurrency": "max_workers",
+    "consume_from": "consume_from",
+    "max_reconsume_times": "max_reconsume_times",
+    "batch_size": "batch and max_records",
+}
+"""Fields of PushConsumerConfig that ``subscriber`` has arguments for, and these arguments."""
 
 
 class RocketMQRegistrator(Registrator[RawMessage, Any]):
@@ -86,14 +99,14 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
             consume_from: where a new group starts: "last", "first", or a ConsumeFrom.
             max_reconsume_times: redeliveries before a message becomes a dead letter. None for 16 or, with
                 ``orderly``, without limit.
-            consumer_options: other fields of PushConsumerConfig.
+            consumer_options: the fields of PushConsumerConfig for which there is no argument here.
             ack_policy: the acknowledgement policy. By default an exception has the message delivered again.
             no_reply: send no replies to requests.
             dependencies: FastStream's dependencies of the handler.
             parser: a parser of messages.
             decoder: a decoder of bodies.
             codec: a codec of bodies, instead of the decoder.
-            persistent: False if the caller keeps the subscriber, and it ends with the last reference.
+            persistent: whether the broker keeps the subscriber alive. If False, the caller has to.
             title: the name in AsyncAPI documents.
             description: the description in AsyncAPI documents.
             include_in_schema: whether AsyncAPI documents have it.
@@ -104,13 +117,17 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
         """
         if not topics:
             raise SetupError("a subscriber needs at least one topic")
-        options: dict[str, Any] = {
+        options = dict(consumer_options or {})
+        for name in options.keys() & _ARGUMENT_OF_OPTION.keys():
+            raise ConfigurationError(
+                f"consumer_options has {name!r}; pass it as the argument {_ARGUMENT_OF_OPTION[name]} instead"
+            )
+        options |= {
             "orderly": orderly,
             "broadcasting": broadcasting,
             "concurrency": max_workers,
             "consume_from": consume_from,
             "max_reconsume_times": max_reconsume_times,
-            **(consumer_options or {}),
         }
         if batch:
             options["batch_size"] = check_integer(max_records, "max_records", lowest=1)
@@ -126,7 +143,7 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
             consume_from=consume_from,
         )
         for topic in topics:
-            subscription.filter(topic)  # checks both
+            subscription.filter(topic)  # checks the topic and the filter
         calls = CallsCollection[RawMessage]()
         config: Any = self.config  # a composition of the settings of this router and of those around it
         subscriber = RocketMQSubscriber(
@@ -184,11 +201,11 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
         schema: Any | None = None,
         include_in_schema: bool = True,
     ) -> DefaultPublisher:
-        """Return a publisher: a decorator that publishes a handler's results, and a way to publish messages.
+        """Return a publisher. As a decorator it publishes a handler's results. It also has ``publish``.
 
         Args:
             topic: the topic.
-            batch: each result is a list, whose items are sent as a batch.
+            batch: each result is a list, whose items are sent as a batch, without delay or priority.
             tags: the tag of the messages.
             keys: their business keys, separated by blanks.
             sharding_key: their sharding key.
@@ -196,22 +213,29 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
             priority: their priority.
             headers: their own properties.
             reply_to: the topic for replies.
-            persistent: False if the caller keeps the publisher, and it ends with the last reference.
+            persistent: whether the broker keeps the publisher alive. If False, the caller has to.
             title: the name in AsyncAPI documents.
             description: the description in AsyncAPI documents.
             schema: the type of the messages in AsyncAPI documents.
             include_in_schema: whether AsyncAPI documents have it.
 
         Raises:
-            ConfigurationError: the topic is not valid.
+            ConfigurationError: the topic is not valid, or a batch has a delay or a priority.
+            InvalidMessageError: another option is not valid.
         """
+        check_topic(topic)
+        if batch and (delay or priority is not None):
+            raise ConfigurationError(
+                f"the publisher of {topic} has batch=True and a delay or priority, which batches cannot have"
+            )
         options = SendOptions(tags=tags, keys=keys, sharding_key=sharding_key, delay=delay, priority=priority)
+        Message(topic, b"-", **attrs.asdict(options))  # checks the options
         config: Any = self.config
         kind = BatchPublisher if batch else DefaultPublisher
         publisher = kind(
             PublisherConfig(
                 _outer_config=config,
-                topic=check_topic(topic),
+                topic=topic,
                 options=options,
                 headers=dict(headers or {}),
                 reply_to=reply_to,

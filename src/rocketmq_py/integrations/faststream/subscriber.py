@@ -190,9 +190,9 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
             if graceful_timeout := self._outer_config.graceful_timeout:
                 options.setdefault("close_timeout", 2 * graceful_timeout)  # handlers get half of it
             consumer = self._client.push_consumer(self.subscription.group, **options)
+            self._subscribe(consumer)  # before it starts, so that an error leaves nothing open
             await consumer.start()
             self._stopping.clear()
-            self._subscribe(consumer)
             self._consumer = consumer
             self._consuming = asyncio.create_task(self._consume(consumer))
 
@@ -239,7 +239,7 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
 
     async def _consume(self, consumer: PushConsumer) -> None:
         """Run the consumer until it is stopped. If it fails, run it again after RETRY_SECONDS."""
-        while True:
+        while not self._stopping.is_set():
             try:
                 await consumer.run(self._handle_batch if self.subscription.batch else self._handle)
             except ClosedError:
@@ -293,8 +293,8 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
                 puller = self._client.lite_pull_consumer(
                     self.subscription.group, consume_from=self.subscription.consume_from
                 )
-                await puller.start()
                 self._subscribe(puller)
+                await puller.start()
                 self._puller = puller
             return self._puller
 

@@ -53,7 +53,7 @@ class QoS(virtual.QoS):
             self.channel.settle(delivery_tag, requeue=requeue)
         finally:
             super().ack(delivery_tag)
-            self.channel.wake()  # now that the message counts no more
+            self.channel.wake()  # the channel may have another message now
 
 
 class Channel(virtual.Channel):
@@ -107,7 +107,7 @@ class Channel(virtual.Channel):
             transport.listen(queue, exchange, self._binding_test(queue, exchange))
 
     def _binding_test(self, queue: str, exchange: str) -> Callable[[str], bool]:
-        """Return a function that tells whether a queue is bound to an exchange with a routing key."""
+        """Return a predicate of routing keys: whether the queue is bound to the exchange with that key."""
         kind, state = self.typeof(exchange), self.state
 
         def is_bound(routing_key: str) -> bool:
@@ -185,10 +185,10 @@ class Channel(virtual.Channel):
         """
         self._inplace_augment_message(message, exchange, routing_key)
         cluster, private = self.connection.cluster, self.connection.private_queues
-        if not exchange:
+        if not exchange:  # the default exchange, where a routing key is the name of a queue
             if routing_key not in private and cluster.has_queue(routing_key):
                 self._put(routing_key, message)
-            else:
+            else:  # the queue may be private to another process
                 cluster.publish("", message, routing_key)
             return
         declared = self.state.exchanges.get(exchange)
@@ -211,7 +211,7 @@ class Channel(virtual.Channel):
             if queue not in private:
                 self._put(queue, message)
         has_private = any(queue in private for queue in bound)
-        if has_private or not bound:
+        if has_private or not bound:  # listeners put it into private queues, here or in other processes
             cluster.publish(exchange, message, routing_key)
 
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:

@@ -19,6 +19,7 @@ from rocketmq_py.errors import (
     BrokerError,
     GroupExistsError,
     GroupNotFoundError,
+    RocketMQError,
     SomeBrokersFailedError,
     TopicExistsError,
     TopicNotFoundError,
@@ -100,14 +101,15 @@ class Cluster:
             self._created.add(topic)
 
     def _create_priority_topic(self, topic: str, queues: int) -> None:
-        """Create a topic with a queue for each priority. Brokers before 5.4.0 have none of that type."""
+        """Create a topic with a queue for each priority. On brokers before 5.4.0 it has no priorities."""
         try:
             self._admin.topics.create(topic, queues=queues, message_type=MessageType.PRIORITY)
-        except TopicExistsError:
-            raise
-        except (UnsupportedByBrokerError, BrokerError) as error:
+        except RocketMQError as error:
+            failures = error.failures if isinstance(error, SomeBrokersFailedError) else None
+            if not all(map(_lacks_priorities, failures.values() if failures else [error])):
+                raise
             logger.warning("topic=%s is created without priorities, which need brokers 5.4: %s", topic, error)
-            self._admin.topics.create(topic, queues=queues)
+            self._admin.topics.create(topic, queues=queues, brokers=failures)
 
     def _wait_for_route(self, topic: str) -> None:
         """Wait until the name servers know a topic that was just created."""
@@ -225,6 +227,13 @@ class Cluster:
             return max(0, min(int(payload["properties"].get("priority") or 0), highest))
         except (TypeError, ValueError):
             return 0
+
+
+def _lacks_priorities(error: RocketMQError) -> bool:
+    """Return whether a broker knows no topics of type PRIORITY: 4.x has no types, 5.0 to 5.3 not this one."""
+    if isinstance(error, BrokerError):
+        return error.remark is not None and error.remark.startswith("value is not in set")
+    return isinstance(error, UnsupportedByBrokerError)
 
 
 def _keys_of(payload: Mapping[str, Any]) -> str:

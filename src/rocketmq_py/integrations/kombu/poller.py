@@ -145,11 +145,21 @@ class Poller:
                 free_space = self._free_space()
                 if self._is_stopped or free_space <= 0:
                     break
-            deliveries = queue.receive(free_space, self._wait_time if len(queues) == 1 else 0.0)
+            deliveries = self._receive(queue, free_space, self._wait_time if len(queues) == 1 else 0.0)
             count += len(deliveries)
             if deliveries:
                 self._put(deliveries, inbox)
         return count
+
+    def _receive(self, queue: SharedQueue, limit: int, wait: float) -> list[Delivery]:
+        """Receive messages of a queue. Its errors do not count if it was removed meanwhile."""
+        try:
+            return queue.receive(limit, wait)
+        except RocketMQError:
+            with self._activity:
+                if any(each is queue for each, _ in self._queues):
+                    raise
+            return []
 
     def _put(self, deliveries: Iterable[Delivery], inbox: deque[Delivery]) -> None:
         with self._activity:

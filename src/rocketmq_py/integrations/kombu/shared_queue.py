@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Final
 
-from rocketmq_py.errors import RocketMQError, UnsupportedByBrokerError
+from rocketmq_py.errors import ClosedError, RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.integrations.kombu.cluster import Cluster
 from rocketmq_py.integrations.kombu.delays import remaining_delay
 from rocketmq_py.integrations.kombu.deliveries import (
@@ -26,8 +26,8 @@ class SharedQueue:
     """A kombu queue in its topic. All channels of a connection share its consumer. Thread-safe.
 
     Args:
-        cluster: where the queue is.
-        name: the kombu queue.
+        cluster: the cluster of the topic.
+        name: the name of the kombu queue.
     """
 
     def __init__(self, cluster: Cluster, name: str) -> None:
@@ -38,6 +38,7 @@ class SharedQueue:
         # The consumers' receive() is for one thread at a time.
         self._receiving = threading.Lock()
         self._can_pop = True
+        self._is_closed = False
         self._consumer: Consumer | None = None
 
     def receive(self, max_messages: int, wait: float) -> list[Delivery]:
@@ -45,7 +46,7 @@ class SharedQueue:
 
         Tasks that come before their ETA are sent again with the rest of their delay.
 
-        Raises as ``PopConsumer.receive`` does.
+        Raises ClosedError after :meth:`close`, and as ``PopConsumer.receive`` does.
         """
         limit = min(max_messages, MAX_RECEIVED)
         with self._receiving:
@@ -60,21 +61,28 @@ class SharedQueue:
         """Drop the messages that were not delivered yet, and return their number."""
         with self._receiving:
             count = self._cluster.backlog(self.name)
-            try:
-                consumer = self._opened() if self._can_pop else self._consumer
-                if isinstance(consumer, PoppingConsumer):
-                    consumer.purge()
-                    return count
-            except UnsupportedByBrokerError:
-                self._stop_popping()
-                consumer = None
-            if isinstance(consumer, PushedConsumer):
-                consumer.drop_waiting()
-            self._cluster.skip_backlog(self.name)
+            if not self._purge_by_popping():
+                if isinstance(self._consumer, PushedConsumer):
+                    self._consumer.drop_waiting()
+                self._cluster.skip_backlog(self.name)
         return count
 
+    def _purge_by_popping(self) -> bool:
+        """Receive and acknowledge all messages. Return False for brokers 4.x, which have no pop."""
+        if not self._can_pop:
+            return False
+        try:
+            consumer = self._opened()
+            assert isinstance(consumer, PoppingConsumer)
+            consumer.purge()
+        except UnsupportedByBrokerError:
+            self._stop_popping()
+            return False
+        return True
+
     def close(self) -> None:
-        """Leave the group. Unsettled messages come again."""
+        """Leave the group for good. Unsettled messages come again."""
+        self._is_closed = True
         if self._consumer is not None:
             self._consumer.close()
 
@@ -86,6 +94,8 @@ class SharedQueue:
 
     def _opened(self) -> Consumer:
         """Return the consumer. The first call creates it, and it joins the group."""
+        if self._is_closed:  # by another thread, while a poller goes on
+            raise ClosedError("this queue is closed, because it was deleted or its connection was closed")
         if isinstance(self._consumer, PushedConsumer) and not self._consumer.resume():
             self._consumer = None
         if self._consumer is None:
@@ -94,13 +104,14 @@ class SharedQueue:
         return self._consumer
 
     def _stop_popping(self) -> None:
-        """From now on, let a PushedConsumer receive the messages: brokers 4.x have no pop."""
-        self.close()
-        self._consumer = None
+        """Receive through a PushedConsumer from now on, because brokers 4.x have no pop."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
         self._can_pop = False
 
     def _keep_or_settle(self, message: ReceivedMessage, delivery: Delivery) -> bool:
-        """Return whether a worker may get a delivery now. If not, postpone or reject it."""
+        """Return whether a worker may get a delivery now. Otherwise postpone it to its ETA, or reject it."""
         is_readable = bool(delivery.payload)
         if is_readable and not remaining_delay(delivery.payload, time.time()):
             return True

@@ -34,15 +34,14 @@ _SendOutcome: TypeAlias = SendResult | Exception
 class Shipper:
     """Sends queued messages in a daemon thread.
 
-    Each counter has one writer: the handler, under its lock, or the thread. So no lock is shared with a
-    thread that formats a record, which may run any code of the user.
+    Each counter has one writer: the handler, under its lock, or the thread. So the thread never needs the
+    handler's lock, which others hold while they format a record with any code of the user.
 
     Args:
         topic: the topic, for log lines.
         open_producer: opens a producer.
         max_bytes: the limit of the messages that wait or are in flight.
         count_dropped: returns the number of records that the handler dropped, for log lines.
-
     """
 
     def __init__(
