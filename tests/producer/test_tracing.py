@@ -123,6 +123,7 @@ async def test_a_broker_with_traces_switched_off_gets_none() -> None:
     async with scripted_cluster(no_traces, topics=TOPICS) as cluster:
         async with Producer(cluster.address, trace=True) as producer:
             await producer.send(Message("T", b"x"))
+            await producer.send_batch([Message("T", b"x")])
         assert traces(cluster) == []
 
 

@@ -227,7 +227,15 @@ class BatchResults(Sequence[SendResult]):
         place = index if index >= 0 else index + len(self)
         result = self._result
         return SendResult(
-            result.status, unique_id, self._offset_id(place), result.queue, result.queue_offset + place
+            result.status,
+            unique_id,
+            self._offset_id(place),
+            result.queue,
+            result.queue_offset + place,
+            None,
+            None,
+            result.region,
+            result.trace_on,
         )
 
     def _offset_id(self, place: int) -> str:
