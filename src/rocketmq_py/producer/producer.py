@@ -201,7 +201,6 @@ class Producer(RequestingProducer):
                     f"{len(context.messages)}; before_send may only replace messages"
                 )
             results = await self._batch_sender.send(context.messages, queue, timeout, context)
-            context.results = results
         return results
 
     async def send_encoded(
