@@ -111,7 +111,7 @@ def test_machine_rooms_without_a_queue_raise() -> None:
         SelectByMachineRoom(["hz2", "hz1"])(queues(4, "sh@broker-c") + queues(4), MESSAGE)
 
 
-@pytest.mark.parametrize("rooms", ["hz1", [], [1], None])
+@pytest.mark.parametrize("rooms", ["hz1", [], [1], None, 5, (room for room in ["hz1"])])
 def test_invalid_rooms_are_rejected(rooms: Any) -> None:
     with pytest.raises(ConfigurationError, match="must be a list of one or more names"):
         SelectByMachineRoom(rooms)

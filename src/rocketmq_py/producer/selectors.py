@@ -149,7 +149,8 @@ class SelectByRandom:
 
 
 def _rooms(rooms: Collection[str]) -> frozenset[str]:
-    if not rooms or isinstance(rooms, str) or not all(isinstance(room, str) for room in rooms):
+    is_list = isinstance(rooms, Collection) and not isinstance(rooms, str)
+    if not is_list or not rooms or not all(isinstance(room, str) for room in rooms):
         raise ConfigurationError(f"rooms is {rooms!r}; it must be a list of one or more names")
     return frozenset(rooms)
 
