@@ -22,6 +22,7 @@ from rocketmq_py.errors import (
     MessageRefusedError,
     MessageTooLargeError,
     NoQueueError,
+    OutsideTrioError,
     RequestTimeoutError,
     SendForbiddenError,
     TopicNotFoundError,
@@ -657,6 +658,17 @@ async def test_a_shared_client_must_be_open() -> None:
     with pytest.raises(ClosedError, match="the Client that this Producer shares is not open"):
         async with Client("127.0.0.1:1").batching_producer("g"):
             pass
+
+
+@pytest.mark.parametrize("queue", [None, SelectByHash("k")])
+async def test_a_send_in_another_thread_raises(queue: SelectByHash | None) -> None:
+    async def send(producer: BatchingProducer) -> None:
+        with pytest.raises(OutsideTrioError, match=r"opened in a trio\.run in another thread"):
+            await producer.submit(Message("T", b"x"), queue=queue)
+
+    async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
+        await trio.to_thread.run_sync(trio.run, send, producer)
+        assert producer.pending == 0
 
 
 # Cancellation

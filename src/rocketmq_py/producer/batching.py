@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from threading import get_ident
 from typing import Unpack
 
 import trio
@@ -44,7 +45,7 @@ from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.statistics import ProducerStatistics
 
 YIELD_EVERY = 256
-"""Batched sends take about a millisecond for this many messages."""
+"""A task whose sends never wait yields to other tasks after this many, about once a millisecond."""
 _ERRORS_OF_ONE_MESSAGE = (MessageRefusedError, InvalidMessageError, SendForbiddenError)
 """Errors of a batch that a single message may have caused."""
 
@@ -61,11 +62,10 @@ class BatchingProducer(Lifespan):
     queue, passed or chosen by a selector, are stored in the order in which they were accepted: the next batch
     is sent when the previous one has its result.
 
-    A message is sent alone if it is delayed, larger than ``max_batch_size``, or large enough for compression.
-    Brokers deliver batches at once, and accept no compressed batches. If a broker or a hook refuses a batch,
-    each half is sent by itself, so that only the refused messages fail.
-
-    Java: ``DefaultMQProducer`` with ``autoBatch``.
+    A message is sent alone if brokers do not accept it in a batch (it is delayed, has a priority or a lite
+    topic, or is for a retry topic), if it is larger than ``max_batch_size``, or if it is large enough for
+    compression. If a broker or a hook refuses a batch, each half is sent by itself, so that only the refused
+    messages fail. Java: ``DefaultMQProducer`` with ``autoBatch``.
 
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
@@ -129,18 +129,17 @@ class BatchingProducer(Lifespan):
     ) -> SendResult:
         """Send a message in a batch, and wait until a broker has stored it.
 
-        The message waits up to ``linger`` seconds for others.
-
         Args:
             message: the message.
             queue: the queue, or a selector; see the class.
-            timeout: seconds for all attempts together, from the start of the batch's first. None for the
+            timeout: seconds for all attempts together, from the start of the first attempt. None for the
                 setting ``send_timeout``. The smallest timeout of its messages applies to a batch.
 
         Raises:
             RocketMQError: as :meth:`Producer.send`.
 
-        If cancelled before the message is accepted, it is not sent. If cancelled later, it is still sent.
+        The message waits up to ``linger`` seconds for others. If cancelled before the message is accepted, it
+        is not sent. If cancelled later, it is still sent.
         """
         return await (await self.submit(message, queue=queue, timeout=timeout))
 
@@ -168,6 +167,8 @@ class BatchingProducer(Lifespan):
 
         All other errors are in the PendingSend. If cancelled, the message is not sent.
         """
+        if self._thread != get_ident():
+            self._check_open()  # raises the error
         if type(message) is not Message:
             check_message(message)
         if timeout is not None:
@@ -278,7 +279,7 @@ class BatchingProducer(Lifespan):
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes of these messages, of ``max_buffered_bytes``."""
+        """The bytes of ``max_buffered_bytes`` that the pending messages take."""
         return self._admission.bytes
 
     # Lifespan
@@ -296,22 +297,20 @@ class BatchingProducer(Lifespan):
             error = closed_error(may_be_stored=batch.is_in_flight)
             if batch.attempt is not None:
                 batch.attempt.forget()
-            self._finish(batch, [error] * len(batch.messages))
+            self._set_outcomes(batch, [error] * len(batch.messages))
         self._failures.report()
 
-    # Messages
+    # Messages and batches
 
     def _measure(self, message: Message) -> tuple[int, bool]:
         """Return the largest size that a message may take, and whether it must be sent alone."""
-        body_size = len(message.body)
-        size = max_batched_size(message)
-        if size > self._max_batch_size or body_size >= self._compress_over:
-            if body_size > self._max_message_size:
-                raise MessageTooLargeError(
-                    f"the body has {body_size} bytes; max_message_size is {self._max_message_size}"
-                )
-            return size, True
-        return size, not may_be_batched(message)
+        body_size, size = len(message.body), max_batched_size(message)
+        if body_size > self._max_message_size:
+            raise MessageTooLargeError(
+                f"the body has {body_size} bytes; max_message_size is {self._max_message_size}"
+            )
+        is_large = size > self._max_batch_size or body_size >= self._compress_over
+        return size, is_large or not may_be_batched(message)
 
     async def _choose(self, queue: Destination, message: Message) -> MessageQueue:
         check_destination(queue, message.topic)
@@ -324,8 +323,6 @@ class BatchingProducer(Lifespan):
         """Send lingering batches because tasks wait for space, unless a batch in flight will free some."""
         if not self._accumulator.in_flight:
             self._accumulator.send_due(math.inf)
-
-    # Batches
 
     async def _send_due_batches(self) -> None:
         while True:
@@ -360,14 +357,14 @@ class BatchingProducer(Lifespan):
         if stored is None:
             start_soon(self._nursery, self._deliver, batch, attempt)
         else:
-            self._finished(batch, attempt.results(stored))
+            self._finish(batch, attempt.results(stored))
 
     async def _deliver(self, batch: ProducerBatch, attempt: BatchAttempt | None) -> None:
-        self._finished(batch, await self._outcomes(batch.messages, batch.queue, batch.timeout, attempt))
+        self._finish(batch, await self._outcomes(batch.messages, batch.queue, batch.timeout, attempt))
 
-    def _finished(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
+    def _finish(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
         self._accumulator.finished(batch, trio.current_time())
-        self._finish(batch, outcomes)
+        self._set_outcomes(batch, outcomes)
         if self._admission.has_waiters:
             self._free_space()
 
@@ -378,7 +375,10 @@ class BatchingProducer(Lifespan):
         timeout: float | None,
         attempt: BatchAttempt | None = None,
     ) -> Sequence[SendResult | RocketMQError]:
-        """Send messages in a batch, and return the outcome of each. ``attempt`` is the first attempt."""
+        """Send messages in a batch, and return the outcome of each. ``attempt`` is the first attempt.
+
+        If one message may have caused the error of all, each half is sent by itself.
+        """
         try:
             if attempt is not None:
                 return attempt.results(await attempt.rest())
@@ -395,6 +395,6 @@ class BatchingProducer(Lifespan):
         first_half = await self._outcomes(messages[:middle], queue, timeout)
         return [*first_half, *await self._outcomes(messages[middle:], queue, timeout)]
 
-    def _finish(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
+    def _set_outcomes(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
         batch.pending.finish(outcomes, self._failures)
         self._admission.leave(batch.size, len(batch.messages))

@@ -200,8 +200,7 @@ class Producer(RequestingProducer):
                     f"a hook changed the number of messages of a batch from {len(messages)} to "
                     f"{len(context.messages)}; before_send may only replace messages"
                 )
-            results = await self._batch_sender.send(context.messages, queue, timeout, context)
-        return results
+            return await self._batch_sender.send(context.messages, queue, timeout, context)
 
     async def send_encoded(
         self, batch: EncodedBatch, *, queue: Destination | None = None, timeout: float | None = None
