@@ -7,17 +7,19 @@ from collections.abc import Callable
 import trio
 
 YIELD_EVERY = 128
-"""Pipelined sends take about two milliseconds for this many messages."""
+"""A task whose sends never wait yields to other tasks after this many, about every two milliseconds."""
 
 
 class Admission:
-    """Bounds the number of sends in flight, and their bytes. A send above the bound of bytes goes alone.
+    """Bounds the number of sends in flight, and their bytes.
+
+    A send larger than ``max_bytes`` waits until no other is in flight.
 
     Args:
         max_count: the largest number of sends in flight.
         max_bytes: the largest number of bytes in flight.
         on_full: called when a task starts to wait. It may free space.
-        yield_every: a task that always finds space yields to other tasks after this many sends.
+        yield_every: a task whose sends never wait yields to other tasks after this many.
 
     Attributes:
         count: sends in flight.

@@ -242,9 +242,12 @@ class Producer(RequestingProducer):
 
         Raises:
             InvalidMessageError: the handle is malformed.
+            TopicNotFoundError, NoQueueError, NameServerError: the topic has no queue to send to, or the
+                address of the message's broker is unknown.
             BrokerError: the message was delivered already, or the broker does not allow recalls
                 (recallMessageEnable).
-            ConnectError, ConnectionLostError, RequestTimeoutError, NoQueueError: the broker did not answer.
+            ConnectError, ConnectionLostError, RequestTimeoutError: the broker did not answer.
+            ClosedError: the producer is not open.
 
         If cancelled, the message may or may not have been recalled.
         """

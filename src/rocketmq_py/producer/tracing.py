@@ -35,6 +35,7 @@ class TraceHook(ProducerHook):
 
     def after_send(self, context: SendContext) -> None:
         """Write the records of a send."""
+        # As in Java, the messages of a batch share its time.
         cost_ms = round(context.seconds * 1000) // max(len(context.messages), 1)
         for message, result in zip(context.messages, context.results, strict=False):
             if not result.trace_on or message.topic == self._dispatcher.topic:

@@ -164,7 +164,7 @@ class SendRequestBuilder:
         fields = {
             **self._fields,
             "e": str(queue_id),
-            **{name: f"\x00{name}" for name in "fghi"},
+            **{name: f"\x00{name}" for name in "fghi"},  # open fields, see json_header.template
             "n": broker_name,
         }
         if self.code in _LONG_NAMED:
