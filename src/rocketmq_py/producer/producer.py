@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from typing import Any
 
 import trio
@@ -119,22 +118,35 @@ class Producer(RequestingProducer):
         self._check_open()
         if on_done is not None:
             check_callback(on_done, "on_done")
+        pending = PendingSend(on_done)
+        if self._hooks.all or self._delay_relay is not None:
+            await self._submit_with_hooks(pending, message, queue, timeout)
+            return pending
+        request = self._builder.build(message, queue, timeout, self.config.retries_pipelined)
+        request.pending, request.on_done = pending, self._pipeline.on_done
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if (waiting := self._pipeline.submit(request)) is not None:
+            await waiting
+        return pending
+
+    async def _submit_with_hooks(
+        self, pending: OutcomeReceiver, message: Message, queue: Destination | None, timeout: float | None
+    ) -> None:
+        """Submit a message as :meth:`submit`, with the hooks and the delay relay, if there are any."""
+        self._check_open()
         if self._delay_relay is not None:
             message = await self._delay_relay.redirect(message, queue)
-        pending, retries = PendingSend(on_done), self.config.retries_pipelined
+        retries = self.config.retries_pipelined
         if not self._hooks.all:
             request = self._builder.build(message, queue, timeout, retries)
             request.pending, request.on_done = pending, self._pipeline.on_done
-            await trio.lowlevel.checkpoint_if_cancelled()
-            if (waiting := self._pipeline.submit(request)) is not None:
-                await waiting
-            return pending
+            await self._pipeline.wait_and_submit(request)
+            return
         async with self._hooks.before(self._context(SendMode.PIPELINED, [message])) as context:
             request = self._builder.build(context.messages[0], queue, timeout, retries, context)
             request.pending = pending
             request.on_done = self._pipeline.after_hooks(context, self._pipeline.finish)
             await self._pipeline.wait_and_submit(request)
-        return pending
 
     async def flush(self) -> None:
         """Wait until every pipelined send, and every request, has its outcome.
@@ -283,8 +295,7 @@ class Producer(RequestingProducer):
         Await the coroutine that is returned, if any. This and the coroutine raise as :meth:`submit`.
         """
         if self._hooks.all or self._delay_relay is not None:
-            on_done = partial(_forward_outcome, pending)
-            return self.submit(message, queue=queue, timeout=timeout, on_done=on_done)
+            return self._submit_with_hooks(pending, message, queue, timeout)
         request = self._builder.build(message, queue, timeout, self.config.retries_pipelined)
         request.pending, request.on_done = pending, self._pipeline.on_done
         return self._pipeline.submit(request)
@@ -310,10 +321,3 @@ class Producer(RequestingProducer):
         self._check_open()
         check_list(messages)
         return None if self._hooks.all else self._batch_sender.begin(messages, on_answer, queue, timeout)
-
-
-def _forward_outcome(pending: OutcomeReceiver, done: PendingSend) -> None:
-    if done.error is None:
-        pending.succeed(done.result())
-    else:
-        pending.fail(done.error, None)
