@@ -273,16 +273,18 @@ class Producer(RequestingProducer):
             )
         except BrokerError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                self._trace_recall(handle, success=False)
+                self._trace_recall(topic, handle, success=False)
             raise
-        self._trace_recall(handle, success=True, region=answer.fields.get(MESSAGE_REGION))
+        self._trace_recall(topic, handle, success=True, region=answer.fields.get(MESSAGE_REGION))
         return RecallMessageAnswer.from_fields(answer.fields).msg_id
 
-    def _trace_recall(self, handle: RecallHandle, *, success: bool, region: str | None = None) -> None:
+    def _trace_recall(
+        self, topic: str, handle: RecallHandle, *, success: bool, region: str | None = None
+    ) -> None:
         if self._tracing is not None:
-            now_ms = self.client.now_ms()
+            now_ms, group = self.client.now_ms(), self.config.group
             self._tracing.append(
-                recall_record(handle, self.config, region=region, success=success, now_ms=now_ms)
+                recall_record(topic, handle, group, region=region, success=success, now_ms=now_ms)
             )
 
     # For the BatchingProducer and the other APIs, which have no task per send

@@ -80,14 +80,17 @@ class TraceHook(ProducerHook):
 
 
 def recall_record(
-    handle: RecallHandle, config: ProducerConfig, *, region: str | None, success: bool, now_ms: int
+    topic: str, handle: RecallHandle, group: str, *, region: str | None, success: bool, now_ms: int
 ) -> RecallTrace:
-    """Return the record of a recall that a broker has answered. Java: ``DefaultRecallMessageTraceHook``."""
+    """Return the record of a recall that a broker has answered. Java: ``DefaultRecallMessageTraceHook``.
+
+    ``topic`` is the topic without the namespace, unlike the topic in the handle.
+    """
     return RecallTrace(
         timestamp_ms=now_ms,
         region=region or DEFAULT_REGION,
-        group=config.group,
-        topic=handle.topic,
+        group=group,
+        topic=topic,
         message_id=handle.message_id,
         success=success,
     )
