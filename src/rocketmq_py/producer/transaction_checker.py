@@ -117,6 +117,7 @@ class TransactionChecker:
         return self._last_checks.pop(half.key, None) or half
 
     def _accept(self, connection: Connection, request: Command) -> bool:
+        """Accept a check. Return False if it is for another group, so that other producers get it."""
         header = CheckTransactionStateRequest.from_fields(request.fields)
         broker_name = header.broker_name or self._broker_name(connection.address)
         messages = self._client.namespace.unwrap_messages(decode_messages(request.body, broker_name))

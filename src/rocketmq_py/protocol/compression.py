@@ -29,7 +29,7 @@ class CompressionType(enum.IntEnum):
     """The compression of a body. The value is its code in the system flag. Java: ``CompressionType``.
 
     Every client can read ZLIB. Java's clients read LZ4 and ZSTD from 4.9.4 on, and this client with the extra
-    of that name. The Go client does not.
+    of that name. The Go client reads neither.
     """
 
     LZ4 = 1
