@@ -425,6 +425,7 @@ async def test_a_refused_message_fails_alone(queue: MessageQueue | None) -> None
     async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
         pending = await send_all(producer, *bodies, queue=queue)
         await producer.flush()
+    assert (producer.statistics.sent, producer.statistics.failed) == (7, 1)
     (refused,) = [one for one in pending if one.error]
     assert refused is pending[3]
     assert isinstance(refused.error, MessageRefusedError)

@@ -9,7 +9,14 @@ from typing import Self, overload
 import attrs
 
 from rocketmq_py.arguments import kind_of
-from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
+from rocketmq_py.errors import (
+    Delivery,
+    InvalidMessageError,
+    MessageRefusedError,
+    MessageTooLargeError,
+    RocketMQError,
+    SendForbiddenError,
+)
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.properties import MAX_ENCODED_SIZE
@@ -25,6 +32,8 @@ the batch and the name of their cluster. If the result is too long, they lose th
 MAX_MESSAGE_OVERHEAD = 112
 """Bytes that a message in a batch takes at most in addition to its body, tags, keys and properties: lengths,
 the message id, and names of properties."""
+_ERRORS_OF_ONE_MESSAGE = (MessageRefusedError, InvalidMessageError, SendForbiddenError)
+"""Errors of a batch that a single message may have caused."""
 
 _is_bare, _topic_of, _body_of = map(attrgetter, ("is_bare", "topic", "body"))
 
@@ -89,6 +98,11 @@ def max_batched_size(message: Message) -> int:
     for text in texts:
         size += len(text) if text.isascii() else len(text.encode())
     return size
+
+
+def is_sent_in_halves(error: RocketMQError, count: int) -> bool:
+    """Whether a BatchingProducer sends each half of a batch of ``count`` messages again after this error."""
+    return count > 1 and isinstance(error, _ERRORS_OF_ONE_MESSAGE) and error.delivery is not Delivery.UNKNOWN
 
 
 def split_batch(

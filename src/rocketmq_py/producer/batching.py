@@ -21,17 +21,19 @@ from rocketmq_py.errors import (
     BatchError,
     ClosedError,
     ConfigurationError,
-    Delivery,
     InvalidMessageError,
-    MessageRefusedError,
     MessageTooLargeError,
     RocketMQError,
-    SendForbiddenError,
 )
 from rocketmq_py.message import Message, MessageQueue, SendResult
 from rocketmq_py.producer.accumulator import Accumulator, ProducerBatch
 from rocketmq_py.producer.admission import Admission
-from rocketmq_py.producer.batch import MAX_MESSAGE_OVERHEAD, max_batched_size, may_be_batched
+from rocketmq_py.producer.batch import (
+    MAX_MESSAGE_OVERHEAD,
+    is_sent_in_halves,
+    max_batched_size,
+    may_be_batched,
+)
 from rocketmq_py.producer.config import BatchingConfig, BatchingOptions, ProducerConfig
 from rocketmq_py.producer.first_attempt import BatchAttempt
 from rocketmq_py.producer.health import ProducerHealth
@@ -46,8 +48,6 @@ from rocketmq_py.producer.statistics import ProducerStatistics
 
 YIELD_EVERY = 256
 """A task whose sends never wait yields to other tasks after this many, about once a millisecond."""
-_ERRORS_OF_ONE_MESSAGE = (MessageRefusedError, InvalidMessageError, SendForbiddenError)
-"""Errors of a batch that a single message may have caused."""
 
 
 class BatchingProducer(Lifespan):
@@ -99,6 +99,7 @@ class BatchingProducer(Lifespan):
         )
         self.config: BatchingConfig = BatchingConfig(**own)
         self.producer: Producer = Producer(client, rng=rng, **of_producer, **of_client)
+        self.producer._sender.counters.is_sent_again = is_sent_in_halves
         self.close_timeout: float = self.producer.close_timeout
         self._max_batch_size = self.config.max_batch_size
         self._max_message_size = self.producer.config.max_message_size
@@ -375,10 +376,7 @@ class BatchingProducer(Lifespan):
         timeout: float | None,
         attempt: BatchAttempt | None = None,
     ) -> Sequence[SendResult | RocketMQError]:
-        """Send messages in a batch, and return the outcome of each. ``attempt`` is the first attempt.
-
-        If one message may have caused the error of all, each half is sent by itself.
-        """
+        """Send a batch, and its halves if one message may be at fault. ``attempt`` is the first attempt."""
         try:
             if attempt is not None:
                 return attempt.results(await attempt.rest())
@@ -388,8 +386,7 @@ class BatchingProducer(Lifespan):
         except BatchError as error:
             return [*error.results, *[error] * (len(messages) - len(error.results))]
         except RocketMQError as error:
-            may_be_one = isinstance(error, _ERRORS_OF_ONE_MESSAGE) and error.delivery is not Delivery.UNKNOWN
-            if len(messages) == 1 or not may_be_one:
+            if not is_sent_in_halves(error, len(messages)):
                 return [error] * len(messages)
         middle = len(messages) // 2
         first_half = await self._outcomes(messages[:middle], queue, timeout)
