@@ -249,6 +249,7 @@ async def test_messages_without_a_result_after_close_timeout_fail(
         assert isinstance(pending.error, ClosedError)
         assert pending.error.delivery is delivery
     assert (producer.pending, producer.buffered_bytes) == (0, 0)
+    assert producer.statistics.failed == 2
 
 
 async def test_a_send_that_waits_for_space_fails_when_the_producer_closes(

@@ -296,6 +296,7 @@ class BatchingProducer(Lifespan):
     def _abandon(self) -> None:
         for batch in self._accumulator.abandon():
             error = closed_error(may_be_stored=batch.is_in_flight)
+            self.producer._sender.counters.send_failed(error, len(batch.messages))
             if batch.attempt is not None:
                 batch.attempt.forget()
             self._set_outcomes(batch, [error] * len(batch.messages))
