@@ -735,3 +735,4 @@ async def test_a_selector_is_not_called_without_queues() -> None:
         async with client.batching_producer("g") as producer:
             with pytest.raises(NoQueueError, match="topic 'T' has no queue that may be written to"):
                 await producer.send(Message("T", b"x"), queue=SelectByHash("k"))
+            assert producer.statistics.failed == 1

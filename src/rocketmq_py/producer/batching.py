@@ -187,6 +187,7 @@ class BatchingProducer(Lifespan):
             except (ClosedError, ConfigurationError, InvalidMessageError):
                 raise
             except RocketMQError as error:
+                self.producer._sender.counters.send_failed(error)
                 pending = PendingSend(on_done)
                 pending.fail(error, self._failures)
                 return pending
