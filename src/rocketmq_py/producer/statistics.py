@@ -49,8 +49,8 @@ class ProducerStatistics:
     """A snapshot of a producer's counters since it was created.
 
     Attributes:
-        sent: messages that a broker has acknowledged. Each message of a batch counts.
-        failed: messages whose send raised an error, or whose PendingSend has one.
+        sent: messages that a broker has acknowledged: messages, requests, replies, each message of a batch.
+        failed: messages that could not be sent. The send raised an error, or its PendingSend has one.
         retried: attempts after the first.
         oneway: oneway messages that were written to a connection.
         late_replies: replies that arrived after their request had timed out, or twice.
