@@ -340,6 +340,29 @@ async def test_a_group_is_unregistered_although_closing_a_batching_producer_time
                 await trio.lowlevel.checkpoint()
 
 
+@pytest.mark.parametrize("hook", [None, ProducerHook()])
+async def test_a_send_that_waits_for_space_fails_when_the_nursery_of_the_producer_is_cancelled(
+    hook: ProducerHook | None,
+) -> None:
+    written, no_answer = unanswered()
+    async with scripted_cluster(no_answer) as cluster, trio.open_nursery() as tasks:
+        producer = Producer(cluster.address, max_in_flight=1)
+        if hook is not None:
+            producer.add_hook(hook)
+
+        async def send_two() -> None:
+            await producer.submit(MESSAGE)
+            with pytest.raises(ClosedError):
+                await producer.submit(MESSAGE)
+
+        async with trio.open_nursery() as nursery:
+            await producer.start(nursery)
+            tasks.start_soon(send_two)
+            await written.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+
+
 # Unretrieved errors
 
 
