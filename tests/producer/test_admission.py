@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import trio
 import trio.testing
 
+from rocketmq_py.errors import ClosedError
 from rocketmq_py.producer.admission import YIELD_EVERY, Admission
 
 
@@ -134,3 +136,40 @@ async def test_entering_is_a_cancellation_point() -> None:
         await admission.enter(1)
     assert scope.cancelled_caught
     assert admission.count == 0
+
+
+async def test_closing_fails_the_tasks_that_wait_and_later_ones() -> None:
+    admission = Admission(2, 10)
+    await admission.enter(10)
+    failed: list[int] = []
+
+    async def enter(size: int) -> None:
+        with pytest.raises(ClosedError):
+            await admission.enter(size)
+        failed.append(size)
+
+    async with trio.open_nursery() as nursery:
+        for size in (3, 4):
+            nursery.start_soon(enter, size)
+            await trio.testing.wait_all_tasks_blocked()
+        admission.leave(10)  # admits both, before they run
+        nursery.start_soon(enter, 10)
+        admission.close()
+    assert sorted(failed) == [3, 4, 10]
+    assert (admission.count, admission.bytes) == (0, 0)
+    assert not admission.enter_nowait(1)
+    with pytest.raises(ClosedError):
+        await admission.enter(1)
+
+
+async def test_closing_fails_a_task_that_yields(monkeypatch: pytest.MonkeyPatch) -> None:
+    admission = Admission(math.inf, 10, yield_every=1)
+    assert admission.enter_nowait(1)
+
+    async def close() -> None:
+        admission.close()
+
+    monkeypatch.setattr(trio.lowlevel, "checkpoint", close)
+    with pytest.raises(ClosedError):
+        await admission.enter(1)
+    assert not admission.enter_nowait(1)

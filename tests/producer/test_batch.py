@@ -136,6 +136,11 @@ def test_each_message_has_its_own_result() -> None:
         results[3]
 
 
+def test_the_results_of_a_batch_have_its_region_and_whether_to_trace() -> None:
+    results = BatchResults(attrs.evolve(ANSWERED, region="eu", trace_on=False), ["a", "b"])
+    assert [(result.region, result.trace_on) for result in results] == [("eu", False)] * 2
+
+
 def test_a_batch_stored_as_one_entry_has_one_id() -> None:
     results = BatchResults(attrs.evolve(ANSWERED, offset_message_id="only"), ["a", "b"])
     assert [result.offset_message_id for result in results] == ["only", "only"]

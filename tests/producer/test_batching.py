@@ -22,6 +22,7 @@ from rocketmq_py.errors import (
     MessageRefusedError,
     MessageTooLargeError,
     NoQueueError,
+    OutsideTrioError,
     RequestTimeoutError,
     SendForbiddenError,
     TopicNotFoundError,
@@ -248,6 +249,7 @@ async def test_messages_without_a_result_after_close_timeout_fail(
         assert isinstance(pending.error, ClosedError)
         assert pending.error.delivery is delivery
     assert (producer.pending, producer.buffered_bytes) == (0, 0)
+    assert producer.statistics.failed == 2
 
 
 async def test_a_send_that_waits_for_space_fails_when_the_producer_closes(
@@ -424,6 +426,7 @@ async def test_a_refused_message_fails_alone(queue: MessageQueue | None) -> None
     async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
         pending = await send_all(producer, *bodies, queue=queue)
         await producer.flush()
+    assert (producer.statistics.sent, producer.statistics.failed) == (7, 1)
     (refused,) = [one for one in pending if one.error]
     assert refused is pending[3]
     assert isinstance(refused.error, MessageRefusedError)
@@ -659,6 +662,17 @@ async def test_a_shared_client_must_be_open() -> None:
             pass
 
 
+@pytest.mark.parametrize("queue", [None, SelectByHash("k")])
+async def test_a_send_in_another_thread_raises(queue: SelectByHash | None) -> None:
+    async def send(producer: BatchingProducer) -> None:
+        with pytest.raises(OutsideTrioError, match=r"opened in a trio\.run in another thread"):
+            await producer.submit(Message("T", b"x"), queue=queue)
+
+    async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
+        await trio.to_thread.run_sync(trio.run, send, producer)
+        assert producer.pending == 0
+
+
 # Cancellation
 
 
@@ -721,3 +735,4 @@ async def test_a_selector_is_not_called_without_queues() -> None:
         async with client.batching_producer("g") as producer:
             with pytest.raises(NoQueueError, match="topic 'T' has no queue that may be written to"):
                 await producer.send(Message("T", b"x"), queue=SelectByHash("k"))
+            assert producer.statistics.failed == 1

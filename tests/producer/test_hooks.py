@@ -8,10 +8,13 @@ import pytest
 import trio
 
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import BrokerError, InvalidMessageError, SendForbiddenError
+from rocketmq_py.errors import BatchError, BrokerError, InvalidMessageError, SendForbiddenError
 from rocketmq_py.message import Message
 from rocketmq_py.producer import Producer, ProducerHook, SendContext, SendMode
 from rocketmq_py.properties import decode_properties
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection
+from tests.producer.test_send_options import store_batch
 from tests.scripted import refuse, scripted_cluster, store
 
 MESSAGE = Message("T", b"body")
@@ -97,6 +100,29 @@ async def test_hooks_see_the_error(mode: SendMode) -> None:
         (context,) = hook.contexts
         assert (type(context.error), str(context.error)) == (type(caught.value), str(caught.value))
         assert (context.results, context.retries) == ((), 1)
+
+
+async def test_hooks_see_the_results_of_the_messages_before_the_failed_part_of_a_list() -> None:
+    batches: list[Command] = []
+
+    def store_the_first(connection: Connection, request: Command) -> None:
+        if request.code == RequestCode.SEND_BATCH_MESSAGE:
+            batches.append(request)
+        if len(batches) > 1:
+            connection.respond(request, ResponseCode.MESSAGE_ILLEGAL, remark="no")
+        else:
+            store_batch(connection, request)
+
+    async with (
+        scripted_cluster(store_the_first) as cluster,
+        Producer(cluster.address, max_message_size=300) as producer,
+    ):
+        producer.add_hook(hook := Notes())
+        with pytest.raises(BatchError) as caught:
+            await producer.send_batch([Message("T", b"x" * 50) for _ in range(6)])
+        (context,) = hook.contexts
+        assert len(caught.value.results) == 2
+        assert tuple(context.results) == caught.value.results
 
 
 @pytest.mark.parametrize("mode", SendMode)

@@ -309,6 +309,60 @@ async def test_a_group_is_unregistered_although_closing_times_out() -> None:
         assert leave.fields["producerGroup"] == "slow"
 
 
+@pytest.mark.parametrize("kind", [Client.producer, Client.batching_producer])
+async def test_a_group_is_unregistered_although_the_nursery_of_the_producer_is_cancelled(
+    kind: Callable[..., Producer | BatchingProducer],
+) -> None:
+    written, no_answer = unanswered()
+    async with scripted_cluster(no_answer) as cluster, Client(cluster.address) as client:
+        async with trio.open_nursery() as nursery:
+            producer = kind(client, "cancelled")
+            await producer.start(nursery)
+            await client.heartbeats.send()
+            await producer.submit(MESSAGE)
+            await written.wait()
+            nursery.cancel_scope.cancel()
+        with trio.fail_after(5):
+            while not (leaves := cluster.brokers["broker-a"].asked(RequestCode.UNREGISTER_CLIENT)):
+                await trio.lowlevel.checkpoint()
+        assert [leave.fields["producerGroup"] for leave in leaves] == ["cancelled"]
+
+
+async def test_a_group_is_unregistered_although_closing_a_batching_producer_times_out() -> None:
+    written, no_answer = unanswered()
+    async with scripted_cluster(no_answer) as cluster, Client(cluster.address) as client:
+        async with client.batching_producer("slow", close_timeout=0.01) as producer:
+            await client.heartbeats.send()
+            await producer.submit(MESSAGE, timeout=60)
+            await written.wait()
+        with trio.fail_after(5):
+            while not cluster.brokers["broker-a"].asked(RequestCode.UNREGISTER_CLIENT):
+                await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("hook", [None, ProducerHook()])
+async def test_a_send_that_waits_for_space_fails_when_the_nursery_of_the_producer_is_cancelled(
+    hook: ProducerHook | None,
+) -> None:
+    written, no_answer = unanswered()
+    async with scripted_cluster(no_answer) as cluster, trio.open_nursery() as tasks:
+        producer = Producer(cluster.address, max_in_flight=1)
+        if hook is not None:
+            producer.add_hook(hook)
+
+        async def send_two() -> None:
+            await producer.submit(MESSAGE)
+            with pytest.raises(ClosedError):
+                await producer.submit(MESSAGE)
+
+        async with trio.open_nursery() as nursery:
+            await producer.start(nursery)
+            tasks.start_soon(send_two)
+            await written.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+
+
 # Unretrieved errors
 
 

@@ -121,6 +121,7 @@ async def test_each_of_many_requests_gets_its_own_reply(autojump_clock: object) 
             assert (await reply).body == b"answer to %d" % number
             assert reply.sent is None or reply.sent.queue.topic == "T"
         assert sorted(done, key=id) == sorted((reply for _, reply in pending), key=id), "once for each"
+        assert (one.statistics.sent, two.statistics.sent) == (100, 100)
 
 
 async def test_repeated_replies_are_dropped_and_counted() -> None:
@@ -172,6 +173,7 @@ async def test_a_request_that_cannot_be_sent_fails_with_the_reason(
         with pytest.raises(BrokerError):
             await pending
         assert failed == [pending]
+        assert (producer.statistics.sent, producer.statistics.failed) == (0, 2)
     async with scripted_cluster(ignore) as cluster, Producer(cluster.address) as producer:
         with pytest.raises((RequestTimeoutError, ReplyTimeoutError)):
             await producer.request(MESSAGE)

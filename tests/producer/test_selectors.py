@@ -98,6 +98,11 @@ def test_random_selection_can_be_replayed_and_uses_all_queues() -> None:
     assert SelectByRandom()(queues(1), MESSAGE) == queues(1)[0]
 
 
+def test_a_seed_is_no_source_of_randomness() -> None:
+    with pytest.raises(ConfigurationError, match="rng must be a Random, not int"):
+        SelectByRandom(42)  # type: ignore[arg-type]
+
+
 def test_machine_rooms_use_their_own_queues_equally() -> None:
     here, there = queues(2, "hz1@broker-a") + queues(1, "hz2@broker-b"), queues(4, "sh@broker-c")
     elsewhere = queues(1, "hz1") + queues(1, "hz1@x@broker-d") + queues(1, "broker@hz1")
@@ -111,7 +116,7 @@ def test_machine_rooms_without_a_queue_raise() -> None:
         SelectByMachineRoom(["hz2", "hz1"])(queues(4, "sh@broker-c") + queues(4), MESSAGE)
 
 
-@pytest.mark.parametrize("rooms", ["hz1", [], [1], None])
+@pytest.mark.parametrize("rooms", ["hz1", [], [1], None, 5, (room for room in ["hz1"])])
 def test_invalid_rooms_are_rejected(rooms: Any) -> None:
     with pytest.raises(ConfigurationError, match="must be a list of one or more names"):
         SelectByMachineRoom(rooms)

@@ -86,6 +86,21 @@ async def test_each_answered_recall_has_a_record() -> None:
     ]
 
 
+async def test_the_record_of_a_recall_has_the_topic_without_the_namespace() -> None:
+    def recalled(connection: Connection, request: Command) -> None:
+        if request.code == RequestCode.RECALL_MESSAGE:
+            connection.respond(request, ResponseCode.SUCCESS, {"msgId": "unique"})
+        else:
+            store(connection, request)
+
+    handle = RecallHandle("ns%T", "broker-a", "1900000000000", "unique").encode()
+    async with scripted_cluster(recalled, topics=[*TOPICS, "ns%T"]) as cluster:
+        async with Producer(cluster.address, group="g", trace=True, namespace="ns") as producer:
+            await producer.recall("T", handle)
+        ((_, _, _, group, topic, *_),) = records(cluster)
+    assert (group, topic) == ("g", "T")
+
+
 async def test_a_transaction_has_records_of_its_half_message_and_each_report() -> None:
     def check_unknown_transactions(connection: Connection, request: Command) -> None:
         if request.code == ENDS and request.fields.get("fromTransactionCheck") != "true":
@@ -123,6 +138,7 @@ async def test_a_broker_with_traces_switched_off_gets_none() -> None:
     async with scripted_cluster(no_traces, topics=TOPICS) as cluster:
         async with Producer(cluster.address, trace=True) as producer:
             await producer.send(Message("T", b"x"))
+            await producer.send_batch([Message("T", b"x")])
         assert traces(cluster) == []
 
 

@@ -10,6 +10,7 @@ import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
+from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.client.member import Member
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.names import check_topic
@@ -51,6 +52,7 @@ class BaseProducer(Member):
         self._delay_relay = delay_relay(self.config, self.client, self._sender.router.supports_timed)
         self._tracing = trace_sends(self.config, self.client, self._hooks)
         self._replies = PendingReplies(self.client, self._sender, self._pipeline)
+        self._is_in_heartbeats = False
         self.close_timeout: float = self.config.close_timeout
         self._announce()
 
@@ -116,6 +118,7 @@ class BaseProducer(Member):
         if self._tracing is not None:
             self.nursery.start_soon(self._tracing.run)
         self.client.heartbeats.add_producer(self.config.group)
+        self._is_in_heartbeats = True
 
     async def _close(self) -> None:
         try:
@@ -123,11 +126,15 @@ class BaseProducer(Member):
             if self._tracing is not None:
                 await self._tracing.flush()
         finally:  # otherwise brokers would send their checks to a closed producer
+            self._is_in_heartbeats = False
             await self.client.heartbeats.remove_producer(self.config.group)
         await super()._close()
 
     def _abandon(self) -> None:
+        if self._is_in_heartbeats and self.client.is_open:  # a shared client, and no graceful close
+            start_soon(self.client.nursery, self.client.heartbeats.remove_producer, self.config.group)
         self._sender.abandon()
+        self._pipeline.admission.close()
         self._pipeline.abandon()
         self._replies.close()
 

@@ -9,7 +9,14 @@ from typing import Self, overload
 import attrs
 
 from rocketmq_py.arguments import kind_of
-from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
+from rocketmq_py.errors import (
+    Delivery,
+    InvalidMessageError,
+    MessageRefusedError,
+    MessageTooLargeError,
+    RocketMQError,
+    SendForbiddenError,
+)
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.properties import MAX_ENCODED_SIZE
@@ -23,7 +30,10 @@ MAX_BATCHED_PROPERTIES = MAX_ENCODED_SIZE - 1024
 """The largest size in bytes of the properties of a message in a batch. Brokers 4.x append the properties of
 the batch and the name of their cluster. If the result is too long, they lose this and the next messages."""
 MAX_MESSAGE_OVERHEAD = 112
-"""The largest size in bytes of the lengths, the id and the names of attributes of a message in a batch."""
+"""Bytes that a message in a batch takes at most in addition to its body, tags, keys and properties: lengths,
+the message id, and names of properties."""
+_ERRORS_OF_ONE_MESSAGE = (MessageRefusedError, InvalidMessageError, SendForbiddenError)
+"""Errors of a batch that a single message may have caused."""
 
 _is_bare, _topic_of, _body_of = map(attrgetter, ("is_bare", "topic", "body"))
 
@@ -90,6 +100,11 @@ def max_batched_size(message: Message) -> int:
     return size
 
 
+def is_sent_in_halves(error: RocketMQError, count: int) -> bool:
+    """Whether a BatchingProducer sends each half of a batch of ``count`` messages again after this error."""
+    return count > 1 and isinstance(error, _ERRORS_OF_ONE_MESSAGE) and error.delivery is not Delivery.UNKNOWN
+
+
 def split_batch(
     messages: Sequence[Message], *, max_size: int, new_unique_ids: Callable[[int], list[str]]
 ) -> list[EncodedBatch]:
@@ -98,12 +113,12 @@ def split_batch(
     Args:
         messages: the messages, all of one topic.
         max_size: the largest body of a request in bytes, as brokers count it (maxMessageSize).
-        new_unique_ids: returns this number of new ids.
+        new_unique_ids: returns as many new ids as its argument says.
 
     Raises:
         InvalidMessageError: the list is empty, the topic is a retry topic, or a message is delayed or differs
             from the first. The error names its index in the list.
-        MessageTooLargeError: a single message, or its properties, are too large.
+        MessageTooLargeError: a single message, or its properties, is too large for a batch.
     """
     if not messages:
         raise InvalidMessageError("messages is empty; a batch has at least one message")
@@ -222,19 +237,27 @@ class BatchResults(Sequence[SendResult]):
 
     def __getitem__(self, index: int | slice) -> SendResult | list[SendResult]:
         if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
+            return [self[position] for position in range(*index.indices(len(self)))]
         unique_id = self._unique_ids[index]
-        place = index if index >= 0 else index + len(self)
+        position = index if index >= 0 else index + len(self)
         result = self._result
         return SendResult(
-            result.status, unique_id, self._offset_id(place), result.queue, result.queue_offset + place
+            result.status,
+            unique_id,
+            self._offset_id(position),
+            result.queue,
+            result.queue_offset + position,
+            None,
+            None,
+            result.region,
+            result.trace_on,
         )
 
-    def _offset_id(self, place: int) -> str:
+    def _offset_id(self, position: int) -> str:
         offset_ids = self._offset_ids
         if offset_ids is None:
             offset_ids = self._offset_ids = self._result.offset_message_id.split(",")
         if len(offset_ids) != len(self._unique_ids):
             # A topic with the queue type BatchCQ may store a batch as one entry with one id.
             return self._result.offset_message_id
-        return offset_ids[place]
+        return offset_ids[position]

@@ -56,6 +56,8 @@ class BatchSender:
                     raise
                 raise BatchError(results, len(messages), error) from error
             results = [*results, *more] if results else more
+            if context is not None:
+                context.results = results  # a later part may fail
         return results
 
     def begin(

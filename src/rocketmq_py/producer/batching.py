@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from threading import get_ident
 from typing import Unpack
 
 import trio
@@ -20,17 +21,19 @@ from rocketmq_py.errors import (
     BatchError,
     ClosedError,
     ConfigurationError,
-    Delivery,
     InvalidMessageError,
-    MessageRefusedError,
     MessageTooLargeError,
     RocketMQError,
-    SendForbiddenError,
 )
 from rocketmq_py.message import Message, MessageQueue, SendResult
 from rocketmq_py.producer.accumulator import Accumulator, ProducerBatch
 from rocketmq_py.producer.admission import Admission
-from rocketmq_py.producer.batch import MAX_MESSAGE_OVERHEAD, max_batched_size, may_be_batched
+from rocketmq_py.producer.batch import (
+    MAX_MESSAGE_OVERHEAD,
+    is_sent_in_halves,
+    max_batched_size,
+    may_be_batched,
+)
 from rocketmq_py.producer.config import BatchingConfig, BatchingOptions, ProducerConfig
 from rocketmq_py.producer.first_attempt import BatchAttempt
 from rocketmq_py.producer.health import ProducerHealth
@@ -44,9 +47,7 @@ from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.statistics import ProducerStatistics
 
 YIELD_EVERY = 256
-"""Batched sends take about a millisecond for this many messages."""
-_ERRORS_OF_ONE_MESSAGE = (MessageRefusedError, InvalidMessageError, SendForbiddenError)
-"""Errors of a batch that a single message may have caused."""
+"""A task whose sends never wait yields to other tasks after this many, about once a millisecond."""
 
 
 class BatchingProducer(Lifespan):
@@ -61,11 +62,10 @@ class BatchingProducer(Lifespan):
     queue, passed or chosen by a selector, are stored in the order in which they were accepted: the next batch
     is sent when the previous one has its result.
 
-    A message is sent alone if it is delayed, larger than ``max_batch_size``, or large enough for compression.
-    Brokers deliver batches at once, and accept no compressed batches. If a broker or a hook refuses a batch,
-    each half is sent by itself, so that only the refused messages fail.
-
-    Java: ``DefaultMQProducer`` with ``autoBatch``.
+    A message is sent alone if brokers do not accept it in a batch (it is delayed, has a priority or a lite
+    topic, or is for a retry topic), if it is larger than ``max_batch_size``, or if it is large enough for
+    compression. If a broker or a hook refuses a batch, each half is sent by itself, so that only the refused
+    messages fail. Java: ``DefaultMQProducer`` with ``autoBatch``.
 
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
@@ -99,6 +99,7 @@ class BatchingProducer(Lifespan):
         )
         self.config: BatchingConfig = BatchingConfig(**own)
         self.producer: Producer = Producer(client, rng=rng, **of_producer, **of_client)
+        self.producer._sender.counters.is_sent_again = is_sent_in_halves
         self.close_timeout: float = self.producer.close_timeout
         self._max_batch_size = self.config.max_batch_size
         self._max_message_size = self.producer.config.max_message_size
@@ -129,18 +130,17 @@ class BatchingProducer(Lifespan):
     ) -> SendResult:
         """Send a message in a batch, and wait until a broker has stored it.
 
-        The message waits up to ``linger`` seconds for others.
-
         Args:
             message: the message.
             queue: the queue, or a selector; see the class.
-            timeout: seconds for all attempts together, from the start of the batch's first. None for the
+            timeout: seconds for all attempts together, from the start of the first attempt. None for the
                 setting ``send_timeout``. The smallest timeout of its messages applies to a batch.
 
         Raises:
             RocketMQError: as :meth:`Producer.send`.
 
-        If cancelled before the message is accepted, it is not sent. If cancelled later, it is still sent.
+        The message waits up to ``linger`` seconds for others. If cancelled before the message is accepted, it
+        is not sent. If cancelled later, it is still sent.
         """
         return await (await self.submit(message, queue=queue, timeout=timeout))
 
@@ -168,6 +168,8 @@ class BatchingProducer(Lifespan):
 
         All other errors are in the PendingSend. If cancelled, the message is not sent.
         """
+        if self._thread != get_ident():
+            self._check_open()  # raises the error
         if type(message) is not Message:
             check_message(message)
         if timeout is not None:
@@ -185,6 +187,7 @@ class BatchingProducer(Lifespan):
             except (ClosedError, ConfigurationError, InvalidMessageError):
                 raise
             except RocketMQError as error:
+                self.producer._sender.counters.send_failed(error)
                 pending = PendingSend(on_done)
                 pending.fail(error, self._failures)
                 return pending
@@ -278,7 +281,7 @@ class BatchingProducer(Lifespan):
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes of these messages, of ``max_buffered_bytes``."""
+        """The bytes of ``max_buffered_bytes`` that the pending messages take."""
         return self._admission.bytes
 
     # Lifespan
@@ -294,24 +297,23 @@ class BatchingProducer(Lifespan):
     def _abandon(self) -> None:
         for batch in self._accumulator.abandon():
             error = closed_error(may_be_stored=batch.is_in_flight)
+            self.producer._sender.counters.send_failed(error, len(batch.messages))
             if batch.attempt is not None:
                 batch.attempt.forget()
-            self._finish(batch, [error] * len(batch.messages))
+            self._set_outcomes(batch, [error] * len(batch.messages))
         self._failures.report()
 
-    # Messages
+    # Messages and batches
 
     def _measure(self, message: Message) -> tuple[int, bool]:
         """Return the largest size that a message may take, and whether it must be sent alone."""
-        body_size = len(message.body)
-        size = max_batched_size(message)
-        if size > self._max_batch_size or body_size >= self._compress_over:
-            if body_size > self._max_message_size:
-                raise MessageTooLargeError(
-                    f"the body has {body_size} bytes; max_message_size is {self._max_message_size}"
-                )
-            return size, True
-        return size, not may_be_batched(message)
+        body_size, size = len(message.body), max_batched_size(message)
+        if body_size > self._max_message_size:
+            raise MessageTooLargeError(
+                f"the body has {body_size} bytes; max_message_size is {self._max_message_size}"
+            )
+        is_large = size > self._max_batch_size or body_size >= self._compress_over
+        return size, is_large or not may_be_batched(message)
 
     async def _choose(self, queue: Destination, message: Message) -> MessageQueue:
         check_destination(queue, message.topic)
@@ -324,8 +326,6 @@ class BatchingProducer(Lifespan):
         """Send lingering batches because tasks wait for space, unless a batch in flight will free some."""
         if not self._accumulator.in_flight:
             self._accumulator.send_due(math.inf)
-
-    # Batches
 
     async def _send_due_batches(self) -> None:
         while True:
@@ -360,14 +360,14 @@ class BatchingProducer(Lifespan):
         if stored is None:
             start_soon(self._nursery, self._deliver, batch, attempt)
         else:
-            self._finished(batch, attempt.results(stored))
+            self._finish(batch, attempt.results(stored))
 
     async def _deliver(self, batch: ProducerBatch, attempt: BatchAttempt | None) -> None:
-        self._finished(batch, await self._outcomes(batch.messages, batch.queue, batch.timeout, attempt))
+        self._finish(batch, await self._outcomes(batch.messages, batch.queue, batch.timeout, attempt))
 
-    def _finished(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
+    def _finish(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
         self._accumulator.finished(batch, trio.current_time())
-        self._finish(batch, outcomes)
+        self._set_outcomes(batch, outcomes)
         if self._admission.has_waiters:
             self._free_space()
 
@@ -378,7 +378,7 @@ class BatchingProducer(Lifespan):
         timeout: float | None,
         attempt: BatchAttempt | None = None,
     ) -> Sequence[SendResult | RocketMQError]:
-        """Send messages in a batch, and return the outcome of each. ``attempt`` is the first attempt."""
+        """Send a batch, and its halves if one message may be at fault. ``attempt`` is the first attempt."""
         try:
             if attempt is not None:
                 return attempt.results(await attempt.rest())
@@ -388,13 +388,12 @@ class BatchingProducer(Lifespan):
         except BatchError as error:
             return [*error.results, *[error] * (len(messages) - len(error.results))]
         except RocketMQError as error:
-            may_be_one = isinstance(error, _ERRORS_OF_ONE_MESSAGE) and error.delivery is not Delivery.UNKNOWN
-            if len(messages) == 1 or not may_be_one:
+            if not is_sent_in_halves(error, len(messages)):
                 return [error] * len(messages)
         middle = len(messages) // 2
         first_half = await self._outcomes(messages[:middle], queue, timeout)
         return [*first_half, *await self._outcomes(messages[middle:], queue, timeout)]
 
-    def _finish(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
+    def _set_outcomes(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
         batch.pending.finish(outcomes, self._failures)
         self._admission.leave(batch.size, len(batch.messages))

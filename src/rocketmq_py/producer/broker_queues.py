@@ -19,11 +19,12 @@ class BrokerQueues:
     """A FIFO queue of requests for each broker that cannot take requests at the moment.
 
     A request waits for a dial, for a heartbeat, or for space in the connection's buffer. If its attempt times
-    out meanwhile, it leaves the queue.
+    out meanwhile, it leaves the queue. When the producer closes, the queues are dropped. The Pipeline fails
+    their requests.
 
     Args:
         router: finds the connections.
-        routes: provides the addresses in errors.
+        routes: returns the routes, for the addresses in errors.
         write: passes a request to a connection. Returns an awaitable if there are RPC hooks.
         on_failure: called with a request whose attempt failed, and the error.
 
@@ -64,9 +65,9 @@ class BrokerQueues:
                 continue
             queue.requests.popleft()
             try:
-                hooked = self._write(request, connection)
-                if hooked is not None:
-                    await hooked
+                write_with_hooks = self._write(request, connection)
+                if write_with_hooks is not None:
+                    await write_with_hooks
             except RocketMQError as error:
                 self._on_failure(request, error)
         del self.by_broker[broker_name]

@@ -40,7 +40,8 @@ class Pending(Generic[Result]):
 
     Awaiting it returns the result, or raises the RocketMQError of the failure. It may be awaited repeatedly
     and by several tasks. Cancelling the task that awaits does not cancel the operation. An error that is
-    never retrieved is logged when the handle is garbage-collected.
+    never retrieved, by awaiting it or with ``result()`` or ``error``, is logged when the handle is
+    garbage-collected.
     """
 
     __slots__ = ("_callbacks", "_outcome", "_waiting")
@@ -59,7 +60,7 @@ class Pending(Generic[Result]):
 
     @property
     def error(self) -> RocketMQError | None:
-        """The error of the failure. None if it succeeded or is still in flight."""
+        """The error of the failure, which counts as retrieved. None if it succeeded or is still in flight."""
         outcome = self._outcome
         if not isinstance(outcome, _Failure):
             return None
@@ -152,8 +153,8 @@ class PendingSend(Pending[SendResult]):
 class BatchedSend(PendingSend):
     """The handle of one message of a batch. Takes its outcome from the PendingBatch.
 
-    The batch refers only to handles with waiting tasks or callbacks. A handle that the user drops costs no
-    memory while the batch is in flight, and no time when it is done.
+    The batch refers only to handles with tasks that wait, or have waited, and to those with callbacks. Other
+    handles that the user drops cost no memory while the batch is in flight, and no time when it is done.
 
     Args:
         batch: the outcomes of all messages of the batch.
@@ -182,7 +183,7 @@ class BatchedSend(PendingSend):
 
     @property
     def error(self) -> RocketMQError | None:
-        """The error of the failure. None if it succeeded or is still in flight."""
+        """The error of the failure, which counts as retrieved. None if it succeeded or is still in flight."""
         if type(self._batch.outcomes) is BatchResults:  # all messages were stored
             return None
         self._take_outcome()
@@ -220,7 +221,7 @@ class PendingBatch:
 
     Attributes:
         outcomes: the outcome of each message. None while the batch is in flight.
-        watched: the handles that have waiting tasks or callbacks.
+        watched: the handles with callbacks or waiting tasks, and those whose waiting task was cancelled.
     """
 
     __slots__ = ("outcomes", "watched")

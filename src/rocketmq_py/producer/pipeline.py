@@ -1,4 +1,4 @@
-"""The pipelined sends in flight, and the requests that wait for their replies."""
+"""The pipeline: pipelined sends in flight, and requests that wait for their replies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from rocketmq_py.producer.sender import Sender
 
 
 class Pipeline:
-    """The sends in flight of a producer that no task awaits, within the bounds of ``admission``.
+    """The sends in flight that no task of the producer awaits, within the bounds of ``admission``.
+
+    These are pipelined sends, and requests until they have their replies.
 
     Args:
         sender: sends the requests.
@@ -26,7 +28,7 @@ class Pipeline:
 
     Attributes:
         failures: logs errors that are never retrieved.
-        on_done: :meth:`finish`, for ``SendRequest.on_done``.
+        on_done: the bound method :meth:`finish`, which all pipelined sends share as ``SendRequest.on_done``.
     """
 
     def __init__(self, sender: Sender, hooks: Hooks, admission: Admission) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from typing import Any
 
 import trio
@@ -119,22 +118,35 @@ class Producer(RequestingProducer):
         self._check_open()
         if on_done is not None:
             check_callback(on_done, "on_done")
+        pending = PendingSend(on_done)
+        if self._hooks.all or self._delay_relay is not None:
+            await self._submit_with_hooks(pending, message, queue, timeout)
+            return pending
+        request = self._builder.build(message, queue, timeout, self.config.retries_pipelined)
+        request.pending, request.on_done = pending, self._pipeline.on_done
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if (waiting := self._pipeline.submit(request)) is not None:
+            await waiting
+        return pending
+
+    async def _submit_with_hooks(
+        self, pending: OutcomeReceiver, message: Message, queue: Destination | None, timeout: float | None
+    ) -> None:
+        """Submit a message as :meth:`submit`, with the hooks and the delay relay, if there are any."""
+        self._check_open()
         if self._delay_relay is not None:
             message = await self._delay_relay.redirect(message, queue)
-        pending, retries = PendingSend(on_done), self.config.retries_pipelined
+        retries = self.config.retries_pipelined
         if not self._hooks.all:
             request = self._builder.build(message, queue, timeout, retries)
             request.pending, request.on_done = pending, self._pipeline.on_done
-            await trio.lowlevel.checkpoint_if_cancelled()
-            if (waiting := self._pipeline.submit(request)) is not None:
-                await waiting
-            return pending
+            await self._pipeline.wait_and_submit(request)
+            return
         async with self._hooks.before(self._context(SendMode.PIPELINED, [message])) as context:
             request = self._builder.build(context.messages[0], queue, timeout, retries, context)
             request.pending = pending
             request.on_done = self._pipeline.after_hooks(context, self._pipeline.finish)
             await self._pipeline.wait_and_submit(request)
-        return pending
 
     async def flush(self) -> None:
         """Wait until every pipelined send, and every request, has its outcome.
@@ -200,9 +212,7 @@ class Producer(RequestingProducer):
                     f"a hook changed the number of messages of a batch from {len(messages)} to "
                     f"{len(context.messages)}; before_send may only replace messages"
                 )
-            results = await self._batch_sender.send(context.messages, queue, timeout, context)
-            context.results = results
-        return results
+            return await self._batch_sender.send(context.messages, queue, timeout, context)
 
     async def send_encoded(
         self, batch: EncodedBatch, *, queue: Destination | None = None, timeout: float | None = None
@@ -244,9 +254,12 @@ class Producer(RequestingProducer):
 
         Raises:
             InvalidMessageError: the handle is malformed.
+            TopicNotFoundError, NoQueueError, NameServerError: the topic has no queue to send to, or the
+                address of the message's broker is unknown.
             BrokerError: the message was delivered already, or the broker does not allow recalls
                 (recallMessageEnable).
-            ConnectError, ConnectionLostError, RequestTimeoutError, NoQueueError: the broker did not answer.
+            ConnectError, ConnectionLostError, RequestTimeoutError: the broker did not answer.
+            ClosedError: the producer is not open.
 
         If cancelled, the message may or may not have been recalled.
         """
@@ -260,16 +273,18 @@ class Producer(RequestingProducer):
             )
         except BrokerError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                self._trace_recall(handle, success=False)
+                self._trace_recall(topic, handle, success=False)
             raise
-        self._trace_recall(handle, success=True, region=answer.fields.get(MESSAGE_REGION))
+        self._trace_recall(topic, handle, success=True, region=answer.fields.get(MESSAGE_REGION))
         return RecallMessageAnswer.from_fields(answer.fields).msg_id
 
-    def _trace_recall(self, handle: RecallHandle, *, success: bool, region: str | None = None) -> None:
+    def _trace_recall(
+        self, topic: str, handle: RecallHandle, *, success: bool, region: str | None = None
+    ) -> None:
         if self._tracing is not None:
-            now_ms = self.client.now_ms()
+            now_ms, group = self.client.now_ms(), self.config.group
             self._tracing.append(
-                recall_record(handle, self.config, region=region, success=success, now_ms=now_ms)
+                recall_record(topic, handle, group, region=region, success=success, now_ms=now_ms)
             )
 
     # For the BatchingProducer and the other APIs, which have no task per send
@@ -282,8 +297,7 @@ class Producer(RequestingProducer):
         Await the coroutine that is returned, if any. This and the coroutine raise as :meth:`submit`.
         """
         if self._hooks.all or self._delay_relay is not None:
-            on_done = partial(_forward_outcome, pending)
-            return self.submit(message, queue=queue, timeout=timeout, on_done=on_done)
+            return self._submit_with_hooks(pending, message, queue, timeout)
         request = self._builder.build(message, queue, timeout, self.config.retries_pipelined)
         request.pending, request.on_done = pending, self._pipeline.on_done
         return self._pipeline.submit(request)
@@ -309,10 +323,3 @@ class Producer(RequestingProducer):
         self._check_open()
         check_list(messages)
         return None if self._hooks.all else self._batch_sender.begin(messages, on_answer, queue, timeout)
-
-
-def _forward_outcome(pending: OutcomeReceiver, done: PendingSend) -> None:
-    if done.error is None:
-        pending.succeed(done.result())
-    else:
-        pending.fail(done.error, None)

@@ -87,8 +87,8 @@ class RoundRobin:
         self, queues: Sequence[MessageQueue], is_wanted: Callable[[str], bool]
     ) -> MessageQueue | None:
         """Return the next queue on a wanted broker, or None. ``is_wanted`` gets the name of the broker."""
-        for queue in queues:
-            queue = queues[next(self._counters[queue.topic]) % len(queues)]
+        for _ in queues:
+            queue = queues[next(self._counters[queues[0].topic]) % len(queues)]
             if is_wanted(queue.broker_name):
                 return queue
         return None
@@ -103,7 +103,7 @@ class FaultAwareRoundRobin:
     1. a queue on an available broker other than the one that failed last;
     2. with a policy that detects: a queue on a reachable broker other than the one that failed last. With
        other policies: a queue on the broker that failed last, if it has answered in time since;
-    3. a queue on a broker of the better half;
+    3. a queue on a broker of the better half, see :meth:`LatencyFaults.one_of_the_better`;
     4. the next queue on any broker. A message is sent even if all brokers are in the table.
 
     Args:

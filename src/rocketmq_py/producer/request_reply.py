@@ -200,8 +200,10 @@ class PendingReplies:
         outcome: Outcome,
     ) -> None:
         if isinstance(outcome, RocketMQError):
+            self._sender.counters.send_failed(outcome)
             self._finish(pending, outcome)
         else:
+            self._sender.counters.sent += 1
             pending.sent = send_result(outcome)
         if on_sent is not None:
             on_sent(request, outcome)

@@ -22,7 +22,8 @@ from rocketmq_py.protocol.send_request import HeaderTemplate, SendRequestBuilder
 from rocketmq_py.remoting import Connection
 
 MAX_CACHED_TARGETS = 4096
-"""The number of topics after which the cache of targets starts anew, because topics may be many."""
+"""The largest number of cached entries, one per topic and request code. The cache is cleared when it is
+full."""
 
 
 class QueueTarget:

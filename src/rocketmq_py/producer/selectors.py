@@ -12,6 +12,7 @@ from typing import Protocol
 
 import attrs
 
+from rocketmq_py.arguments import instance_of
 from rocketmq_py.callables import check_callable
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError, NoQueueError
 from rocketmq_py.message import Message, MessageQueue
@@ -129,19 +130,27 @@ def selector_of_batch(messages: Sequence[Message]) -> QueueSelector | None:
     return select_by_key if any(keys) else None
 
 
+# Of the generator of pseudo-random numbers in Guava's consistentHash.
 _MASK = 2**64 - 1
 _MULTIPLIER = 2862933555777941757
 
 
 @attrs.frozen
 class SelectByRandom:
-    """Chooses a queue at random, of avoided brokers as well. Java: ``SelectMessageQueueByRandom``.
+    """Chooses a queue at random, also one of a broker in the fault table.
+
+    Java: ``SelectMessageQueueByRandom``.
 
     Args:
         rng: the source of randomness, for tests that replay a run.
+
+    Raises:
+        ConfigurationError: ``rng`` is anything else than a random.Random or None.
     """
 
-    rng: random.Random | None = attrs.field(default=None, repr=False)
+    rng: random.Random | None = attrs.field(
+        default=None, repr=False, validator=attrs.validators.optional(instance_of(random.Random))
+    )
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message, /) -> MessageQueue:
         """Return a queue. All are equally likely."""
@@ -149,7 +158,8 @@ class SelectByRandom:
 
 
 def _rooms(rooms: Collection[str]) -> frozenset[str]:
-    if not rooms or isinstance(rooms, str) or not all(isinstance(room, str) for room in rooms):
+    is_list = isinstance(rooms, Collection) and not isinstance(rooms, str)
+    if not is_list or not rooms or not all(isinstance(room, str) for room in rooms):
         raise ConfigurationError(f"rooms is {rooms!r}; it must be a list of one or more names")
     return frozenset(rooms)
 
@@ -191,7 +201,7 @@ def _room_of(broker_name: str) -> str | None:
 
 
 def java_hash(key: str | int) -> int:
-    """Return Java's ``hashCode()`` of a String, or of an Integer, or of a Long beyond 32 bits."""
+    """Return Java's ``hashCode()`` of a String, an Integer, or a Long if the number exceeds 32 bits."""
     if isinstance(key, str):
         encoded = key.encode("utf-16-le", "surrogatepass")
         hashed = 0

@@ -68,7 +68,8 @@ class SendRequest(PendingRequest):
         may_be_compressed: whether the body is large enough for compression.
         wants_heartbeat: whether the broker must know this client's groups, or tell its version, first.
         on_answer: receives the answer to an attempt, and its time of arrival, if no task waits for it.
-        on_done: receives the outcome if no task waits for it.
+        on_done: called by the sender with the outcome if no task waits for it. The user's ``on_done`` is a
+            callback of ``pending``.
         pending: receives the outcome of a pipelined send. Usually the handle that the user has.
         in_background: whether a background task makes the attempts. An exception of a selector becomes the
             outcome then.

@@ -123,8 +123,8 @@ class Sender:
     def write_now(self, request: SendRequest) -> bool:
         """Start the first attempt if it can be written immediately, and return whether it was.
 
-        The answer goes to the waiting task or to ``request.on_answer``. The chosen queue is kept for a later
-        attempt. Raises the exceptions of a queue selector.
+        The answer goes to the waiting task or to ``request.on_answer``. If the attempt was not started, the
+        next one keeps its queue. Raises the exceptions of a queue selector.
         """
         route = self._client.routes.get_nowait(request.topic)
         if route is None:
@@ -222,7 +222,7 @@ class Sender:
             await hooked
 
     def _write(self, request: SendRequest, connection: Connection) -> Awaitable[None] | None:
-        """Write a request. With RPC hooks, return an awaitable that does."""
+        """Write a request. With RPC hooks, return an awaitable that writes it."""
         request.address, request.is_written = connection.address, True
         if connection.hooks.all:
             return self._write_with_hooks(request, connection)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 import trio
@@ -49,8 +49,8 @@ class ProducerStatistics:
     """A snapshot of a producer's counters since it was created.
 
     Attributes:
-        sent: messages that a broker has acknowledged. Each message of a batch counts.
-        failed: messages whose send raised an error, or whose PendingSend has one.
+        sent: messages that a broker has acknowledged: messages, requests, replies, each message of a batch.
+        failed: messages that could not be sent. The send raised an error, or its PendingSend has one.
         retried: attempts after the first.
         oneway: oneway messages that were written to a connection.
         late_replies: replies that arrived after their request had timed out, or twice.
@@ -72,7 +72,12 @@ class ProducerStatistics:
 
 
 class Counters:
-    """The counters behind ProducerStatistics."""
+    """The counters behind ProducerStatistics.
+
+    Attributes:
+        is_sent_again: called with the error of a failed send and its number of messages. Returns whether the
+            messages are sent again, and must not count as failed yet.
+    """
 
     __slots__ = (
         "_buckets",
@@ -81,6 +86,7 @@ class Counters:
         "_pending",
         "_total",
         "failed",
+        "is_sent_again",
         "last_error",
         "oneway",
         "retried",
@@ -98,10 +104,12 @@ class Counters:
         self._buckets = [0] * _BUCKETS
         self._pending: list[float] = []  # latencies that are in no bucket yet
         self.last_error: tuple[str, float] | None = None  # and its time on trio's clock
+        self.is_sent_again: Callable[[RocketMQError, int], bool] = lambda error, count: False
 
     def send_failed(self, error: RocketMQError, count: int = 1) -> None:
         """Count messages whose send failed after all attempts."""
-        self.failed += count
+        if not self.is_sent_again(error, count):
+            self.failed += count
         self.last_error = str(error), trio.current_time()
 
     def answered(self, seconds: float) -> None:

@@ -35,6 +35,7 @@ class TraceHook(ProducerHook):
 
     def after_send(self, context: SendContext) -> None:
         """Write the records of a send."""
+        # As in Java, the messages of a batch share its time.
         cost_ms = round(context.seconds * 1000) // max(len(context.messages), 1)
         for message, result in zip(context.messages, context.results, strict=False):
             if not result.trace_on or message.topic == self._dispatcher.topic:
@@ -79,14 +80,17 @@ class TraceHook(ProducerHook):
 
 
 def recall_record(
-    handle: RecallHandle, config: ProducerConfig, *, region: str | None, success: bool, now_ms: int
+    topic: str, handle: RecallHandle, group: str, *, region: str | None, success: bool, now_ms: int
 ) -> RecallTrace:
-    """Return the record of a recall that a broker has answered. Java: ``DefaultRecallMessageTraceHook``."""
+    """Return the record of a recall that a broker has answered. Java: ``DefaultRecallMessageTraceHook``.
+
+    ``topic`` is the topic without the namespace, unlike the topic in the handle.
+    """
     return RecallTrace(
         timestamp_ms=now_ms,
         region=region or DEFAULT_REGION,
-        group=config.group,
-        topic=handle.topic,
+        group=group,
+        topic=topic,
         message_id=handle.message_id,
         success=success,
     )

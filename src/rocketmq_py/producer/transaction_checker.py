@@ -28,7 +28,7 @@ logger: Final = logging.getLogger("rocketmq_py.producer")
 MAX_CHECKS = 2000
 """The largest number of checks that wait or run (Java: checkRequestHoldMax)."""
 MAX_CHECK_BYTES = 64 * 1024 * 1024
-"""The largest number of bytes of their messages. A larger message is checked alone."""
+"""The largest number of bytes in the bodies of their messages. A larger message is checked alone."""
 
 TransactionCheck: TypeAlias = Callable[[ReceivedMessage], TransactionState | Awaitable[TransactionState]]
 """Returns the outcome of the transaction of a half message. An async function, or a plain one, which runs in
@@ -38,9 +38,9 @@ a worker thread. If it raises, the outcome is UNKNOWN and the broker checks agai
 async def call_for_state(
     function: Callable[..., TransactionState | Awaitable[TransactionState]], *arguments: Any
 ) -> TransactionState:
-    """Call a user's function, a plain one in a worker thread, and return the state that it returns.
+    """Call the user's ``check`` or ``local_work`` and return its state. A plain function runs in a thread.
 
-    If it returns anything else, log an error and return UNKNOWN.
+    If it returns anything but a TransactionState, log an error and return UNKNOWN.
     """
     if is_async(function):
         returned: tuple[object] = (function(*arguments),)
@@ -68,7 +68,7 @@ class TransactionChecker:
 
     Attributes:
         checked: the number of finished calls.
-        dropped: the number of checks that found no space. The broker checks again.
+        dropped: the number of checks that were dropped because too many waited. The broker checks again.
     """
 
     def __init__(
@@ -117,6 +117,7 @@ class TransactionChecker:
         return self._last_checks.pop(half.key, None) or half
 
     def _accept(self, connection: Connection, request: Command) -> bool:
+        """Accept a check. Return False if it is for another group, so that other producers get it."""
         header = CheckTransactionStateRequest.from_fields(request.fields)
         broker_name = header.broker_name or self._broker_name(connection.address)
         messages = self._client.namespace.unwrap_messages(decode_messages(request.body, broker_name))

@@ -34,8 +34,8 @@ class HalfMessage:
         message_id: the id of the message.
         transaction_id: the broker's id of the transaction.
         broker_name: the broker.
-        queue_offset: the offset in the broker's queue of half messages.
-        commit_log_offset: the offset in the broker's commit log.
+        queue_offset: the offset in the broker's queue of half messages (on the wire: tranStateTableOffset).
+        commit_log_offset: the position in the broker's commit log, in bytes.
         checked_over: the connection over which the broker checked. None if it did not.
     """
 
@@ -96,7 +96,7 @@ class TransactionSendResult:
     Attributes:
         result: the result of sending the half message. With a status other than SEND_OK, the message was
             rolled back and ``local_work`` was not called.
-        state: the outcome that was reported to the broker.
+        state: the outcome to report. If ``end_error`` is None, it was sent to the broker.
         error: the exception of ``local_work``, or None.
         end_error: the error of the report to the broker, or None. The broker will check back.
     """

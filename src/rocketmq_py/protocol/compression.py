@@ -21,14 +21,15 @@ from rocketmq_py.protocol.decoding import decoder
 MAX_UNCOMPRESSED_SIZE = 64 * 1024 * 1024
 """Bytes of the largest body that is decompressed."""
 
-_ZSTD_CHUNK_SIZE = 512  # compressed bytes per step, which decompress to at most 22 MiB
+_ZSTD_CHUNK_SIZE = 512
+"""Compressed bytes per step. They decompress to at most 22 MiB, by which a step may exceed the limit."""
 
 
 class CompressionType(enum.IntEnum):
     """The compression of a body. The value is its code in the system flag. Java: ``CompressionType``.
 
     Every client can read ZLIB. Java's clients read LZ4 and ZSTD from 4.9.4 on, and this client with the extra
-    of that name. The Go client does not.
+    of that name. The Go client reads neither.
     """
 
     LZ4 = 1
@@ -163,6 +164,7 @@ class Lz4:
         remaining = data
         while not decompressor.eof:
             try:
+                # The library allocates this size in advance, so it is not the whole limit.
                 piece = decompressor.decompress(remaining, min(space, 4 * len(data) + 65_536))
             except RuntimeError as error:
                 raise _unreadable(CompressionType.LZ4, error) from error

@@ -154,7 +154,7 @@ class SendRequestBuilder:
         return long_named(fields) if self.code in _LONG_NAMED else fields
 
     def template(self, queue_id: int, broker_name: str) -> HeaderTemplate | None:
-        """Return the template of the headers for one queue, or None if a name prevents it."""
+        """Return the template of the headers for one queue. None if ``json_header.template`` returns None."""
         key = queue_id, broker_name
         if key not in self._templates:
             self._templates[key] = self._new_template(queue_id, broker_name)
@@ -164,7 +164,7 @@ class SendRequestBuilder:
         fields = {
             **self._fields,
             "e": str(queue_id),
-            **{name: f"\x00{name}" for name in "fghi"},
+            **{name: f"\x00{name}" for name in "fghi"},  # open fields, see json_header.template
             "n": broker_name,
         }
         if self.code in _LONG_NAMED:

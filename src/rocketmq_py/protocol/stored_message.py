@@ -38,7 +38,8 @@ NEED_UNWRAP_FLAG = 0x40
 INNER_BATCH_FLAG = 0x80
 COMPRESSION_TYPE_MASK = 0x700
 COMPRESSION_TYPE_SHIFT = 8
-"""Bits of the system flag. Java: ``MessageSysFlag``."""
+"""Bits of the system flag. Java: ``MessageSysFlag``. NEED_UNWRAP_FLAG and INNER_BATCH_FLAG together: the body
+is a batch that the broker keeps as one entry."""
 
 PULL_BUDGET = 16 * 1024 * 1024
 """Bytes that the messages of a pull may take by decompression, in addition to those of the answer. That is

@@ -29,8 +29,8 @@ def make_subscription(
         kind: TAG or SQL92. Java: ``ExpressionType``.
 
     Raises:
-        ConfigurationError: the expression contains no tag, or characters that UTF-8 cannot encode, or the SQL
-            filter is empty.
+        ConfigurationError: the expression contains no tag, or characters that UTF-8 cannot encode, the SQL
+            filter is empty, or ``kind`` is neither TAG nor SQL92.
     """
     expression = expression.strip()
     try:

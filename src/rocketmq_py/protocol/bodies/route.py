@@ -14,8 +14,9 @@ MASTER_ID = 0
 """The broker id of a master. Slaves have larger ids. Java: ``MixAll.MASTER_ID``."""
 
 READABLE = 4
+"""The bit of ``QueueData.perm`` for queues that consumers may read. Java: ``PermName.PERM_READ``."""
 WRITABLE = 2
-"""Bits of ``QueueData.perm``. Java: ``PermName``."""
+"""The bit of ``QueueData.perm`` for queues that producers may write. Java: ``PermName.PERM_WRITE``."""
 
 GLOBAL_SCOPE = "__global__"
 """The scope of logical queues. Java: ``MixAll.METADATA_SCOPE_GLOBAL``."""

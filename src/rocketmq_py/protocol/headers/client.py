@@ -17,7 +17,8 @@ class GetRouteInfoRequest(Request, frozen=True, kw_only=True):
         topic: the topic.
         accept_standard_json_only: whether the answer must be standard JSON, not fastjson's dialect.
         zone_name: the zone of the client (5.x).
-        zone_mode: whether the answer contains only the brokers of that zone, and those without a master.
+        zone_mode: whether the answer contains only the brokers of that zone, and those of any zone whose
+            master is down.
     """
 
     code: ClassVar[int] = RequestCode.GET_ROUTEINFO_BY_TOPIC

@@ -117,7 +117,10 @@ class SendMessageAnswer(Header, frozen=True, kw_only=True):
     trace_on: bool | None = msgspec.field(default=None, name="TRACE_ON")
 
 
-MAX_QUEUE_ID, MAX_OFFSET = 2**31 - 1, 2**63 - 1
+MAX_QUEUE_ID = 2**31 - 1
+"""The largest queue id, a 32-bit number in Java."""
+MAX_OFFSET = 2**63 - 1
+"""The largest offset in a queue, a 64-bit number in Java."""
 
 
 def read_stored_position(fields: Mapping[str, str]) -> tuple[str, int, int]:
@@ -149,8 +152,8 @@ class EndTransactionRequest(Request, frozen=True, kw_only=True):
 
     Attributes:
         producer_group: the sender's group.
-        tran_state_table_offset: the half message's offset in its queue.
-        commit_log_offset: the half message's position in the commit log.
+        tran_state_table_offset: the half message's offset in the broker's queue of half messages.
+        commit_log_offset: the half message's position in the commit log, in bytes.
         commit_or_rollback: a system flag: 0x8 commits, 0xC rolls back, 0 means that the outcome is unknown.
         msg_id: the message's unique id.
         transaction_id: the transaction's id.
@@ -173,8 +176,15 @@ class EndTransactionRequest(Request, frozen=True, kw_only=True):
 class CheckTransactionStateRequest(Request, frozen=True, kw_only=True):
     """Check the state of a transaction (oneway, from a broker). Java: ``CheckTransactionStateRequestHeader``.
 
-    The body is the stored form of the half message. The attributes are those of
-    :class:`EndTransactionRequest`, and ``offset_msg_id``, the broker's id of the message.
+    The body is the stored form of the half message.
+
+    Attributes:
+        tran_state_table_offset: the half message's offset in the broker's queue of half messages.
+        commit_log_offset: the half message's position in the commit log, in bytes.
+        msg_id: the message's unique id.
+        transaction_id: the transaction's id.
+        offset_msg_id: the broker's id of the message.
+        topic: the message's topic (5.x).
     """
 
     code: ClassVar[int] = RequestCode.CHECK_TRANSACTION_STATE
