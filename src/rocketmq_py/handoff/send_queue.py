@@ -215,7 +215,7 @@ class SendQueue(Generic[Sent]):
             self._wake_senders()
 
     def _wake_senders(self) -> None:
-        """Wake up all waiting senders, once a quarter of the space is free and the first one's message fits."""
+        """Wake up all waiting senders if a quarter of the space is free and the first one's message fits."""
         count = len(self._queue) + self.in_flight
         if (
             self._is_closed
