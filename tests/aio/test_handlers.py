@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -66,6 +67,41 @@ def test_a_handler_that_waits_runs_up_to_concurrency_times_each_call_with_its_ow
             await consumer.run(handle)
         assert sorted(seen) == sorted(NUMBERS)
         assert (mixed, most) == ([], 5)
+
+    run(main())
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_loop_with_eager_tasks_calls_handlers_up_to_concurrency_times(address: str, waits: bool) -> None:
+    async def main() -> None:
+        if sys.version_info >= (3, 12):
+            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        running = most = 0
+        seen: list[bytes] = []
+        idle = asyncio.Event()
+
+        async def handle(message: ReceivedMessage) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            if waits:
+                await asyncio.sleep(0.001)
+            running -= 1
+            seen.append(message.body)
+            if len(seen) == len(NUMBERS):
+                idle.set()
+            elif len(seen) == 2 * len(NUMBERS):
+                consumer.stop()
+
+        async with PushConsumer(address, group="g", consume_from=FIRST, concurrency=5) as consumer:
+            consumer.subscribe("T")
+            await send(address)
+            consuming = asyncio.create_task(consumer.run(handle))
+            await idle.wait()  # the workers have nothing to do, and must wake up again
+            await send(address)
+            await consuming
+        assert sorted(seen) == sorted(NUMBERS * 2)
+        assert most == (5 if waits else 1)
 
     run(main())
 

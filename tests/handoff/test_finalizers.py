@@ -125,6 +125,45 @@ def test_a_finalizer_at_the_end_of_the_interpreter(address: str, call: str, outc
     assert (said, errors) == (outcome, "")
 
 
+AT_EXIT_AFTER_CTRL_C = """
+    import os, signal, socket, sys, threading
+    from rocketmq_py import Message
+    from rocketmq_py.blocking import Producer
+    from rocketmq_py.errors import ClosedError
+
+    # A name server that accepts connections and does not respond, so that closing takes its time.
+    silent = socket.create_server(("127.0.0.1", 0))
+    producer, message = Producer(f"127.0.0.1:{silent.getsockname()[1]}", group="g"), Message("T", b"x")
+    producer.submit(message)
+
+    class Shipper:
+        def __init__(self):  # module globals may be gone when it is finalized
+            self.write, self.error = os.write, ClosedError
+            self.call = lambda send=producer.send, message=message: send(message)
+
+        def __del__(self):
+            try:
+                self.call()
+            except self.error:
+                self.write(1, b"ClosedError")
+
+    shipper = Shipper()
+
+    def press_ctrl_c():
+        while not producer._send_queue._is_closed:  # until the end of the process closes it
+            threading.Event().wait(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press_ctrl_c, daemon=True).start()
+"""
+
+
+def test_a_finalizer_after_ctrl_c_while_the_process_ends() -> None:
+    said, errors = run_watched(AT_EXIT_AFTER_CTRL_C, limit=60)
+    assert said == "ClosedError"
+    assert "KeyboardInterrupt" in errors
+
+
 EARLIER_ATEXIT = """
     import atexit, sys
 

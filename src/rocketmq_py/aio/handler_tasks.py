@@ -162,6 +162,8 @@ class HandlerTasks(HandlerExecutor):
         queue = self._queue
         me = asyncio.current_task()
         assert me is not None
+        if me not in self._tasks:  # an eager task factory runs it inside of create_task
+            await asyncio.sleep(0)
         until_check, since = CHECK_TIME_EVERY, perf_counter()
         while not self._is_abandoned:
             try:

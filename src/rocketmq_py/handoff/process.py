@@ -71,8 +71,10 @@ def _close_all() -> None:
     _ending.add(os.getpid())
     thread = _threads.get(_CURRENT)
     if thread is not None:
-        thread.close_all()
-        log_records.flush()
+        try:
+            thread.close_all()
+        finally:
+            log_records.flush()
 
 
 if hasattr(os, "register_at_fork"):  # Windows cannot fork

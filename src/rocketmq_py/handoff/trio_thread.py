@@ -83,10 +83,12 @@ class TrioThread(trio.abc.Instrument):
 
     def stop(self, timeout: float | None = None) -> None:
         """End the thread without closing anything, and wait for its end, for at most ``timeout`` seconds."""
-        with suppress(ClosedError):  # it has failed
-            self.post(lambda: self._nursery.cancel_scope.cancel())
-        self._thread.join(timeout)
-        self.is_usable = False
+        try:
+            with suppress(ClosedError):  # it has failed
+                self.post(lambda: self._nursery.cancel_scope.cancel())
+            self._thread.join(timeout)
+        finally:
+            self.is_usable = False
 
     def join(self) -> None:
         """Wait for the end of the thread."""
@@ -264,17 +266,20 @@ class TrioThread(trio.abc.Instrument):
         """Close everything that is open, within EXIT_SECONDS, and end the thread.
 
         Finalizers still run when the interpreter has stopped all threads but the main one. A call that waits
-        for this thread then would never return, so calls raise ClosedError from here on.
+        for this thread then would never return, so calls raise ClosedError from here on, also after Ctrl-C
+        has ended the wait.
         """
-        if self.open and self.is_usable:
-            try:
-                self.call(self._close_all, timeout=EXIT_SECONDS + EXIT_MARGIN)
-            except (TimeoutError, ClosedError) as error:
-                logger.error("could not close everything before the process ended: %s", error)
-        for function in self.at_end:
-            function()
-        self.is_process_ending = True
-        self.stop(EXIT_MARGIN)
+        try:
+            if self.open and self.is_usable:
+                try:
+                    self.call(self._close_all, timeout=EXIT_SECONDS + EXIT_MARGIN)
+                except (TimeoutError, ClosedError) as error:
+                    logger.error("could not close everything before the process ended: %s", error)
+            for function in self.at_end:
+                function()
+        finally:
+            self.is_process_ending = True
+            self.stop(EXIT_MARGIN)
 
     async def _close_all(self) -> None:
         deadline = trio.current_time() + EXIT_SECONDS
