@@ -55,6 +55,7 @@ class TraceDispatcher:
         self._records: deque[TraceRecord] = deque()
         self._counter = itertools.count(client.rng.randrange(1024))
         self._message_full = trio.Event()
+        self._flushing = trio.Lock()
         self.topic = topic
         self.dropped: int = 0
 
@@ -77,18 +78,23 @@ class TraceDispatcher:
 
     async def flush(self) -> None:
         """Send all records. If cancelled, the remaining records are not sent."""
-        while self._records:
-            records: list[TraceRecord] = []
-            try:
-                await self._send(self._next_message(records))
-            except Exception as error:  # must not end the producer or consumer
-                self.dropped += len(records)
-                if isinstance(error, RocketMQError):
-                    self._retry_log.failed(error, lost=len(records))
-                else:
-                    logger.exception("trace send failed: topic=%s lost=%d", self.topic, len(records))
+        async with self._flushing:  # closing waits here for records that run() is sending
+            while self._records:
+                await self._send_some()
+
+    async def _send_some(self) -> None:
+        """Send a message with the next records. If that fails, they are dropped."""
+        records: list[TraceRecord] = []
+        try:
+            await self._send(self._next_message(records))
+        except Exception as error:  # must not end the producer or consumer
+            self.dropped += len(records)
+            if isinstance(error, RocketMQError):
+                self._retry_log.failed(error, lost=len(records))
             else:
-                self._retry_log.succeeded()
+                logger.exception("trace send failed: topic=%s lost=%d", self.topic, len(records))
+        else:
+            self._retry_log.succeeded()
 
     def _next_message(self, records: list[TraceRecord]) -> Message:
         """Return a message with the next records, and add these to ``records``."""
