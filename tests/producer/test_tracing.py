@@ -181,6 +181,22 @@ async def test_a_failing_trace_topic_does_not_affect_sends(
     assert "full" in warning.message
 
 
+async def test_records_that_a_broker_refuses_go_to_another(jumping_clock: trio.testing.MockClock) -> None:
+    def refuse_traces(connection: Connection, request: Command) -> None:
+        if request.fields.get("b") == TRACE_TOPIC:
+            connection.respond(request, ResponseCode.SYSTEM_ERROR, remark="full")
+        else:
+            store(connection, request)
+
+    async with scripted_cluster(refuse_traces, store, topics=TOPICS) as cluster:
+        async with Producer(cluster.address) as producer:
+            dispatcher = tracing.TraceDispatcher(producer.client, "g")
+            for _ in range(8):  # one for each queue of both brokers
+                dispatcher.append(consumed("id"))
+                await dispatcher.flush()
+        assert dispatcher.dropped == 0
+
+
 async def test_a_trace_topic_without_writable_queues_does_not_affect_sends(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

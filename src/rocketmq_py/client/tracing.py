@@ -28,7 +28,6 @@ MAX_BYTES = 128_000
 """Bytes of records in a message."""
 FLUSH_INTERVAL = 5.0
 """Seconds that a record waits for others."""
-_MAX_ATTEMPTS = 2
 _GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 
 
@@ -107,6 +106,7 @@ class TraceDispatcher:
         return Message(self.topic, "".join(texts).encode(errors="replace"), keys=keys_of(records))
 
     async def _send(self, message: Message) -> None:
+        """Send a message to a broker, and if that fails to another one."""
         client = self._client
         route = await client.routes.get(self.topic, for_sending=True)
         queues = route.queues_to_write()
@@ -118,6 +118,7 @@ class TraceDispatcher:
             born_time_ms=client.now_ms(),
             default_topic_queues=client.config.default_topic_queues,
         )
-        start = next(self._counter)
-        candidates = [queues[(start + attempt) % len(queues)] for attempt in range(_MAX_ATTEMPTS)]
-        await client.brokers.send_to_first(candidates, fields, message.body)
+        first = queues[next(self._counter) % len(queues)]
+        on_other_brokers = [queue for queue in queues if queue.broker_name != first.broker_name]
+        second = client.rng.choice(on_other_brokers or queues)
+        await client.brokers.send_to_first([first, second], fields, message.body)
