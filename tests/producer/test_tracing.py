@@ -158,6 +158,27 @@ async def test_records_are_sent_in_groups_in_the_background(jumping_clock: trio.
         assert len(traces(cluster, "mine")) == 2
 
 
+async def test_closing_waits_for_records_that_are_being_sent(jumping_clock: trio.testing.MockClock) -> None:
+    async with scripted_cluster(store, topics=TOPICS) as cluster, trio.open_nursery() as nursery:
+
+        async def route_later(connection: Connection, request: Command) -> None:
+            await trio.sleep(1)
+            cluster.route(connection, request)
+
+        def delay_the_route_of_traces(connection: Connection, request: Command) -> None:
+            if request.fields.get("topic") == TRACE_TOPIC:
+                nursery.start_soon(route_later, connection, request)
+            else:
+                cluster.route(connection, request)
+
+        cluster.name_server.answer = delay_the_route_of_traces
+        async with Producer(cluster.address, trace=True) as producer:
+            for _ in range(tracing.MAX_RECORDS):
+                await producer.send(Message("T", b"x"))
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert len(records(cluster)) == tracing.MAX_RECORDS
+
+
 async def test_a_failing_trace_topic_does_not_affect_sends(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -174,6 +195,22 @@ async def test_a_failing_trace_topic_does_not_affect_sends(
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "trace send failed, retrying: group=DEFAULT_PRODUCER" in warning.message
     assert "full" in warning.message
+
+
+async def test_records_that_a_broker_refuses_go_to_another(jumping_clock: trio.testing.MockClock) -> None:
+    def refuse_traces(connection: Connection, request: Command) -> None:
+        if request.fields.get("b") == TRACE_TOPIC:
+            connection.respond(request, ResponseCode.SYSTEM_ERROR, remark="full")
+        else:
+            store(connection, request)
+
+    async with scripted_cluster(refuse_traces, store, topics=TOPICS) as cluster:
+        async with Producer(cluster.address) as producer:
+            dispatcher = tracing.TraceDispatcher(producer.client, "g")
+            for _ in range(8):  # one for each queue of both brokers
+                dispatcher.append(consumed("id"))
+                await dispatcher.flush()
+        assert dispatcher.dropped == 0
 
 
 async def test_a_trace_topic_without_writable_queues_does_not_affect_sends(

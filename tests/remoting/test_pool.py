@@ -112,6 +112,19 @@ async def test_peer_that_hangs_up_is_not_redialled_in_a_loop(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_socket_that_is_reset_before_its_first_use_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    reset = trio.socket.socket()  # not connected, as after a reset
+
+    async def open_tcp_stream(_: str, __: int) -> trio.SocketStream:
+        return trio.SocketStream(reset)
+
+    monkeypatch.setattr(trio, "open_tcp_stream", open_tcp_stream)
+    async with pool_of() as connections:
+        with pytest.raises(ConnectError, match=r"cannot connect to 10\.0\.0\.1:9876: "):
+            await connections.get("10.0.0.1:9876")
+        assert reset.fileno() == -1
+
+
 async def test_a_peer_that_closes_an_unused_connection_has_not_failed(
     jumping_clock: trio.testing.MockClock,
 ) -> None:

@@ -28,7 +28,6 @@ MAX_BYTES = 128_000
 """Bytes of records in a message."""
 FLUSH_INTERVAL = 5.0
 """Seconds that a record waits for others."""
-_MAX_ATTEMPTS = 2
 _GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 
 
@@ -55,6 +54,7 @@ class TraceDispatcher:
         self._records: deque[TraceRecord] = deque()
         self._counter = itertools.count(client.rng.randrange(1024))
         self._message_full = trio.Event()
+        self._flushing = trio.Lock()
         self.topic = topic
         self.dropped: int = 0
 
@@ -77,18 +77,23 @@ class TraceDispatcher:
 
     async def flush(self) -> None:
         """Send all records. If cancelled, the remaining records are not sent."""
-        while self._records:
-            records: list[TraceRecord] = []
-            try:
-                await self._send(self._next_message(records))
-            except Exception as error:  # must not end the producer or consumer
-                self.dropped += len(records)
-                if isinstance(error, RocketMQError):
-                    self._retry_log.failed(error, lost=len(records))
-                else:
-                    logger.exception("trace send failed: topic=%s lost=%d", self.topic, len(records))
+        async with self._flushing:  # closing waits here for records that run() is sending
+            while self._records:
+                await self._send_some()
+
+    async def _send_some(self) -> None:
+        """Send a message with the next records. If that fails, they are dropped."""
+        records: list[TraceRecord] = []
+        try:
+            await self._send(self._next_message(records))
+        except Exception as error:  # must not end the producer or consumer
+            self.dropped += len(records)
+            if isinstance(error, RocketMQError):
+                self._retry_log.failed(error, lost=len(records))
             else:
-                self._retry_log.succeeded()
+                logger.exception("trace send failed: topic=%s lost=%d", self.topic, len(records))
+        else:
+            self._retry_log.succeeded()
 
     def _next_message(self, records: list[TraceRecord]) -> Message:
         """Return a message with the next records, and add these to ``records``."""
@@ -101,6 +106,7 @@ class TraceDispatcher:
         return Message(self.topic, "".join(texts).encode(errors="replace"), keys=keys_of(records))
 
     async def _send(self, message: Message) -> None:
+        """Send a message to a broker, and if that fails to another one."""
         client = self._client
         route = await client.routes.get(self.topic, for_sending=True)
         queues = route.queues_to_write()
@@ -112,6 +118,7 @@ class TraceDispatcher:
             born_time_ms=client.now_ms(),
             default_topic_queues=client.config.default_topic_queues,
         )
-        start = next(self._counter)
-        candidates = [queues[(start + attempt) % len(queues)] for attempt in range(_MAX_ATTEMPTS)]
-        await client.brokers.send_to_first(candidates, fields, message.body)
+        first = queues[next(self._counter) % len(queues)]
+        on_other_brokers = [queue for queue in queues if queue.broker_name != first.broker_name]
+        second = client.rng.choice(on_other_brokers or queues)
+        await client.brokers.send_to_first([first, second], fields, message.body)

@@ -232,23 +232,7 @@ class ConnectionPool:
         address = dial.address
         try:
             with trio.fail_after(self._connect_timeout):
-                credentials = self._credentials
-                if self._credential_source is not None:
-                    credentials = await self._credential_source.fetch()
-                stream = await self._open_stream(address)
-            # Created here and not in the task that runs it: waiting senders use it at once.
-            connection = ClientConnection(
-                stream,
-                deadlines=self._deadlines,
-                handler=self._handler,
-                address=address,
-                serialization=self._serialization,
-                credentials=credentials,
-                credential_source=self._credential_source,
-                hooks=self._hooks,
-                successor=partial(self.channel_nowait, address),
-                max_buffered=self._max_buffered,
-            )
+                connection = await self._connect(address)
         except trio.TooSlowError:
             self._dial_failed(dial, f"no connection within {self._connect_timeout:g} s")
         except (OSError, ValueError, trio.BrokenResourceError) as error:
@@ -259,7 +243,7 @@ class ConnectionPool:
         except CredentialsUnavailableError as error:
             self._dial_failed(dial, str(error))
         else:
-            dial.connection = self._connections[address] = connection
+            dial.connection = self._connections[address] = connection  # waiting senders use it at once
             self._nursery.start_soon(self._run_connection, connection)
             if self._on_open is not None:
                 self._on_open(connection)
@@ -272,6 +256,28 @@ class ConnectionPool:
     ) -> None:
         dial.fail(reason, kind)
         self._failed(dial.address, reason, kind)
+
+    async def _connect(self, address: str) -> ClientConnection:
+        credentials = self._credentials
+        if self._credential_source is not None:
+            credentials = await self._credential_source.fetch()
+        stream = await self._open_stream(address)
+        try:
+            return ClientConnection(
+                stream,
+                deadlines=self._deadlines,
+                handler=self._handler,
+                address=address,
+                serialization=self._serialization,
+                credentials=credentials,
+                credential_source=self._credential_source,
+                hooks=self._hooks,
+                successor=partial(self.channel_nowait, address),
+                max_buffered=self._max_buffered,
+            )
+        except OSError:  # the peer has reset the connection already
+            await trio.aclose_forcefully(stream)
+            raise
 
     async def _open_stream(self, address: str) -> trio.abc.Stream:
         host, port = split_address(address)
