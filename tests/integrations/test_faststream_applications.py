@@ -234,6 +234,26 @@ async def test_subscribers_that_are_not_started_return_no_messages() -> None:
 
 
 @asyncio_test
+async def test_a_start_that_is_cancelled_leaves_no_client_open(
+    server: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_starting = asyncio.Event()
+
+    async def start(_: Producer) -> None:
+        is_starting.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Producer, "start", start)
+    broker = broker_of(server.name_server_address)
+    starting = asyncio.create_task(broker.start())
+    await is_starting.wait()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not current_link().open
+
+
+@asyncio_test
 async def test_a_refused_subscription_leaves_no_consumer_open(server: TestBroker) -> None:
     broker = broker_of(server.name_server_address)
     router = RocketMQRouter("no topic!")
