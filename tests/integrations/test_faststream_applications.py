@@ -21,7 +21,7 @@ from faststream.exceptions import SetupError
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 
 from rocketmq_py.aio import Admin, Client, LitePullConsumer, Producer, PushConsumer
-from rocketmq_py.errors import ConfigurationError, InvalidMessageError
+from rocketmq_py.errors import ClosedError, ConfigurationError, InvalidMessageError
 from rocketmq_py.handoff.loop_link import current_link
 from rocketmq_py.integrations.faststream import (
     RocketMQBroker,
@@ -231,6 +231,52 @@ async def test_subscribers_that_are_not_started_return_no_messages() -> None:
     broker = broker_of("127.0.0.1:1")
     with pytest.raises(Exception, match=r"await subscriber\.start\(\) first"):
         await broker.subscriber("Orders", group="billing").get_one()
+
+
+@asyncio_test
+async def test_a_start_that_is_cancelled_leaves_no_client_open(
+    server: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_starting = asyncio.Event()
+
+    async def start(_: Producer) -> None:
+        is_starting.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Producer, "start", start)
+    broker = broker_of(server.name_server_address)
+    starting = asyncio.create_task(broker.start())
+    await is_starting.wait()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not current_link().open
+
+
+@asyncio_test
+async def test_a_stop_closes_the_consumer_that_get_one_is_opening(
+    server: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, is_starting, may_start = LitePullConsumer.start, asyncio.Event(), asyncio.Event()
+
+    async def start_later(consumer: LitePullConsumer) -> None:
+        is_starting.set()
+        await may_start.wait()
+        await start(consumer)
+
+    monkeypatch.setattr(LitePullConsumer, "start", start_later)
+    broker = broker_of(server.name_server_address)
+    subscriber = broker.subscriber("Orders", group="billing")
+    async with running(broker):
+        receiving = asyncio.create_task(subscriber.get_one())
+        await is_starting.wait()
+        stopping = asyncio.create_task(subscriber.stop())
+        await asyncio.sleep(0)
+        may_start.set()
+        await stopping
+        assert [type(one) for one in current_link().open] == [Client, Producer]
+        with pytest.raises(ClosedError):
+            await receiving
 
 
 @asyncio_test

@@ -72,12 +72,12 @@ def stream_backlog(start: Offsets, ranges: QueueRanges, *, initial: bool = False
         if begin is not None and begin > end:
             if initial:
                 cause = f"the queue ends at {end}, before the starting offset"
-                losses.append(LostOffsets(queue, begin, None, cause))
+                losses.append(LostOffsets(queue, first=begin, end=None, cause=cause))
             else:
                 cause = f"the queue ends at {end} now: its topic was deleted or recreated, or lost messages"
-                losses.append(LostOffsets(queue, end, begin, cause))
+                losses.append(LostOffsets(queue, first=end, end=begin, cause=cause))
         elif begin is not None and begin < first:
-            losses.append(LostOffsets(queue, begin, first))
+            losses.append(LostOffsets(queue, first=begin, end=first))
         if begin is None or not first <= begin <= end:
             begin = repositioned[queue] = first
         starts[queue], ends[queue] = begin, end

@@ -321,8 +321,12 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
     async def _connect(self) -> Client:
         client = Client(self._address, **self._client_options)
         await client.start()
-        producer = client.producer(**self._producer_options)
-        await producer.start()
+        try:
+            producer = client.producer(**self._producer_options)
+            await producer.start()
+        except BaseException:  # also if cancelled: stop() does not know the client yet
+            await client.aclose()
+            raise
         self.config.connect(client, producer)
         return client
 

@@ -203,16 +203,17 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
         delivered again. A handler that stops its own subscriber does not wait for itself.
         """
         consumer, self._consumer = self._consumer, None
-        puller, self._puller = self._puller, None
         if consumer is not None and self._consuming is not None:
             self._stopping.set()
             consumer.stop()
             self._closing = asyncio.create_task(_close(consumer, self._consuming))
         if self._closing is not None and current_delivery.get(None) is None:
             await asyncio.shield(self._closing)  # goes on if this call is cancelled
+        await super().stop()
+        async with self._opening:  # after a get_one that opens the puller now
+            puller, self._puller = self._puller, None
         if puller is not None:
             await puller.aclose()
-        await super().stop()
 
     async def get_one(self, *, timeout: float = 5.0) -> RocketMQMessage | None:
         """Return the next message, or None after ``timeout`` seconds.
