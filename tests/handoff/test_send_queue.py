@@ -34,3 +34,22 @@ def test_a_sender_is_woken_only_when_its_message_fits() -> None:
     thread.call_plain(partial(first.succeed, "result"))
     assert woken == [True]
     thread.stop()
+
+
+def test_a_small_message_does_not_wait_for_the_space_of_a_large_one() -> None:
+    thread = TrioThread()
+    thread.start()
+    queue = ThreadSendQueue(thread, lambda _: None, max_count=100, max_bytes=4000)
+    queue.open(thread._nursery)
+    first, second = [queue.send(Message("T", bytes(size)), None) for size in (500, 3200)]
+    thread.call(trio.lowlevel.checkpoint)
+    assert queue.in_flight == 2
+    woken: list[str] = []
+    assert queue.must_wait(lambda: woken.append("large"), 3700)
+    assert queue.must_wait(lambda: woken.append("small"), 600)
+
+    thread.call_plain(partial(second.succeed, "result"))
+    assert woken == ["small"]
+    thread.call_plain(partial(first.succeed, "result"))
+    assert woken == ["small", "large"]
+    thread.stop()

@@ -215,20 +215,20 @@ class SendQueue(Generic[Sent]):
             self._wake_senders()
 
     def _wake_senders(self) -> None:
-        """Wake up all waiting senders if a quarter of the space is free and the first one's message fits."""
+        """Wake up the waiting senders whose messages fit, once a quarter of the space is free."""
         count = len(self._queue) + self.in_flight
         if (
-            self._is_closed
-            or not count
-            or (
-                count <= self._enough_count
-                and self.in_flight_bytes <= self._enough_bytes
-                and self.has_space(self.waiting[0][1])  # otherwise it would wait again, and be woken again
-            )
+            count
+            and not self._is_closed
+            and (count > self._enough_count or self.in_flight_bytes > self._enough_bytes)
         ):
-            while self.waiting:
-                wake, _ = self.waiting.popleft()
+            return
+        for _ in range(len(self.waiting)):
+            wake, size = self.waiting.popleft()
+            if self._is_closed or self.has_space(size):
                 wake()
+            else:  # if woken, it would wait again, and be woken again
+                self.waiting.append((wake, size))
 
     async def drain(self) -> None:
         """Return when the producer has every message that was added until now."""
