@@ -13,6 +13,7 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import (
     BrokerError,
     ClosedError,
+    Delivery,
     InvalidMessageError,
     InvalidPropertyError,
     ReplyTimeoutError,
@@ -183,8 +184,19 @@ async def test_closing_fails_waiting_requests(jumping_clock: trio.testing.MockCl
     async with scripted_cluster(store) as cluster:
         async with Producer(cluster.address) as producer:
             pending = await producer.submit_request(MESSAGE, timeout=1000)
+        with pytest.raises(ClosedError) as caught:
+            await pending
+        assert caught.value.delivery is Delivery.UNKNOWN
+        assert (producer.in_flight, producer.statistics.sent, producer.statistics.failed) == (0, 1, 0)
+
+
+async def test_closing_fails_requests_that_were_not_sent(jumping_clock: trio.testing.MockClock) -> None:
+    async with scripted_cluster(ignore) as cluster:
+        async with Producer(cluster.address) as producer:
+            pending = await producer.submit_request(MESSAGE, timeout=1000)
         with pytest.raises(ClosedError):
             await pending
+        assert (producer.in_flight, producer.statistics.sent, producer.statistics.failed) == (0, 0, 1)
 
 
 async def test_cancelled_request_leaks_nothing() -> None:

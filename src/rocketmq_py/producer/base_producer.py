@@ -135,8 +135,8 @@ class BaseProducer(Member):
             start_soon(self.client.nursery, self.client.heartbeats.remove_producer, self.config.group)
         self._sender.abandon()
         self._pipeline.admission.close()
-        self._pipeline.abandon()
         self._replies.close()
+        self._pipeline.abandon()
 
     def _context(self, mode: SendMode, messages: Sequence[Message], *, is_half: bool = False) -> SendContext:
         """Return the context of a send for its hooks."""

@@ -16,7 +16,7 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import Delivery, InvalidMessageError, ReplyTimeoutError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.names import reply_topic
-from rocketmq_py.producer.outcome import Outcome, send_result
+from rocketmq_py.producer.outcome import Outcome, closed_error, send_result
 from rocketmq_py.producer.pending import PendingReply
 from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.send_request import SendRequest
@@ -90,12 +90,16 @@ class PendingReplies:
         )
 
     def close(self) -> None:
-        """Stop accepting replies. The pipeline fails the waiting requests."""
+        """Stop accepting replies, and fail the requests that wait for one."""
         self._nursery = None
         if self._stop_serving is not None:
             self._stop_serving()
             self._stop_serving = None
-        self._waiting.clear()
+        for waiting in list(self._waiting.values()):
+            error = closed_error(may_be_stored=waiting.request.may_have_arrived)
+            if waiting.pending.sent is None:  # others count as sent
+                self._sender.counters.send_failed(error)
+            self._finish(waiting.pending, error)
 
     def new_pending(self) -> PendingReply:
         """Return a handle for the reply to a new request."""
