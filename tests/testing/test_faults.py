@@ -8,6 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -245,6 +246,41 @@ def test_a_network_fault_can_affect_a_single_client_or_broker(by: str) -> None:
             assert len({one.client for one in world.requests("SEND_MESSAGE")} - connections) == 1
 
     simulate(program, seed=1, brokers=2, topics={"T": 1})
+
+
+def test_delayed_bytes_arrive_when_the_fault_ends() -> None:
+    async def program(world: World) -> None:
+        async with (
+            Producer(world.name_server_address, retries=0) as producer,
+            trio.open_nursery() as nursery,
+        ):
+            await producer.send(Message("T", b"x"))
+            with world.slow(latency=60):
+                nursery.start_soon(partial(producer.send, Message("T", b"y"), timeout=200))
+                await trio.sleep(5)
+            await trio.sleep(1)
+            assert len(world.messages("T")) == 2
+
+    simulate(program, seed=1, topics={"T": 1})
+
+
+def test_a_freeze_holds_up_bytes_that_are_delayed_already() -> None:
+    async def program(world: World) -> None:
+        async with (
+            Producer(world.name_server_address, retries=0) as producer,
+            trio.open_nursery() as nursery,
+        ):
+            await producer.send(Message("T", b"x"))
+            world.slow(latency=2)
+            nursery.start_soon(partial(producer.send, Message("T", b"y"), timeout=60))
+            await trio.sleep(1)
+            with world.freeze():
+                await trio.sleep(5)
+                assert len(world.messages("T")) == 1
+            await trio.sleep(1)
+            assert len(world.messages("T")) == 2
+
+    simulate(program, seed=1, topics={"T": 1})
 
 
 def test_keep_selects_the_data_after_a_crash() -> None:
