@@ -70,7 +70,7 @@ class RequestSelection(TypedDict, total=False):
 
     Attributes:
         times: the number of requests; None for all until the fault ends.
-        topic: requests for this topic only.
+        topic: requests with this topic in their header only.
         client: requests of this client only.
         server: requests to this broker or name server only.
     """
