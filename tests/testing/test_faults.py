@@ -358,6 +358,8 @@ def test_invalid_faults_are_refused() -> None:
     with run_cluster(1, replicas=True) as cluster:
         calls: list[tuple[str, Callable[[], object]]] = [
             ("there is no request 'SEND'", lambda: cluster.fail("SEND")),
+            ("request is 10.5; it must be a whole", lambda: cluster.fail(cast(Any, 10.5))),
+            ("both parties are 'broker-a'", lambda: cluster.partition("broker-a", "broker-a")),
             ("times is 0; it must be 1 or more", lambda: cluster.fail("SEND_MESSAGE", times=0)),
             ("times is 1.5; it must be a whole", lambda: cluster.fail(None, times=cast(Any, 1.5))),
             ("there is no broker or name server 'broker-z'; .*broker-a", lambda: cluster.freeze("broker-z")),
