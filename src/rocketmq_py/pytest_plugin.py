@@ -76,7 +76,7 @@ def _rocketmq_session_broker(
 ) -> Iterator[TestBroker | RealCluster]:
     from rocketmq_py.testing import run_broker
 
-    with _real_or(_rocketmq_real, run_broker, rocketmq_broker_settings) as broker:
+    with _real_or_embedded(_rocketmq_real, run_broker, rocketmq_broker_settings) as broker:
         yield broker
 
 
@@ -87,13 +87,14 @@ def _rocketmq_session_cluster(
     from rocketmq_py.testing import run_cluster
 
     settings = {"name_servers": 2, **rocketmq_cluster_settings}
-    with _real_or(_rocketmq_real, run_cluster, settings) as cluster:
+    with _real_or_embedded(_rocketmq_real, run_cluster, settings) as cluster:
         yield cluster
 
 
-def _real_or(
+def _real_or_embedded(
     real: RealCluster | None, run: Callable[..., AbstractContextManager[_Cluster]], settings: dict[str, Any]
 ) -> AbstractContextManager[_Cluster | RealCluster]:
+    """Return the real cluster if there is one, or else a context manager that runs an embedded one."""
     return run(**settings) if real is None else nullcontext(real)
 
 

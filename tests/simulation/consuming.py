@@ -23,8 +23,8 @@ from tests.simulation.history import OnPurposeError
 from tests.simulation.plan import BROADCASTING, INVISIBLE_SECONDS, READER, Group
 from tests.simulation.run_context import RunContext
 
-TIGHT = 4
-"""Pull threshold and batch size of a tight plan. Another pull may add as many messages."""
+SMALL_CACHE = 4
+"""Pull threshold and batch size of a plan with a small cache. Another pull may add as many messages."""
 
 
 class Consumers:
@@ -46,11 +46,11 @@ class Consumers:
 
     def check_bounds(self) -> None:
         """Report consumers that cache more messages than their threshold allows."""
-        for consumer in self._open.values() if self._context.plan.tight else ():
+        for consumer in self._open.values() if self._context.plan.small_cache else ():
             for queue, statistics in consumer.statistics.queues.items():
-                if statistics.cached > 2 * TIGHT:
+                if statistics.cached > 2 * SMALL_CACHE:
                     self._history.add_finding(
-                        f"{statistics.cached} messages of {queue} are cached, the threshold is {TIGHT}"
+                        f"{statistics.cached} messages of {queue} are cached, the threshold is {SMALL_CACHE}"
                     )
 
     async def _members(self, group: Group) -> None:
@@ -97,8 +97,8 @@ class Consumers:
             orderly=group.name == "orderly",
             consume_from=ConsumeFrom.FIRST,
             now_ms=self._context.clock(),
-            pull_threshold_for_queue=TIGHT if self._context.plan.tight else 1000,
-            pull_batch_size=TIGHT if self._context.plan.tight else 32,
+            pull_threshold_for_queue=SMALL_CACHE if self._context.plan.small_cache else 1000,
+            pull_batch_size=SMALL_CACHE if self._context.plan.small_cache else 32,
         )
         async with self._context.closing(group.name, consumer) as consumer:
             consumer.subscribe(group.topic)

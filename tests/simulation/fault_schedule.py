@@ -12,8 +12,8 @@ from tests.simulation.plan import TOPICS
 from tests.simulation.run_context import RunContext
 
 REQUESTS = ("SEND_MESSAGE", "PULL_MESSAGE", "HEART_BEAT", "UPDATE_CONSUMER_OFFSET", None)
-CLOSED = ("plain", "keyed", "transacted")
-MOST_UNFLUSHED = 3.0
+CLOSABLE_TOPICS = ("plain", "keyed", "transacted")
+MAX_UNFLUSHED_SECONDS = 3.0
 """Maximum seconds between a broker's last flush and a crash that loses later messages."""
 
 
@@ -70,9 +70,9 @@ class FaultSchedule:
                 await self._restart(name_server, seconds)
             case "crash_without_flush":
                 world.flush(broker)
-                await trio.sleep(rng.uniform(0.0, MOST_UNFLUSHED))
+                await trio.sleep(rng.uniform(0.0, MAX_UNFLUSHED_SECONDS))
                 self._context.history.record_crash(broker)
-                await world.crash(broker)
+                await world.crash(broker)  # nothing is stored while the losses are recorded
                 with self._context.history.recording_losses(broker):
                     await world.crash(broker, keep="flushed")
                 await self._restart(broker, seconds)
@@ -83,12 +83,12 @@ class FaultSchedule:
                 self._queues = max(self._queues, rng.randint(4, 6))
                 world.change_topic("plain", queues=self._queues)
             case "close_for_reading":
-                topic = rng.choice(CLOSED)
+                topic = rng.choice(CLOSABLE_TOPICS)
                 world.change_topic(topic, readable=False)
                 await trio.sleep(seconds)
                 world.change_topic(topic, readable=True)
             case "close_for_writing":
-                topic = rng.choice(CLOSED)
+                topic = rng.choice(CLOSABLE_TOPICS)
                 world.change_topic(topic, writable=False)
                 await trio.sleep(seconds)
                 world.change_topic(topic, writable=True)

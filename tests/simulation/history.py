@@ -17,7 +17,7 @@ from tests.simulation.plan import CONSUMERS, Group, Plan
 
 ON_PURPOSE = "on purpose"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-MOST_FINDINGS = 10
+MAX_FINDINGS = 10
 LOCK_LIFE = 60.0
 """Seconds for which two members may process a queue after its broker has lost its locks."""
 
@@ -54,14 +54,13 @@ class History:
     _crashed_at: dict[str, float] = attrs.field(factory=dict)
     _crashes: Counter[str] = attrs.field(factory=Counter)
     _checked: dict[tuple[str, MessageQueue], int] = attrs.field(factory=dict)
-    _reused_offsets: dict[MessageQueue, int] = attrs.field(
-        factory=dict
-    )  # lower offsets may have been assigned twice
+    # Offsets below this one may have been assigned twice.
+    _reused_offsets: dict[MessageQueue, int] = attrs.field(factory=dict)
 
     def add_finding(self, finding: str) -> None:
         """Record a violation."""
         self.world.trace("FINDING", finding)
-        if len(self.findings) < MOST_FINDINGS:
+        if len(self.findings) < MAX_FINDINGS:
             self.findings.append(f"after {trio.current_time():.3f} s: {finding}")
 
     def accept(self, topic: str, bodies: Iterable[bytes]) -> None:
@@ -111,17 +110,17 @@ class History:
         before = self._stored(broker)
         yield
         after = self._stored(broker)
-        for message in before.keys() - after.keys():
-            body, queue = before[message]
-            self.lost.add(body)
-            self._reused_offsets[queue] = max(self._reused_offsets.get(queue, 0), message[2] + 1)
-            self._next_ordered[queue] = max(self._next_ordered.get(queue, 0), message[2] + 1)
+        for queue, offset in before.keys() - after.keys():
+            self.lost.add(before[queue, offset])
+            self._reused_offsets[queue] = max(self._reused_offsets.get(queue, 0), offset + 1)
+            self._next_ordered[queue] = max(self._next_ordered.get(queue, 0), offset + 1)
         for key in [key for key in self._checked if key[1].broker_name == broker]:
             del self._checked[key]
 
-    def _stored(self, broker: str) -> dict[tuple[str, int, int], tuple[bytes, MessageQueue]]:
+    def _stored(self, broker: str) -> dict[tuple[MessageQueue, int], bytes]:
+        """Return the bodies of a broker's messages by queue and offset."""
         return {
-            (message.topic, message.queue_id, message.queue_offset): (message.body, message.queue)
+            (message.queue, message.queue_offset): message.body
             for topic in self.world.topics()
             for message in self.world.messages(topic)
             if message.broker_name == broker

@@ -68,8 +68,8 @@ class Plan:
         faults: each fault's time in seconds, and its name.
         seconds: the time after which no fault occurs.
         latency: the maximum latency of the network in seconds.
-        clocks: whether the consumers' clocks differ and jump.
-        tight: whether push consumers cache only a few messages.
+        wrong_clocks: whether the consumers' clocks differ and jump.
+        small_cache: whether push consumers cache only a few messages.
         replicas: whether each broker has a replica.
     """
 
@@ -82,8 +82,8 @@ class Plan:
     faults: tuple[tuple[float, str], ...]
     seconds: float
     latency: float
-    clocks: bool = False
-    tight: bool = False
+    wrong_clocks: bool = False
+    small_cache: bool = False
     replicas: bool = False
 
     @property
@@ -124,10 +124,10 @@ class Plan:
             yield attrs.evolve(self, brokers=self.brokers - 1)
         if self.name_servers > 1:
             yield attrs.evolve(self, name_servers=self.name_servers - 1)
-        if self.clocks:
-            yield attrs.evolve(self, clocks=False)
-        if self.tight:
-            yield attrs.evolve(self, tight=False)
+        if self.wrong_clocks:
+            yield attrs.evolve(self, wrong_clocks=False)
+        if self.small_cache:
+            yield attrs.evolve(self, small_cache=False)
         if self.replicas:
             yield attrs.evolve(self, replicas=False)
 
@@ -141,9 +141,9 @@ class Plan:
             *[f"{at:9.3f} s  {fault}" for at, fault in self.faults],
             f"{self.seconds:9.3f} s  no more faults",
         ]
-        if self.clocks:
+        if self.wrong_clocks:
             lines.append("the clocks of consumers differ and jump")
-        if self.tight:
+        if self.small_cache:
             lines.append("push consumers cache only a few messages")
         if self.replicas:
             lines.append("each broker has a replica")
@@ -182,8 +182,8 @@ def plan_of(seed: int) -> Plan:
         faults=tuple(sorted([*faults, *operations, *late])),
         seconds=seconds,
         latency=rng.choice((0.0005, 0.005, 0.05)),
-        clocks=rng.random() < 0.3,
-        tight=rng.random() < 0.3,
+        wrong_clocks=rng.random() < 0.3,
+        small_cache=rng.random() < 0.3,
         replicas=more.random() < 0.3,
     )
 

@@ -49,8 +49,11 @@ class Producers:
                 await event.wait()
             self.sent_all.set()
 
-    async def _each(self, topic: str, kind: str, send: Callable[[bytes, int], Awaitable[bool]]) -> None:
-        """Send messages one after another, and record the acknowledged ones."""
+    async def _send_each(self, topic: str, kind: str, send: Callable[[bytes, int], Awaitable[bool]]) -> None:
+        """Send messages one after another, and record those for which ``send`` returns True.
+
+        A ``send`` that records its messages itself returns False.
+        """
         plan, world = self._context.plan, self._context.world
         for number in range(plan.messages):
             body = f"{kind}-{number}".encode()
@@ -63,7 +66,8 @@ class Producers:
                 await trio.sleep(1)
             await trio.sleep(self._rng.expovariate(plan.messages / plan.seconds))
 
-    async def _end(self, finished: trio.Event) -> None:
+    async def _finish(self, finished: trio.Event) -> None:
+        """Report that all messages are sent, and keep the producer open until the run ends."""
         finished.set()
         await self._context.over.wait()
 
@@ -78,8 +82,8 @@ class Producers:
                 await producer.send(Message("plain", body, delay_level=delay), timeout=10)
                 return True
 
-            await self._each("plain", "single", send)
-            await self._end(finished)
+            await self._send_each("plain", "single", send)
+            await self._finish(finished)
 
     async def _batching(self, finished: trio.Event) -> None:
         batching = BatchingProducer(self._context.address, group="batching")
@@ -95,8 +99,8 @@ class Producers:
                         self._history.accept("plain", [body + b"-%d" % part])
                 return False
 
-            await self._each("plain", "batching", send)
-            await self._end(finished)
+            await self._send_each("plain", "batching", send)
+            await self._finish(finished)
 
     async def _keyed(self, finished: trio.Event) -> None:
         async with self._context.closing("keyed", self._producer("keyed")) as producer:
@@ -106,8 +110,8 @@ class Producers:
                 await producer.send(Message("keyed", body), queue=queue, timeout=10)
                 return True
 
-            await self._each("keyed", "keyed", send)
-            await self._end(finished)
+            await self._send_each("keyed", "keyed", send)
+            await self._finish(finished)
 
     async def _pinned(self, finished: trio.Event) -> None:
         """Send each message to a fixed queue. The history checks the queue at the end."""
@@ -121,8 +125,8 @@ class Producers:
                 self._history.accept("plain", [body])
                 return False
 
-            await self._each("plain", "pinned", send)
-            await self._end(finished)
+            await self._send_each("plain", "pinned", send)
+            await self._finish(finished)
 
     async def _transacting(self, finished: trio.Event) -> None:
         def decision(body: bytes) -> TransactionState:
@@ -145,8 +149,8 @@ class Producers:
                 await producer.send_in_transaction(Message("transacted", body), local_work, timeout=10)
                 return self._history.decisions[body]
 
-            await self._each("transacted", "transacting", send)
-            await self._end(finished)
+            await self._send_each("transacted", "transacting", send)
+            await self._finish(finished)
 
     # Requests
 
@@ -168,7 +172,7 @@ class Producers:
                             await self._check_reply(request, reply)
                     return False
 
-                await self._each("asked", "asking", ask)
+                await self._send_each("asked", "asking", ask)
                 await self._context.healed.wait()
                 await trio.sleep(RECOVERY_SECONDS)
                 try:
@@ -177,7 +181,7 @@ class Producers:
                 except RocketMQError as error:
                     if self._context.plan.knows_requesters:
                         self._history.add_finding(f"no reply after all faults have ended: {error}")
-                await self._end(finished)
+                await self._finish(finished)
 
     async def _check_reply(self, request: bytes, pending: PendingReply) -> None:
         reply = await pending

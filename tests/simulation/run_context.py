@@ -54,7 +54,7 @@ class RunContext:
 
     def clock(self) -> Callable[[], int]:
         """Return a client's clock. It is wrong and jumps if the plan says so."""
-        if not self.plan.clocks:
+        if not self.plan.wrong_clocks:
             return now_ms
         wrong = [self.rng.randint(-30 * MINUTE_MS, 30 * MINUTE_MS) for _ in range(5)]
         return lambda: now_ms() + wrong[int(trio.current_time() / 10) % len(wrong)]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import os
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -310,6 +313,36 @@ def test_a_closed_broker_raises_closed_error() -> None:
         broker.messages("T")
     with run_broker() as other:
         assert other.name_server_address != address or other.messages("T") == []
+
+
+USE_IN_FORKED_CHILD = """
+import os
+from rocketmq_py.errors import ClosedError
+from rocketmq_py.testing import run_broker
+
+with run_broker(topics=["T"]) as broker:
+    child = os.fork()
+    if not child:
+        try:
+            broker.topics()
+        except ClosedError as error:
+            print(error, flush=True)
+        raise SystemExit
+    assert os.waitpid(child, 0)[1] == 0
+    assert broker.topics() == {}
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_broker_raises_closed_error_in_a_forked_child() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", USE_IN_FORKED_CHILD],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.stdout == "the broker runs in the parent process, which alone can use it\n"
 
 
 def test_settings_are_those_of_the_embedded_broker() -> None:

@@ -8,6 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -247,6 +248,41 @@ def test_a_network_fault_can_affect_a_single_client_or_broker(by: str) -> None:
     simulate(program, seed=1, brokers=2, topics={"T": 1})
 
 
+def test_delayed_bytes_arrive_when_the_fault_ends() -> None:
+    async def program(world: World) -> None:
+        async with (
+            Producer(world.name_server_address, retries=0) as producer,
+            trio.open_nursery() as nursery,
+        ):
+            await producer.send(Message("T", b"x"))
+            with world.slow(latency=60):
+                nursery.start_soon(partial(producer.send, Message("T", b"y"), timeout=200))
+                await trio.sleep(5)
+            await trio.sleep(1)
+            assert len(world.messages("T")) == 2
+
+    simulate(program, seed=1, topics={"T": 1})
+
+
+def test_a_freeze_holds_up_bytes_that_are_delayed_already() -> None:
+    async def program(world: World) -> None:
+        async with (
+            Producer(world.name_server_address, retries=0) as producer,
+            trio.open_nursery() as nursery,
+        ):
+            await producer.send(Message("T", b"x"))
+            world.slow(latency=2)
+            nursery.start_soon(partial(producer.send, Message("T", b"y"), timeout=60))
+            await trio.sleep(1)
+            with world.freeze():
+                await trio.sleep(5)
+                assert len(world.messages("T")) == 1
+            await trio.sleep(1)
+            assert len(world.messages("T")) == 2
+
+    simulate(program, seed=1, topics={"T": 1})
+
+
 def test_keep_selects_the_data_after_a_crash() -> None:
     with run_broker(topics={"T": 1}) as broker, producer(broker, retries=0) as sender:
         sender.send(Message("T", b"flushed", keys="k"))
@@ -322,6 +358,8 @@ def test_invalid_faults_are_refused() -> None:
     with run_cluster(1, replicas=True) as cluster:
         calls: list[tuple[str, Callable[[], object]]] = [
             ("there is no request 'SEND'", lambda: cluster.fail("SEND")),
+            ("request is 10.5; it must be a whole", lambda: cluster.fail(cast(Any, 10.5))),
+            ("both parties are 'broker-a'", lambda: cluster.partition("broker-a", "broker-a")),
             ("times is 0; it must be 1 or more", lambda: cluster.fail("SEND_MESSAGE", times=0)),
             ("times is 1.5; it must be a whole", lambda: cluster.fail(None, times=cast(Any, 1.5))),
             ("there is no broker or name server 'broker-z'; .*broker-a", lambda: cluster.freeze("broker-z")),

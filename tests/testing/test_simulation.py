@@ -185,6 +185,27 @@ def test_plain_handlers_are_called_in_the_thread_of_the_simulation() -> None:
     assert simulate(consume, seed=1, topics=["T"]).value == [b"0", b"1", b"2"]
 
 
+def test_a_simulated_program_can_inspect_dead_letters() -> None:
+    async def consume(world: World) -> list[bytes]:
+        def fail(message: ReceivedMessage) -> None:
+            raise ValueError("on purpose")
+
+        async with (
+            Producer(world.name_server_address, group="p") as producer,
+            PushConsumer(world.name_server_address, group="g", max_reconsume_times=0) as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            consumer.subscribe("T")
+            nursery.start_soon(consumer.run, fail)
+            await producer.send(Message("T", b"bad"))
+            while not world.dead_letters("g"):
+                await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        return [message.body for message in world.dead_letters("g")]
+
+    assert simulate(consume, seed=1, topics=["T"]).value == [b"bad"]
+
+
 def test_an_error_of_the_program_has_a_note_with_the_seed() -> None:
     async def fail(world: World) -> None:
         await trio.sleep(1.5)

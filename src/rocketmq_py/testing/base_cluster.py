@@ -186,7 +186,7 @@ class BaseCluster(ABC):
         Args:
             code: a RequestCode, or a name, which selects all variants of the request: SEND_MESSAGE includes
                 SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE. None for all requests.
-            topic: return requests for this topic only.
+            topic: return requests with this topic in their header only.
         """
         codes = None if code is None else codes_of(code)
         requests = self._call(

@@ -147,8 +147,10 @@ class Cluster(BaseCluster):
         A party is a broker, a replica, a name server, a client, or ``"clients"`` for all clients. As with
         :meth:`freeze`, the bytes arrive when the fault ends.
 
-        Raises ConfigurationError if neither party is a broker or a name server.
+        Raises ConfigurationError if neither party is a server, or both are the same.
         """
+        if one == other:
+            raise ConfigurationError(f"both parties are {one!r}; they must differ")
         if not {one, other} & self._server_names:
             raise ConfigurationError(f"neither {one!r} nor {other!r} is a broker or name server here")
         return self._add(Partition(one, other, self._end_fault))

@@ -41,7 +41,7 @@ class ClusterThread:
     def call(self, function: Callable[[], Awaitable[Result]]) -> Result:
         """Call an async function in the thread. Returns its result or raises its error.
 
-        Raises ClosedError if the thread has ended, or ends before the function returns.
+        Raises ClosedError in a forked child, and if the thread has ended or ends before the function returns.
         """
         future: Future[Result] = Future()
 
@@ -61,6 +61,8 @@ class ClusterThread:
         with self._lock:
             if self._has_ended:
                 raise ClosedError("the broker is closed")
+            if not self._thread.is_alive():
+                raise ClosedError("the broker runs in the parent process, which alone can use it")
             self._calls.add(future)
         try:
             self._token.run_sync_soon(self._start_task, run_function)

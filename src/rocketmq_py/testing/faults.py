@@ -31,7 +31,7 @@ class Fault:
         self._on_end = on_end
 
     def end(self) -> None:
-        """End the fault. Bytes that it has held up continue."""
+        """End the fault. Bytes that it delays or holds up arrive now, unless another fault affects them."""
         self._on_end(self)
 
     def __enter__(self) -> Self:
@@ -70,7 +70,7 @@ class RequestSelection(TypedDict, total=False):
 
     Attributes:
         times: the number of requests; None for all until the fault ends.
-        topic: requests for this topic only.
+        topic: requests with this topic in their header only.
         client: requests of this client only.
         server: requests to this broker or name server only.
     """
@@ -251,17 +251,15 @@ class ActiveFaults:
     async def delay_bytes(
         self, server_names: Collection[str], peer_names: Collection[str], size: int
     ) -> None:
-        """Wait for as long as network faults delay ``size`` bytes."""
-        if not self._network_faults:
-            return
-        while True:
+        """Wait until ``size`` bytes arrive. Faults that begin or end meanwhile change the arrival time."""
+        began = trio.current_time()
+        while self._network_faults:
             faults = self.network_faults(server_names, peer_names)
-            seconds = sum([fault.latency + size / fault.bytes_per_second for fault in faults])
-            if seconds < math.inf:
-                break
-            await self._network_changed.wait()
-        if seconds:
-            await trio.sleep(seconds)
+            arrival = began + sum([fault.latency + size / fault.bytes_per_second for fault in faults])
+            if trio.current_time() >= arrival:
+                return
+            with trio.move_on_at(arrival):
+                await self._network_changed.wait()
 
     def _wake_network(self) -> None:
         self._network_changed.set()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from rocketmq_py.arguments import check_integer
 from rocketmq_py.broker.dispatch import topic_of
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.credentials import SECURITY_TOKEN, SIGNATURE
@@ -73,10 +74,10 @@ def code_name(code: int) -> str:
 def codes_of(code: int | str) -> frozenset[int]:
     """Return the request codes that a code or a name selects. A name selects all variants of the request.
 
-    Raises ConfigurationError for an unknown name.
+    Raises ConfigurationError for an unknown name, and for another value than a name or a whole number.
     """
     if not isinstance(code, str):
-        return frozenset({int(code)})
+        return frozenset({check_integer(code, "request")})
     try:
         named = RequestCode[code]
     except KeyError:

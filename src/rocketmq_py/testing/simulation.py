@@ -16,6 +16,8 @@ from rocketmq_py.arguments import check_number
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.callables import check_callable
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.names import dead_letter_topic
 from rocketmq_py.testing.cluster import Cluster, CrashData
 from rocketmq_py.testing.determinism import deterministic, now_ms
 from rocketmq_py.testing.network import MemoryNetwork
@@ -29,8 +31,9 @@ _Result = TypeVar("_Result")
 class World(Cluster):
     """The cluster of a simulation, which the simulated program gets as its argument.
 
-    The program inspects it and injects faults as with a :class:`TestCluster`. Methods that take time are
-    async. Clients need only :attr:`name_server_address`.
+    The program inspects it and injects faults as with a :class:`TestCluster`, but awaits :meth:`crash` and
+    :meth:`restart`. It lets time pass with ``trio.sleep``, so there is nothing like ``advance`` or
+    ``wait_for``. Clients need only :attr:`name_server_address`.
 
     Attributes:
         rng: a source of randomness for the program, from the simulation's seed.
@@ -82,6 +85,10 @@ class World(Cluster):
         await trio.lowlevel.checkpoint_if_cancelled()
         self.trace("restart", server)
         await self._restart(server)
+
+    def dead_letters(self, group: str) -> list[ReceivedMessage]:
+        """Return the dead letters of a group: messages that it failed to process in all retries."""
+        return self.messages(dead_letter_topic(group))
 
     def connections(self) -> int:
         """Return the number of client connections."""
