@@ -52,6 +52,20 @@ async def test_failures_of_unused_addresses_are_forgotten(
         assert len(connections._failures) < 10
 
 
+async def test_an_address_may_fail_any_number_of_times(
+    jumping_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: str, __: int) -> trio.SocketStream:
+        raise OSError("refused")
+
+    monkeypatch.setattr(trio, "open_tcp_stream", refuse)
+    async with pool_of() as connections:
+        for _ in range(1100):  # 2 ** 1024 is too large for a float
+            with pytest.raises(ConnectError, match="refused"):
+                await connections.get("10.0.0.1:9876")
+            await trio.sleep(5)
+
+
 async def test_refused_connection_raises_one_line_and_backs_off(
     jumping_clock: trio.testing.MockClock,
 ) -> None:

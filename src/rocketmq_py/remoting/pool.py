@@ -34,9 +34,9 @@ LONGEST_BACK_OFF = 5.0
 
 @attrs.define
 class _Failures:
-    """Consecutive failures of an address: their count, the last reason, and the time of the next attempt."""
+    """Consecutive failures of an address: the last back-off, its end, and the reason of the last failure."""
 
-    count: int
+    back_off: float
     retry_at: float
     kind: type[ConnectError]
     reason: str
@@ -317,10 +317,9 @@ class ConnectionPool:
 
     def _failed(self, address: str, reason: str, kind: type[ConnectError] = ConnectError) -> None:
         before = self._failures.get(address)
-        count = before.count + 1 if before is not None else 1
-        back_off = min(FIRST_BACK_OFF * 2 ** (count - 1), LONGEST_BACK_OFF)
+        back_off = FIRST_BACK_OFF if before is None else min(2 * before.back_off, LONGEST_BACK_OFF)
         self._forget_old_failures()
-        self._failures[address] = _Failures(count, trio.current_time() + back_off, kind, reason)
+        self._failures[address] = _Failures(back_off, trio.current_time() + back_off, kind, reason)
 
     def _forget_old_failures(self) -> None:
         """Forget addresses that are no longer used: brokers and name servers come and go."""

@@ -31,7 +31,9 @@ def _check_host(_: object, __: attrs.Attribute[Any], value: object) -> None:
             check_host(value)
             format_address((value, DEFAULT_PORT))  # refuses a text with a colon that is not an IPv6 address
             return
-    raise ConfigurationError("proxy: host must be a host name or an IP address; SocksProxy.parse reads URLs")
+    raise ConfigurationError(
+        "proxy: host must be a host name or an IP address, without a scheme, a user or a port"
+    )
 
 
 def _check_port(_: object, __: attrs.Attribute[Any], value: object) -> None:
