@@ -278,6 +278,28 @@ def test_forked_child_shares_the_claims(sqlite: SQLiteStore) -> None:
 
 
 @needs_fork
+def test_forked_child_with_another_working_directory_shares_the_claims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.chdir(tmp_path)
+    store = SQLiteStore("handled.sqlite")
+    store.claim("a", "first", 60)
+
+    def claim_elsewhere() -> ClaimState:
+        os.chdir(other)
+        return store.claim("a", "child", 60)
+
+    with forked(claim_elsewhere) as result:
+        assert result() is ClaimState.HELD
+    os.chdir(other)
+    assert store.claim("a", "second", 60) is ClaimState.HELD
+    assert list(other.iterdir()) == []
+    store.close()
+
+
+@needs_fork
 def test_mark_of_a_forked_child_outlasts_the_store_of_its_parent(sqlite: SQLiteStore) -> None:
     def mark_both() -> bool:
         sqlite.claim("a", "child", 60)

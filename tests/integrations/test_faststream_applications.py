@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -313,6 +314,32 @@ async def test_a_consumer_that_may_not_join_its_group_is_closed(server: TestBrok
     await one.stop()
     assert await other.get_one(timeout=0) is None
     await broker.stop()
+
+
+@asyncio_test
+async def test_get_one_starts_at_the_time_of_the_consumer_options(server: TestBroker) -> None:
+    broker = broker_of(server.name_server_address)
+    half_an_hour = 1800
+    subscriber = broker.subscriber(
+        "Orders",
+        group="billing",
+        consume_from="timestamp",
+        consumer_options={"consume_timestamp_ms": int((time.time() + half_an_hour) * 1000)},
+    )
+    async with running(broker):
+        await broker.publish("before", "Orders", sharding_key="1")
+        await asyncio.to_thread(server.advance, 2 * half_an_hour)
+        await broker.publish("after", "Orders", sharding_key="1")
+        message = await subscriber.get_one(timeout=PATIENCE / 4)
+        assert message is not None
+        assert await message.decode() == "after"
+
+
+@asyncio_test
+async def test_a_broadcasting_subscriber_without_a_handler_returns_no_messages() -> None:
+    subscriber = broker_of("127.0.0.1:1").subscriber("Orders", group="billing", broadcasting=True)
+    with pytest.raises(ConfigurationError, match="broadcasting=True, which needs a handler"):
+        await subscriber.get_one()
 
 
 def is_error(value: object) -> bool:

@@ -299,7 +299,7 @@ def test_rows_with_invalid_utf8_are_left_over(name: str, column: pa.Array, topic
     columns = {"body": pa.array([b"x", b"y"]), name: column}
     encoded = encode(columns, topic=topic, task=TASK)
     assert 1 in encoded.left_over.tolist()
-    with pytest.raises(RowError, match=rf"row 1 .*: its {name} is not valid UTF-8"):
+    with pytest.raises(RowError, match=rf"row 1 .*: its column {name} is not valid UTF-8"):
         MessageBuilder(topic, TASK).build(columns, [0, 1])
 
 

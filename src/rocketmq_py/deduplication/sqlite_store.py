@@ -49,7 +49,8 @@ class SQLiteStore:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = 30.0) -> None:
-        self.path: Path = Path(path)
+        # Absolute: it is opened again after a fork, and daemons change their directory.
+        self.path: Path = Path(path) if str(path) == ":memory:" else Path(path).absolute()
         self._timeout = check_above_zero(timeout, "timeout")
         self._lock = threading.RLock()
         self._claim_count = 0

@@ -109,7 +109,7 @@ class MessageBuilder:
             raise self._row_error(columns, rows, len(messages), str(error)) from None
         except UnicodeDecodeError:
             name, index = _find_invalid_text(columns)
-            raise self._row_error(columns, rows, index, f"its {name} is not valid UTF-8") from None
+            raise self._row_error(columns, rows, index, f"its column {name} is not valid UTF-8") from None
         return RowMessages(rows, messages, destinations)
 
     def build_valid(

@@ -20,7 +20,8 @@ from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message, Operation, SubscriberSpec
 
 from rocketmq_py.aio import Client, LitePullConsumer, PushConsumer
-from rocketmq_py.consumer import ConsumeFrom, ConsumeResult
+from rocketmq_py.client.config import field_names
+from rocketmq_py.consumer import ConsumeFrom, ConsumeResult, LitePullConsumerConfig
 from rocketmq_py.consumer.group.subscriptions import subscription_of
 from rocketmq_py.errors import ClosedError, ConfigurationError, RocketMQError
 from rocketmq_py.integrations.faststream.messages import (
@@ -142,7 +143,8 @@ class RocketMQSubscriberSpecification(SubscriberSpecification[Any, RocketMQSubsc
 class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
     """Consumes topics as a member of a group. ``broker.subscriber`` returns it.
 
-    A subscriber without a handler returns messages from :meth:`get_one` and as an async iterator.
+    A subscriber without a handler returns messages from :meth:`get_one` and as an async iterator. It uses a
+    LitePullConsumer, with the ``consumer_options`` that LitePullConsumerConfig has.
 
     Args:
         config: the settings.
@@ -220,6 +222,11 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
 
         The next call acknowledges it. ``ack``, ``nack`` and ``reject`` have no effect. One task at a time can
         call this.
+
+        Raises:
+            ConfigurationError: the subscriber has a handler, or is broadcasting.
+            ClosedError: the subscriber is not started.
+            RocketMQError: as ``LitePullConsumer.poll``.
         """
         puller = await self._open_puller()
         messages = await puller.poll(max_messages=1, timeout=timeout)
@@ -287,13 +294,21 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
                 f"the subscriber of {','.join(self.topics)} has a handler, which receives its messages; use "
                 "a subscriber without one"
             )
+        if self.subscription.broadcasting:
+            raise ConfigurationError(
+                f"the subscriber of {','.join(self.topics)} has broadcasting=True, which needs a handler; "
+                "without one, the members of the group share the messages"
+            )
         if not self.running:
             raise ClosedError("this subscriber is not started; await subscriber.start() first")
         async with self._opening:
             if self._puller is None:
-                puller = self._client.lite_pull_consumer(
-                    self.subscription.group, consume_from=self.subscription.consume_from
-                )
+                options = {
+                    name: option
+                    for name, option in self._consumer_options.items()
+                    if name in field_names(LitePullConsumerConfig)
+                }
+                puller = self._client.lite_pull_consumer(self.subscription.group, **options)
                 self._subscribe(puller)
                 await puller.start()
                 self._puller = puller
