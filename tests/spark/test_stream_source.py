@@ -146,6 +146,18 @@ def test_failed_commit_is_logged_once_and_repeated(
     assert client.commits == [("spark", {Q0: 10, Q1: 30})]  # once
 
 
+def test_queues_that_no_longer_exist_do_not_prevent_commits(start: Start, client: FakeOffsetClient) -> None:
+    client.ranges[OTHER_BROKER] = (0, 5)
+    source = start(startingOffsets="earliest", consumerGroup="spark")
+    end = source.latestOffset(source.initialOffset(), ALL)
+    del client.ranges[OTHER_BROKER]
+    client.ranges[Q0] = (0, 12)
+    source = start(consumerGroup="spark")  # a restart, which commits all offsets of the checkpoint
+    next_end = source.latestOffset(end, ALL)
+    source.commit(next_end)
+    assert client.commits == [("spark", {Q0: 10, Q1: 30}), ("spark", {Q0: 12})]
+
+
 # --- copies for the workers
 
 

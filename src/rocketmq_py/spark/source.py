@@ -251,7 +251,7 @@ class StreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvail
 
     def commit(self, end: OffsetJson) -> None:
         """Commit to the brokers, for the consumer group, that all messages before ``end`` are processed."""
-        self._planner.progress.commit(StreamOffset.from_json(end).offsets)
+        self._planner.commit(StreamOffset.from_json(end).offsets)
 
 
 class InvalidStreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvailableNow):
