@@ -125,8 +125,8 @@ class BatchSource(WorkerPicklable, DataSourceReader):
             return  # for a plan without tasks, Spark makes one with a partition of its own
         yield from read_partition(self._options, partition)
         if self._options.consumer_group is not None:
-            progress = GroupProgress(self._open_client(self._options), self._options.consumer_group)
-            progress.commit(partition.final_offsets)
+            with closing(self._open_client(self._options)) as client:
+                GroupProgress(client, self._options.consumer_group).commit(partition.final_offsets)
 
 
 class FilteringBatchSource(BatchSource):
