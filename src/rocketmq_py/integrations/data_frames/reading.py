@@ -122,7 +122,8 @@ def _offsets(
         return {}
     if isinstance(position, datetime):
         # Rounded up to a millisecond: messages before the time are left out.
-        return reader.offsets_at([topic], -((_EPOCH - position) // timedelta(milliseconds=1)))
+        time_ms = -((_EPOCH - position) // timedelta(milliseconds=1))
+        return reader.offsets_at([topic], max(time_ms, 0))
     if unknown := sorted(set(position) - set(queues)):
         listed = ", ".join([queue_name(queue) for queue in unknown])
         raise ConfigurationError(f"{name} names queues that topic {topic!r} does not have: {listed}")
