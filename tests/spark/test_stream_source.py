@@ -271,6 +271,20 @@ def test_new_queues_and_topics_start_at_their_first_message(client: FakeOffsetCl
     assert planned(source, begin, end) == [(2, 4, 6), (0, 1, 3)]  # topics orders and ordinal
 
 
+def test_messages_that_expired_before_a_topic_was_added_are_not_lost(
+    start: Start, client: FakeOffsetClient
+) -> None:
+    source = start(startingOffsets="earliest")
+    begin = source.latestOffset(source.initialOffset(), ALL)
+    old, part = queue("payments"), queue("payments", 1)
+    client.ranges |= {old: (0, 7), part: (2, 4)}
+    client.expired = {old, Q0}  # the unread messages of a known queue are lost if they expire
+    client.ranges[Q0] = (0, 12)
+    source = start(topic="orders,payments")
+    end = source.latestOffset(begin, ALL)
+    assert planned(source, begin, end) == [(0, 10, 12), (1, 2, 4)]
+
+
 def test_queues_of_a_missing_broker_are_lost_after_five_minutes(
     start: Start, client: FakeOffsetClient, clock: Clock
 ) -> None:

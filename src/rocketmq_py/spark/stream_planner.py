@@ -243,7 +243,7 @@ class StreamPlanner:
         if start is None:
             self._warn_of_old_spark(limits)
         start = start or self.planned_end or self.initial_offset()
-        self._ranges = ranges = self._discovery.current_ranges()
+        self._ranges = ranges = self._discovery.current_ranges(start.offsets)
         if not start.initial:
             self.commit(start.offsets)  # Spark does not call ``commit`` for a run's last batch
         losses = self._missing_queues.losses(start.offsets, ranges)
