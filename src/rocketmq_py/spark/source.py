@@ -73,7 +73,8 @@ def open_offset_client(options: SourceOptions) -> OffsetClient:
 class BatchSource(WorkerPicklable, DataSourceReader):
     """Reads the messages that exist when the job is planned.
 
-    With a consumer group, the task that reads the last range of a queue commits the queue's end.
+    With a consumer group, the task that reads the last range of a queue commits the queue's end. It cannot
+    know whether Spark processes the rows, and whether the tasks with the other ranges succeed.
 
     Args:
         options: what to read.
