@@ -120,6 +120,14 @@ def test_a_group_continues_where_it_committed(client: Client) -> None:
     assert bodies(read_messages(TOPIC, client, group="another")) == [0, 2, 0, 2, 1, 3, 1]
 
 
+def test_committed_offsets_of_a_deleted_topic_do_not_hide_messages(client: Client) -> None:
+    """Brokers of 4.x keep the offsets of a topic that is deleted and created again."""
+    fill(client, 4)
+    with client.reader() as reader:
+        reader.commit("reports", {QUEUES[0]: 100, QUEUES[1]: 2})
+    assert bodies(read_messages(TOPIC, client, group="reports")) == [0, 2]
+
+
 def test_a_limit(client: Client) -> None:
     fill(client)
     assert bodies(read_messages(TOPIC, client, limit=3)) == [0, 2, 4]
