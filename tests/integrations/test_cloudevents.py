@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import attrs
 import pytest
 
 pytest.importorskip("cloudevents.core", reason="the extra cloudevents is not installed")
@@ -179,6 +180,15 @@ def test_a_received_message_is_named_in_the_error() -> None:
         [received] = broker.messages("T")
     with pytest.raises(InvalidMessageError, match=f"message {sent.message_id} of topic 'T' is not"):
         from_message(received)
+
+
+def test_a_received_body_that_cannot_be_decompressed_is_no_event() -> None:
+    with run_broker(topics=["T"]) as broker, Client(broker.name_server_address) as client:
+        with client.producer("shop") as producer:
+            producer.send(to_binary(event("text", datacontenttype="text/plain"), "T"))
+        [received] = broker.messages("T")
+    with pytest.raises(InvalidMessageError, match="is not a valid CloudEvent: not zlib"):
+        from_message(attrs.evolve(received, corruption="not zlib"))
 
 
 def test_the_extra_is_named_where_it_is_missing() -> None:

@@ -99,6 +99,13 @@ def test_times_between_two_milliseconds_count_as_the_later_one(client: Client, b
     assert [bodies(read_messages(TOPIC, client, end=instant)) for instant in instants] == [[], [], [0]]
 
 
+def test_times_before_1970_are_before_all_messages(client: Client) -> None:
+    fill(client, 2)
+    earliest = datetime.min.replace(tzinfo=UTC)
+    assert bodies(read_messages(TOPIC, client, start=earliest)) == [0, 1]
+    assert bodies(read_messages(TOPIC, client, end=earliest)) == []
+
+
 def test_a_group_continues_where_it_committed(client: Client) -> None:
     fill(client, 4)
     first = read_messages(TOPIC, client, group="reports")
@@ -111,6 +118,14 @@ def test_a_group_continues_where_it_committed(client: Client) -> None:
     assert bodies(read_messages(TOPIC, client, group="reports")) == [2, 1]
     assert commit_messages(second.slice(0, 0), "reports", client) == {}
     assert bodies(read_messages(TOPIC, client, group="another")) == [0, 2, 0, 2, 1, 3, 1]
+
+
+def test_committed_offsets_of_a_deleted_topic_do_not_hide_messages(client: Client) -> None:
+    """Brokers of 4.x keep the offsets of a topic that is deleted and created again."""
+    fill(client, 4)
+    with client.reader() as reader:
+        reader.commit("reports", {QUEUES[0]: 100, QUEUES[1]: 2})
+    assert bodies(read_messages(TOPIC, client, group="reports")) == [0, 2]
 
 
 def test_a_limit(client: Client) -> None:
@@ -351,6 +366,13 @@ def test_all_mistakes_in_columns_are_listed(client: Client) -> None:
         "Columns: body, topic, tags, keys, properties, flag, shardingKey, queue, delayLevel, deliverAt, "
         "delay, priority"
     )
+
+
+def test_properties_as_lists_of_keys_and_values_are_strings(client: Client) -> None:
+    entry = pa.struct([("key", pa.string()), ("value", pa.int64())])
+    properties = pa.array([[{"key": "size", "value": 5}]], pa.list_(entry))
+    with pytest.raises(ConfigurationError, match=r"properties: unsupported type list.*; allowed: map of"):
+        write_messages(pa.table({"body": ["x"], "properties": properties}), TOPIC, client)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 pytest.importorskip("taskiq", reason="the extra taskiq is not installed")
 
@@ -26,12 +27,15 @@ from taskiq.brokers.inmemory_broker import InmemoryResultBackend
 from taskiq.exceptions import SendTaskError
 from taskiq.schedule_sources import LabelScheduleSource
 
-from rocketmq_py import Message
+from rocketmq_py import Client as TrioClient
+from rocketmq_py import Message, MessageQueue
 from rocketmq_py.blocking import Producer
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.log_records import log_records
 from rocketmq_py.integrations.taskiq import RocketMQBroker
+from rocketmq_py.protocol.send_request import send_fields
+from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
 from rocketmq_py.testing import TestBroker, run_broker
 from tests.blocking.conftest import ENVIRONMENT, run_program
 
@@ -399,6 +403,29 @@ async def test_a_foreign_message_is_skipped(server: TestBroker) -> None:
     async with working(broker):
         assert (await (await finish.kiq()).wait_result()).return_value == "done"
         await server.wait_until_async(lambda: acknowledged(server) == 2)
+
+
+async def send_corrupt_task(address: str) -> None:
+    """Send a message that is flagged as compressed, and is not."""
+    queue = MessageQueue(TOPIC, "broker-a", 0)
+    fields = send_fields(
+        Message(TOPIC, b"corrupt", keys="corrupt"), queue,
+        producer_group="senders", unique_id="7F01", born_time_ms=1, system_flag=COMPRESSED_FLAG,
+    )  # fmt: skip
+    async with TrioClient(address) as client:
+        await client.routes.get(TOPIC)
+        await client.brokers.send(queue, fields, b"corrupt")
+
+
+@asyncio_test
+async def test_a_task_that_cannot_be_decompressed_becomes_a_dead_letter(
+    server: TestBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    await asyncio.to_thread(trio.run, send_corrupt_task, server.name_server_address)
+    async with working(broker_of(server, invisible=0.1, max_reconsume_times=1)):
+        await server.wait_until_async(lambda: server.dead_letters(GROUP))
+    log_records.flush()
+    assert "cannot decompress a task topic=Tasks group=workers key=corrupt" in caplog.text
 
 
 @asyncio_test

@@ -83,6 +83,9 @@ class FakeOffsetClient:
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         if self.failures:
             raise self.failures.pop(0)
+        missing = [each.topic for each in offsets if each not in self.ranges]
+        if missing:
+            raise TopicNotFoundError(missing[0], "ns:9876")
         self.commits.append((group, dict(offsets)))
 
     @contextmanager

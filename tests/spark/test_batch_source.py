@@ -64,6 +64,14 @@ def test_batch_reads_between_timestamps(client: FakeOffsetClient) -> None:
     assert ranges(plan(client, startingTimestamp="1000", endingTimestamp="2000")) == [(1, 9, 20)]
 
 
+def test_messages_that_arrive_during_planning_are_not_lost(client: FakeOffsetClient) -> None:
+    # The offsets of a time in the future are those of queues that have grown since their ends were read.
+    client.times = {2000: {Q0: 13, Q1: 20}}
+    assert ranges(plan(client, endingTimestamp="2000")) == [(0, 0, 10), (1, 5, 20)]
+    client.closed = 0
+    assert ranges(plan(client, startingTimestamp="2000")) == [(1, 20, 30)]
+
+
 def test_batch_reads_from_the_committed_offsets(client: FakeOffsetClient) -> None:
     client.committed_offsets = {"G": {Q0: 4}}
     assert ranges(plan(client, startingOffsets="committed", consumerGroup="G")) == [(0, 4, 10), (1, 5, 30)]
@@ -127,6 +135,17 @@ def test_task_with_the_last_range_of_a_queue_commits_its_end(client: FakeOffsetC
     ]
     assert final_offsets == [{Q0: 10}, {Q1: 30}]
     assert all(one.ranges[-1].end == end for one in partitions for end in one.final_offsets.values())
+
+
+def test_task_closes_the_client_that_commits(
+    client: FakeOffsetClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_task, "read_ranges", lambda *_, **__: iter(()))
+    (task, _) = plan(client, consumerGroup="spark")
+    client.closed = 0
+    assert list(BatchSource(batch_options(consumerGroup="spark"), lambda _: client).read(task)) == []
+    assert client.commits == [("spark", {Q0: 10})]
+    assert client.closed == 1
 
 
 def test_lost_offsets_fail_the_batch_or_are_logged(

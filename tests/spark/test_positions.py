@@ -75,7 +75,7 @@ def test_positions_resolve_to_offsets() -> None:
         calls.append((topics, time_ms))
         return {queue(queue_id=3): 13}
 
-    # The last queue was created in between, and has no offset for the time.
+    # The last queue is gone when the offsets of the time are asked for.
     assert list(positions.resolve(ranges, offsets_at, fail_committed).values()) == [15, 10, 20, 13, 20]
     assert calls == [({"orders"}, 1000)]
 

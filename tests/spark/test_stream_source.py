@@ -146,6 +146,18 @@ def test_failed_commit_is_logged_once_and_repeated(
     assert client.commits == [("spark", {Q0: 10, Q1: 30})]  # once
 
 
+def test_queues_that_no_longer_exist_do_not_prevent_commits(start: Start, client: FakeOffsetClient) -> None:
+    client.ranges[OTHER_BROKER] = (0, 5)
+    source = start(startingOffsets="earliest", consumerGroup="spark")
+    end = source.latestOffset(source.initialOffset(), ALL)
+    del client.ranges[OTHER_BROKER]
+    client.ranges[Q0] = (0, 12)
+    source = start(consumerGroup="spark")  # a restart, which commits all offsets of the checkpoint
+    next_end = source.latestOffset(end, ALL)
+    source.commit(next_end)
+    assert client.commits == [("spark", {Q0: 10, Q1: 30}), ("spark", {Q0: 12})]
+
+
 # --- copies for the workers
 
 
@@ -257,6 +269,20 @@ def test_new_queues_and_topics_start_at_their_first_message(client: FakeOffsetCl
     client.ranges |= {Q2: (4, 6), queue("ordinal"): (1, 3), queue("payments"): (0, 9)}
     end = source.latestOffset(begin, ALL)
     assert planned(source, begin, end) == [(2, 4, 6), (0, 1, 3)]  # topics orders and ordinal
+
+
+def test_messages_that_expired_before_a_topic_was_added_are_not_lost(
+    start: Start, client: FakeOffsetClient
+) -> None:
+    source = start(startingOffsets="earliest")
+    begin = source.latestOffset(source.initialOffset(), ALL)
+    old, part = queue("payments"), queue("payments", 1)
+    client.ranges |= {old: (0, 7), part: (2, 4)}
+    client.expired = {old, Q0}  # the unread messages of a known queue are lost if they expire
+    client.ranges[Q0] = (0, 12)
+    source = start(topic="orders,payments")
+    end = source.latestOffset(begin, ALL)
+    assert planned(source, begin, end) == [(0, 10, 12), (1, 2, 4)]
 
 
 def test_queues_of_a_missing_broker_are_lost_after_five_minutes(

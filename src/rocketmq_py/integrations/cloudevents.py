@@ -115,6 +115,8 @@ def from_message(message: ReceivedMessage | Message, event_format: Format | None
     attributes = _attributes(message.properties)
     content_type = attributes.get(_CONTENT_TYPE_ATTRIBUTE, "").lower()
     try:
+        if isinstance(message, ReceivedMessage) and message.corruption is not None:
+            raise InvalidMessageError(message.corruption)
         if content_type.startswith(STRUCTURED_MEDIA_TYPE):
             expected = event_format.get_content_type()
             if content_type.partition(";")[0].strip() != expected.partition(";")[0].strip().lower():

@@ -155,6 +155,8 @@ class RocketMQBroker(AsyncBroker):
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
         """Yield tasks as they arrive. Waits and retries while brokers are away or the topic does not exist.
 
+        A task whose body cannot be decompressed is not acknowledged. It becomes a dead letter in the end.
+
         Raises:
             ClosedError: ``startup`` was not called.
             UnsupportedByBrokerError: a broker is older than 5.0.
@@ -178,7 +180,13 @@ class RocketMQBroker(AsyncBroker):
                 continue
             delay = FIRST_RETRY_DELAY
             for message in messages:
-                yield self._ackable(consumer, message)
+                if message.corruption is None:
+                    yield self._ackable(consumer, message)
+                else:  # Taskiq would acknowledge it as a message that is no task
+                    logger.error(
+                        "cannot decompress a task topic=%s group=%s key=%s: %s; it is delivered again",
+                        self.topic, self.group, " ".join(message.keys), message.corruption,
+                    )  # fmt: skip
 
     def _ackable(self, consumer: PopConsumer, message: PoppedMessage) -> AckableMessage:
         delivery = _Delivery(consumer, message, time.monotonic() + self.max_task_time)

@@ -94,33 +94,44 @@ class QueueDiscovery:
             raise ConfigurationError(f"option assign: no such queues: {names}")
         return ranges
 
-    def current_ranges(self) -> QueueRanges:
+    def current_ranges(self, known: Offsets | None = None) -> QueueRanges:
         """Return the ranges of the selected queues that exist now.
 
         Retries for BROKER_PATIENCE while the cluster does not answer, once a call has succeeded.
+
+        Args:
+            known: the stream's position. The ranges of other queues begin at a message that exists, because
+                the stream starts there. None skips this check.
 
         Raises:
             RocketMQError: as ``Reader.offsets_of``, except that missing topics are skipped.
         """
         for delay in RETRY_DELAYS if self._has_succeeded else ():
             try:
-                return self._existing_ranges()
+                return self._existing_ranges(known)
             except RocketMQError as error:
                 if not (error.retriable or isinstance(error, NameServerError)):
                     raise
                 logger.warning("cannot plan a batch, retrying in %g s: %s", delay, error)
             self._sleep(delay)
-        return self._existing_ranges()
+        return self._existing_ranges(known)
 
-    def _existing_ranges(self) -> QueueRanges:
+    def _existing_ranges(self, known: Offsets | None) -> QueueRanges:
         topics = set(self._topics())
         while True:
             try:
-                return self._ranges_of(topics)
+                ranges = self._ranges_of(topics)
+                return ranges if known is None else {**ranges, **self._new_ranges(ranges, known)}
             except TopicNotFoundError as error:
                 if error.topic not in topics:
                     raise
                 topics.remove(error.topic)
+
+    def _new_ranges(self, ranges: QueueRanges, known: Offsets) -> QueueRanges:
+        """Return the ranges of queues that are not known, without expired messages at their beginning."""
+        new = {queue for queue, (first, end) in ranges.items() if queue not in known and first < end}
+        present = self._ranges_of({queue.topic for queue in new}, present=True) if new else {}
+        return {queue: bounds for queue, bounds in present.items() if queue in new}
 
     def _ranges_of(self, topics: Iterable[str], *, present: bool = False) -> QueueRanges:
         ranges: dict[MessageQueue, tuple[int, int]] = {}

@@ -125,8 +125,8 @@ class Positions:
                 offset = committed_offsets.get(queue)
                 offsets[queue] = first if offset is None else offset
             elif isinstance(position, TimestampPosition):
-                # A queue that was created after ``ranges`` were read is missing here, and empty.
-                offsets[queue] = found[position.time_ms].get(queue, end)
+                # Since ``ranges`` were read, the queue may have grown beyond its end, or may be gone.
+                offsets[queue] = min(found[position.time_ms].get(queue, end), end)
             else:
                 assert isinstance(position, int)
                 offsets[queue] = position

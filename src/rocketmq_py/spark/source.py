@@ -73,7 +73,8 @@ def open_offset_client(options: SourceOptions) -> OffsetClient:
 class BatchSource(WorkerPicklable, DataSourceReader):
     """Reads the messages that exist when the job is planned.
 
-    With a consumer group, the task that reads the last range of a queue commits the queue's end.
+    With a consumer group, the task that reads the last range of a queue commits the queue's end. It cannot
+    know whether Spark processes the rows, and whether the tasks with the other ranges succeed.
 
     Args:
         options: what to read.
@@ -125,8 +126,8 @@ class BatchSource(WorkerPicklable, DataSourceReader):
             return  # for a plan without tasks, Spark makes one with a partition of its own
         yield from read_partition(self._options, partition)
         if self._options.consumer_group is not None:
-            progress = GroupProgress(self._open_client(self._options), self._options.consumer_group)
-            progress.commit(partition.final_offsets)
+            with closing(self._open_client(self._options)) as client:
+                GroupProgress(client, self._options.consumer_group).commit(partition.final_offsets)
 
 
 class FilteringBatchSource(BatchSource):
@@ -251,7 +252,7 @@ class StreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvail
 
     def commit(self, end: OffsetJson) -> None:
         """Commit to the brokers, for the consumer group, that all messages before ``end`` are processed."""
-        self._planner.progress.commit(StreamOffset.from_json(end).offsets)
+        self._planner.commit(StreamOffset.from_json(end).offsets)
 
 
 class InvalidStreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -123,7 +123,8 @@ class SourceOptions:
             or their queue was deleted. If false, log the loss and continue.
         consumer_group: (consumerGroup) commit the processed offsets to the brokers under this group, so that
             admin tools show the lag. They are read only for the starting position ``committed``: otherwise
-            the checkpoint decides where a stream continues. The group must have no members.
+            the checkpoint decides where a stream continues. A batch commits when it has read, before Spark
+            has processed the rows. The group must have no members.
         tags: (tags) read only messages with one of these tags, ``A || B``. Brokers filter.
         sql: (sql) read only messages whose properties satisfy this SQL92 expression. Brokers filter, if their
             ``enablePropertyFilter`` is set.

@@ -18,6 +18,7 @@ from rocketmq_py.spark.batch_plan import Backlog, next_stream_offset, stream_bac
 from rocketmq_py.spark.data_loss import report_losses
 from rocketmq_py.spark.discovery import MissingQueues, OffsetClient, QueueDiscovery, check_positions_exist
 from rocketmq_py.spark.offsets import OFFSET_VERSION, Offsets, StreamOffset, nest_offsets
+from rocketmq_py.spark.positions import QueueRanges
 from rocketmq_py.spark.size_limit import SizeLimit
 from rocketmq_py.spark.source_options import SourceOptions
 
@@ -189,7 +190,6 @@ class StreamPlanner:
     Attributes:
         planned_end: the end of the batch that was planned last, or None.
         latest_offset: the report of that batch for the query's progress, or None.
-        progress: commits the group's offsets.
     """
 
     def __init__(
@@ -208,10 +208,11 @@ class StreamPlanner:
         self._size_limit = SizeLimit(client)
         self._initial: StreamOffset | None = None
         self._stop_offsets: Offsets | None = None
+        self._ranges: QueueRanges = {}
+        self._progress = GroupProgress(client, options.consumer_group)
         self._has_warned = False
         self.planned_end: StreamOffset | None = None
         self.latest_offset: dict[str, Any] | None = None
-        self.progress: GroupProgress = GroupProgress(client, options.consumer_group)
 
     def initial_offset(self) -> StreamOffset:
         """Return where a new query starts. Resolved once, as Spark asks several times."""
@@ -242,9 +243,9 @@ class StreamPlanner:
         if start is None:
             self._warn_of_old_spark(limits)
         start = start or self.planned_end or self.initial_offset()
+        self._ranges = ranges = self._discovery.current_ranges(start.offsets)
         if not start.initial:
-            self.progress.commit(start.offsets)  # Spark does not call ``commit`` for a run's last batch
-        ranges = self._discovery.current_ranges()
+            self.commit(start.offsets)  # Spark does not call ``commit`` for a run's last batch
         losses = self._missing_queues.losses(start.offsets, ranges)
         backlog = self._up_to_stop(stream_backlog(start.offsets, ranges, initial=start.initial))
         report_losses([*losses, *backlog.losses], fail=self._options.fail_on_data_loss)
@@ -253,6 +254,14 @@ class StreamPlanner:
         if end is not start:
             log_batch(backlog, end, self._clock() - began)
         return end
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commit for the consumer group that all messages before ``offsets`` are processed.
+
+        Queues that did not exist when the last batch was planned are left out: the commit of a queue whose
+        topic or broker is gone fails, and with it the commits of the others.
+        """
+        self._progress.commit({queue: offset for queue, offset in offsets.items() if queue in self._ranges})
 
     def _warn_of_old_spark(self, limits: BatchLimits) -> None:
         if not self._has_warned and (limits.max_offsets, limits.max_bytes) != (None, None):

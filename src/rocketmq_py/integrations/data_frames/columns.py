@@ -128,9 +128,15 @@ def _is_property_map(kind: pa.DataType) -> bool:
     if pa.types.is_map(kind):
         return _is_text(kind.key_type) and _is_text(kind.item_type)
     if _is_list(kind) and pa.types.is_struct(kind.value_type):  # a map as polars passes it
-        return {field.name for field in kind.value_type} == {"key", "value"}
+        names = {field.name for field in kind.value_type}
+        return names == {"key", "value"} and _has_only_texts(kind.value_type)
     is_struct = pa.types.is_struct(kind)  # dicts, as pandas passes them
-    return pa.types.is_null(kind) or (is_struct and all(_is_text(field.type) for field in kind))
+    return pa.types.is_null(kind) or (is_struct and _has_only_texts(kind))
+
+
+def _has_only_texts(struct: pa.StructType) -> bool:
+    types = [field.type for field in struct]
+    return all(_is_text(kind.value_type if pa.types.is_dictionary(kind) else kind) for kind in types)
 
 
 def _plain_queue_type(kind: pa.DataType) -> pa.DataType | None:

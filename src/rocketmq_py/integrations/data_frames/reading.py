@@ -53,7 +53,8 @@ def read_messages(
         end: where reading ends, exclusive. By default, and in queues that a mapping leaves out, the end of
             the queue.
         group: start at the offsets that this consumer group has committed, instead of ``start``. Queues
-            without one are read from their first message. :func:`commit_messages` commits.
+            without one, or that end before it, are read from their first message. :func:`commit_messages`
+            commits.
         limit: the maximum number of messages. The first queues may take all of it.
         tags: tags separated by ``||``, or ``*`` for all messages.
         sql: a SQL92 filter on properties, instead of tags.
@@ -81,11 +82,15 @@ def read_messages(
     # Messages are filtered again, as brokers compare only hashes of tags.
     wanted_tags = subscription_of(topic, tags, sql, version_ms=0).tags_set
     with _opened(client, options) as opened, opened.reader() as reader:
+        # Before the bounds, so that no offset that is committed meanwhile lies beyond them.
+        committed = {} if group is None else reader.committed(group, reader.offsets(topic))
         bounds = reader.offsets_of([topic], present=True)[topic]
         begins = {queue: first for queue, (first, _) in bounds.items()}
         ends = {queue: last for queue, (_, last) in bounds.items()}
-        if group is not None:
-            begins |= {queue: at for queue, at in reader.committed(group, bounds).items() if at is not None}
+        for queue, offset in committed.items():
+            # An offset beyond the end was committed before the topic was deleted and created again.
+            if offset is not None and offset <= ends.get(queue, -1):
+                begins[queue] = offset
         begins |= _offsets(reader, topic, start, bounds, "start")
         ends |= _offsets(reader, topic, end, bounds, "end")
         ranges = [
@@ -122,7 +127,8 @@ def _offsets(
         return {}
     if isinstance(position, datetime):
         # Rounded up to a millisecond: messages before the time are left out.
-        return reader.offsets_at([topic], -((_EPOCH - position) // timedelta(milliseconds=1)))
+        time_ms = -((_EPOCH - position) // timedelta(milliseconds=1))
+        return reader.offsets_at([topic], max(time_ms, 0))
     if unknown := sorted(set(position) - set(queues)):
         listed = ", ".join([queue_name(queue) for queue in unknown])
         raise ConfigurationError(f"{name} names queues that topic {topic!r} does not have: {listed}")
