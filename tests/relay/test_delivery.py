@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -328,6 +329,15 @@ async def test_overdue_messages_are_delivered_oldest_first_at_the_maximum_rate(s
         await trio.sleep(5)
         assert 490 <= len(setup.target.delivered) <= 511
         await trio.sleep(5.1)
+    assert setup.target.ids == [f"{number:04}" for number in range(1000)]
+
+
+async def test_a_rate_may_be_unlimited(store: QueueStore) -> None:
+    setup = Setup(store, max_rate=math.inf)
+    for number in range(1000):
+        setup.add(f"{number:04}", number - 1000)
+    async with running(setup):
+        await trio.sleep(0.001)
     assert setup.target.ids == [f"{number:04}" for number in range(1000)]
 
 

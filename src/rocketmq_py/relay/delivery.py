@@ -30,17 +30,16 @@ class RateLimiter:
     """Limits the number of messages per second.
 
     Args:
-        per_second: the limit.
+        per_second: the limit. ``math.inf`` for no limit.
+
+    Attributes:
+        burst: the number of messages that may be sent together.
     """
 
     def __init__(self, per_second: float) -> None:
+        self.burst: float = max(1, BURST_SECONDS * per_second)
         self._seconds_each = 1 / per_second
         self._next_at = trio.current_time()
-
-    @property
-    def burst(self) -> int:
-        """The number of messages that may be sent together."""
-        return max(1, int(BURST_SECONDS / self._seconds_each))
 
     async def wait(self, count: int) -> None:
         """Wait until ``count`` more messages may be sent."""
@@ -83,7 +82,7 @@ class QueueDelivery:
         self._rate_limiter = rate_limiter
         self._now_ms = now_ms
         self._send_progress = send_progress
-        self._batch_size = min(config.batch_size, rate_limiter.burst)
+        self._batch_size = int(min(config.batch_size, rate_limiter.burst))
         # Records are read from the store after this key. The first of them is due at this time.
         self._read_after = b""
         self._next_due_ms = 0
