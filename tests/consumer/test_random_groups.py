@@ -344,14 +344,15 @@ def test_readers(seed: int) -> None:
     bodies: set[int] = set()
 
     async def program(world: World) -> None:
-        async def follow(client: Client) -> None:
+        async def follow(client: Client, *, task_status: trio.TaskStatus[None]) -> None:
             async with client.reader() as reader, reader.open("T", start=StartPosition.BEGINNING) as stream:
+                task_status.started()  # only an open stream retries
                 async for message in stream:
                     read[message.queue].append(message.queue_offset)
                     bodies.add(int(message.body))
 
         async with Client(world.name_server_address) as client, trio.open_nursery() as nursery:
-            nursery.start_soon(follow, client)
+            await nursery.start(follow, client)
             nursery.start_soon(send, client, 200)
             end = trio.current_time() + CHAOS_SECONDS
             while trio.current_time() < end:

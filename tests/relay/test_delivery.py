@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -185,6 +186,27 @@ async def test_messages_that_are_deferred_while_their_topic_recovers_are_retried
     assert setup.target.ids == ["first", "slow", "second"]
 
 
+async def test_a_message_that_is_deferred_before_those_being_retried_is_delivered_too(
+    store: QueueStore,
+) -> None:
+    setup = Setup(store, retry_interval=5.0)
+    setup.target.errors["Away"] = NoQueueError("none")
+    async with running(setup):
+        for name in ("first", "second"):
+            setup.add(name, 0, "Away")
+        await trio.sleep(1)
+        del setup.target.errors["Away"]
+        gate = setup.target.gates["second"] = trio.Event()
+        await trio.sleep(5)
+        assert setup.target.ids == ["first"]
+        setup.add("overdue", -60_000, "Away")
+        await trio.sleep(1)
+        gate.set()
+        await trio.sleep(1)
+    assert setup.target.ids == ["first", "second", "overdue"]
+    assert list(store.messages()) == []
+
+
 async def test_messages_are_batched_by_topic_and_sharding_key(
     store: QueueStore,
 ) -> None:
@@ -210,6 +232,40 @@ async def test_the_unstored_rest_of_a_batch_is_sent_again(store: QueueStore) -> 
         del setup.target.errors["2"]
         await trio.sleep(5)
     assert setup.target.batches == [["0", "1", "2", "3"], ["2"], ["3"]]
+
+
+async def test_a_message_refused_by_a_later_part_of_a_batch_does_not_delay_the_others(
+    store: QueueStore,
+) -> None:
+    setup = Setup(store)
+    refusal = InvalidMessageError("the body is too large")
+    parts = BatchError([cast(SendResult, object())], 3, refusal)
+    parts.__cause__ = refusal
+    setup.target.errors["bad"] = parts
+    async with running(setup):
+        for name in ("good", "bad", "better"):
+            setup.add(name, 0)
+        while not setup.target.attempted:
+            await trio.lowlevel.checkpoint()
+        setup.target.errors["bad"] = refusal
+        await trio.sleep(1)
+    assert setup.target.ids == ["better"]
+    assert [message.message_id for message in store.messages()] == ["bad"]
+
+
+async def test_messages_behind_a_refused_one_keep_their_order_if_their_topic_becomes_unavailable(
+    store: QueueStore,
+) -> None:
+    setup = Setup(store, retry_interval=5.0)
+    setup.target.errors |= {"0": InvalidMessageError("the body is too large"), "1": NoQueueError("none")}
+    async with running(setup):
+        for number in range(4):
+            setup.add(str(number), 0)
+        await trio.sleep(1)
+        assert setup.target.ids == []
+        del setup.target.errors["1"]
+        await trio.sleep(5)
+    assert setup.target.ids == ["1", "2", "3"]
 
 
 async def test_the_store_is_not_read_while_no_message_is_due(
@@ -273,6 +329,15 @@ async def test_overdue_messages_are_delivered_oldest_first_at_the_maximum_rate(s
         await trio.sleep(5)
         assert 490 <= len(setup.target.delivered) <= 511
         await trio.sleep(5.1)
+    assert setup.target.ids == [f"{number:04}" for number in range(1000)]
+
+
+async def test_a_rate_may_be_unlimited(store: QueueStore) -> None:
+    setup = Setup(store, max_rate=math.inf)
+    for number in range(1000):
+        setup.add(f"{number:04}", number - 1000)
+    async with running(setup):
+        await trio.sleep(0.001)
     assert setup.target.ids == [f"{number:04}" for number in range(1000)]
 
 

@@ -42,6 +42,7 @@ class RelayConfig:
         group: the consumer group. The relays of a group share the queues of the buffer topic. By default
             ``RELAY_`` and the topic.
         max_rate: maximum number of messages that are delivered per second, including overdue messages.
+            ``math.inf`` for no limit.
         batch_size: number of messages in flight to brokers for each buffer queue.
         retry_interval: seconds between two attempts to send to an unavailable topic.
         progress_interval: seconds between two records of progress in the buffer topic. Messages delivered

@@ -30,17 +30,16 @@ class RateLimiter:
     """Limits the number of messages per second.
 
     Args:
-        per_second: the limit.
+        per_second: the limit. ``math.inf`` for no limit.
+
+    Attributes:
+        burst: the number of messages that may be sent together.
     """
 
     def __init__(self, per_second: float) -> None:
+        self.burst: float = max(1, BURST_SECONDS * per_second)
         self._seconds_each = 1 / per_second
         self._next_at = trio.current_time()
-
-    @property
-    def burst(self) -> int:
-        """The number of messages that may be sent together."""
-        return max(1, int(BURST_SECONDS / self._seconds_each))
 
     async def wait(self, count: int) -> None:
         """Wait until ``count`` more messages may be sent."""
@@ -83,7 +82,7 @@ class QueueDelivery:
         self._rate_limiter = rate_limiter
         self._now_ms = now_ms
         self._send_progress = send_progress
-        self._batch_size = min(config.batch_size, rate_limiter.burst)
+        self._batch_size = int(min(config.batch_size, rate_limiter.burst))
         # Records are read from the store after this key. The first of them is due at this time.
         self._read_after = b""
         self._next_due_ms = 0
@@ -93,6 +92,9 @@ class QueueDelivery:
         self._read_to = store.next_offset or 0
         self._changed = trio.Event()
         self._unavailable_topics: set[str] = set()
+        # The topic whose deferred messages are being retried, and the key after which they are read next.
+        self._retried_topic = ""
+        self._retry_after = b""
         self._retry_logs = RetryLogs(logger, "delivery", "topic", group=config.group)
         self._has_progressed = False
 
@@ -163,6 +165,11 @@ class QueueDelivery:
             await trio.to_thread.run_sync(self._store.defer, deferred + refused)
             # A retry may have found a topic available since. These messages need another one.
             self._unavailable_topics.update(record.message.topic for record in deferred)
+            # A retry in progress may have passed the keys of these messages.
+            for record in deferred:
+                if record.message.topic == self._retried_topic:
+                    before = self._store.deferred_key_before(self._retried_topic, record.message.due_ms)
+                    self._retry_after = min(self._retry_after, before)
 
     async def _send(self, records: Sequence[StoreRecord]) -> list[tuple[StoreRecord, RocketMQError]]:
         """Send messages, and remove the acknowledged ones. Returns the others with their errors."""
@@ -170,14 +177,16 @@ class QueueDelivery:
         by_target: defaultdict[tuple[str, str], list[StoreRecord]] = defaultdict(list)
         for record in records:
             by_target[record.message.topic, record.message.sharding_key].append(record)
+
+        async def send(batch: Sequence[StoreRecord]) -> None:
+            failed.extend(await self._send_batch(batch))
+
         async with open_nursery() as nursery:
             for batch in by_target.values():
-                nursery.start_soon(self._send_batch, batch, failed)
+                nursery.start_soon(send, batch)
         return failed
 
-    async def _send_batch(
-        self, records: list[StoreRecord], failed: list[tuple[StoreRecord, RocketMQError]]
-    ) -> None:
+    async def _send_batch(self, records: Sequence[StoreRecord]) -> list[tuple[StoreRecord, RocketMQError]]:
         """Send messages to one queue in their order, which the threads of brokers keep only in a batch."""
         await self._rate_limiter.wait(len(records))
         count, error = await self._send_request(records)
@@ -185,24 +194,32 @@ class QueueDelivery:
             # In this thread, because it is not synced: another thread would take longer.
             self._store.remove(records[:count])
             self._has_progressed = True
-        rest = records[count:]
         if error is None:
-            return
+            return []
         if not _is_permanent(error):
-            failed += [(record, error) for record in rest]
-        elif len(records) > 1:
+            return [(record, error) for record in records[count:]]
+        if len(records) > 1:
             # A single message causes the error, or the size of the batch does.
-            for record in rest:
-                await self._send_batch([record], failed)
-        else:
-            failed.append((records[0], error))
-            refused = records[0].message
-            logger.error(
-                "message refused, keeping it in the store id=%s topic=%s cause=%s",
-                refused.message_id,
-                refused.topic,
-                error,
-            )
+            return await self._send_one_by_one(records[count:])
+        refused = records[0].message
+        logger.error(
+            "message refused, keeping it in the store id=%s topic=%s cause=%s",
+            refused.message_id,
+            refused.topic,
+            error,
+        )
+        return [(records[0], error)]
+
+    async def _send_one_by_one(
+        self, records: Sequence[StoreRecord]
+    ) -> list[tuple[StoreRecord, RocketMQError]]:
+        """Send messages to one queue in their order, until the topic turns out to be unavailable."""
+        failed: list[tuple[StoreRecord, RocketMQError]] = []
+        for number, record in enumerate(records, 1):
+            failed += await self._send_batch([record])
+            if failed and not _is_permanent(error := failed[-1][1]):
+                return [*failed, *[(later, error) for later in records[number:]]]
+        return failed
 
     async def _send_request(self, records: Sequence[StoreRecord]) -> tuple[int, RocketMQError | None]:
         """Send messages in one request. Returns how many were acknowledged, and the error of the others."""
@@ -228,9 +245,10 @@ class QueueDelivery:
 
     async def _deliver_deferred(self, topic: str) -> bool:
         """Deliver the deferred messages for a topic. Returns whether the topic is available."""
-        after, count = b"", 1  # the first message tests whether the topic is available
-        while records := self._store.deferred(topic, after, count):
-            after, count = records[-1].key, self._batch_size
+        self._retried_topic, self._retry_after = topic, b""
+        count = 1  # the first message tests whether the topic is available
+        while records := self._store.deferred(topic, self._retry_after, count):
+            self._retry_after, count = records[-1].key, self._batch_size
             errors = [error for _, error in await self._send(records) if not _is_permanent(error)]
             if errors:
                 self._retry_logs.failed(topic, errors[0], retry_in=self._config.retry_interval)
@@ -245,6 +263,7 @@ class QueueDelivery:
 
 def _is_permanent(error: RocketMQError) -> bool:
     """Return whether brokers refuse the message itself, so that a retry fails too."""
-    return isinstance(error, InvalidMessageError) or (
-        isinstance(error, BrokerError) and error.code == ResponseCode.MESSAGE_ILLEGAL
+    cause = error.__cause__ if isinstance(error, BatchError) else error
+    return isinstance(cause, InvalidMessageError) or (
+        isinstance(cause, BrokerError) and cause.code == ResponseCode.MESSAGE_ILLEGAL
     )

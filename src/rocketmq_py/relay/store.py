@@ -260,6 +260,10 @@ class QueueStore:
             found.append(StoreRecord(key, DelayedMessage.decode(value)))
         return found
 
+    def deferred_key_before(self, topic: str, due_ms: int) -> bytes:
+        """Return a key that precedes those of a topic's deferred messages due at ``due_ms`` or later."""
+        return self._deferred_prefix + topic.encode() + b"\0" + _encode_int64(due_ms)
+
     # Cancellations and progress
 
     def _cancel(self, cancellation: Cancellation) -> None:

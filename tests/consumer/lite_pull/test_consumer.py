@@ -680,6 +680,22 @@ async def test_start_runs_the_consumer_in_a_given_nursery(client: Client, fill: 
     assert await committed(client) == 4, "the last poll of a cancelled consumer is not committed"
 
 
+@pytest.mark.parametrize("checkpoints", range(6))
+async def test_another_task_may_subscribe_while_the_consumer_opens(
+    address: str, fill: Fill, checkpoints: int
+) -> None:
+    await fill("T", 3)
+    consumer = consumer_of(address)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(consumer.start, nursery)
+        for _ in range(checkpoints):
+            await trio.lowlevel.checkpoint()
+        consumer.subscribe("T")
+        await trio.testing.wait_all_tasks_blocked()
+        assert sorted(await poll_all(consumer, 3)) == [0, 1, 2]
+        await consumer.aclose()
+
+
 async def test_position_begin_offsets_and_end_offsets(client: Client, fill: Fill) -> None:
     await fill("T", 20, queues=2)
     async with consumer_of(client) as consumer:

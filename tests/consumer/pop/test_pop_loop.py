@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -121,6 +121,22 @@ async def test_visible_messages_are_neither_dispatched_nor_acknowledged(
         "the broker redelivers it"
         for each in (a, b)
     ]
+
+
+async def test_size_can_be_read_in_a_thread_while_messages_arrive(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Arriving:
+        """A message whose size is read while the trio thread adds another one."""
+
+        @property
+        def body(self) -> bytes:
+            queue.put([popped_message(1)], 60.0)
+            return b"123"
+
+    queue = Recorder().queue(cast("PoppedMessage", Arriving()))
+    assert queue.size == 3
+    assert len(queue) == 2
 
 
 # PopLoop, with a broker

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import typing
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -51,6 +52,9 @@ async def takes_messages(messages: list[ReceivedMessage]) -> None: ...
 async def takes_sequence(messages: Sequence[ReceivedMessage]) -> None: ...
 async def takes_list(messages: list) -> None: ...  # type: ignore[type-arg]
 async def takes_objects(messages: list[Any]) -> None: ...
+async def takes_bare_list(messages: typing.List) -> None: ...  # type: ignore[type-arg]  # noqa: UP006
+async def takes_bare_sequence(messages: typing.Sequence) -> None: ...  # type: ignore[type-arg]
+def takes_quoted(messages: list["ReceivedMessage"]) -> None: ...  # noqa: UP037
 async def takes_unresolvable(message: unloaded.ReceivedMessage) -> None: ...
 
 
@@ -72,7 +76,18 @@ def test_handlers_of_messages_are_unchanged(handle: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "handle", [takes_messages, takes_sequence, takes_list, takes_objects, takes_any, takes_anything]
+    "handle",
+    [
+        takes_messages,
+        takes_sequence,
+        takes_list,
+        takes_bare_list,
+        takes_bare_sequence,
+        takes_quoted,
+        takes_objects,
+        takes_any,
+        takes_anything,
+    ],
 )
 def test_handlers_of_lists_of_messages_are_unchanged(handle: Callable[..., Any]) -> None:
     assert prepare_handler(handle, LISTS) is handle
@@ -153,6 +168,15 @@ async def test_optional_second_parameter_keeps_its_default() -> None:
     assert await result_of(prepare_handler(handle, ONE), received(0, GOOD)) == (Order(1), 3)
 
 
+@pytest.mark.parametrize("annotation", [list["Order"], typing.List["Order"]])  # noqa: UP006
+async def test_the_type_in_a_list_may_be_quoted(annotation: object) -> None:
+    def handle(orders: object) -> object:
+        return orders
+
+    handle.__annotations__["orders"] = annotation
+    assert await result_of(prepare_handler(handle, LISTS), [received(0, GOOD)]) == [Order(1)]
+
+
 @pytest.mark.parametrize("is_plain", [False, True])
 async def test_handler_of_lists_gets_the_decoded_bodies(is_plain: bool) -> None:
     async def handle(orders: list[Order]) -> object:
@@ -171,6 +195,7 @@ async def test_handler_of_lists_gets_the_decoded_bodies(is_plain: bool) -> None:
 
 def of_opaque(value: TypeVar) -> None: ...
 def of_unknown(value: Unknown) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def of_optional_list(messages: list[ReceivedMessage] | None) -> None: ...
 def of_two(one: Order, two: ReceivedMessage, three: int) -> None: ...
 
 
@@ -179,6 +204,7 @@ def of_two(one: Order, two: ReceivedMessage, three: int) -> None: ...
     [
         (takes_messages, ONE, "handle takes a list of messages, which needs the setting batch_size"),
         (plain, LISTS, r"handle takes Order, but batch_size is set.*list\[Order\]"),
+        (of_optional_list, LISTS, r"batch_size is set.*Annotate the parameter with list\[ReceivedMessage\]"),
         (of_opaque, ONE, "bodies cannot be decoded as TypeVar"),
         (of_unknown, ONE, "annotation 'Unknown' of handle cannot be resolved: name 'Unknown' is not defined"),
         (of_two, ONE, r"handle is called with \(body, message\), which of_two"),

@@ -111,7 +111,7 @@ class LitePullConsumer(GroupConsumer):
             raise ConfigurationError(
                 "cannot subscribe: this consumer uses assign(). Use another consumer to subscribe"
             )
-        if self.is_open:
+        if self.is_open and self._session.has_started:  # else it joins when it starts
             self._session.join()
 
     def _before_assigning(self) -> None:
@@ -367,8 +367,6 @@ class LitePullConsumer(GroupConsumer):
 
     async def _open(self) -> None:
         await super()._open()
-        if self._subscriptions.topics:
-            self._session.join()
         await self.nursery.start(self._session.run)
 
     async def _close(self) -> None:

@@ -90,9 +90,11 @@ class LitePullSession:
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Pull, rebalance and commit until :meth:`leave` is called or the task is cancelled.
 
-        Then commits the offsets and leaves the group. This is shielded from cancellation, and bounded by a
-        share of ``close_timeout``.
+        Joins the group first if a topic is subscribed. In the end commits the offsets and leaves the group,
+        which is shielded from cancellation and bounded by a share of ``close_timeout``.
         """
+        if self._subscriptions.topics:
+            self.join()
         self._ended = ended = trio.Event()
         forget_routes = self._client.on_route(self._rebalancer.route_changed)
         try:
@@ -129,6 +131,11 @@ class LitePullSession:
                 self._config.close_timeout, self.queues.leave, commit_share=DRAIN_SHARE + COMMIT_SHARE
             )
             ended.set()
+
+    @property
+    def has_started(self) -> bool:
+        """Whether :meth:`run` was called and has joined the group if a topic was subscribed."""
+        return self._ended is not None
 
     @property
     def is_member(self) -> bool:

@@ -61,8 +61,8 @@ class PopProcessQueue(MessageBuffer):
 
     @property
     def size(self) -> int:
-        """The total size of the message bodies, in bytes."""
-        return sum(len(message.body) for message in self._invisible_until)
+        """The total size of the message bodies, in bytes. Any thread may read it."""
+        return sum([len(message.body) for message in list(self._invisible_until)])
 
     def put(self, messages: Sequence[PoppedMessage], until: float) -> None:
         """Add popped messages that are invisible until a time on trio's clock."""

@@ -14,7 +14,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from types import MethodType
-from typing import Annotated, Any, Protocol, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ForwardRef, Protocol, TypeVar, get_args, get_origin
 
 from rocketmq_py.callables import check_callable, is_async
 from rocketmq_py.codecs import BodyDecoder
@@ -139,12 +139,15 @@ def _body_type(handle: object, annotation: Any, *, in_lists: bool) -> tuple[Any]
     if annotation in _LISTS:
         return None
     if not _is_list(annotation):
+        item = "ReceivedMessage" if _MESSAGE_NAME.search(str(annotation)) else _shown(annotation)
         raise ConfigurationError(
             f"handle takes {_shown(annotation)}, but batch_size is set, so that it is called with lists. "
-            f"Annotate the parameter with list[{_shown(annotation)}]"
+            f"Annotate the parameter with list[{item}]"
         )
-    (item,) = get_args(annotation)
-    return None if item in (Any, object) or _is_message(item) else (item,)
+    (item,) = get_args(annotation) or (Any,)  # typing.List has no arguments
+    if isinstance(item, ForwardRef):
+        item = item.__forward_arg__
+    return _body_type(handle, item, in_lists=False)
 
 
 def _resolve(handle: Any, annotation: str) -> Any:
