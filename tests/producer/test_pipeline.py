@@ -363,6 +363,31 @@ async def test_a_send_that_waits_for_space_fails_when_the_nursery_of_the_produce
             nursery.cancel_scope.cancel()
 
 
+async def test_a_send_that_waits_for_a_route_is_not_sent_after_its_producer_was_closed(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store, topics=["T", "U"]) as cluster, Client(cluster.address) as client:
+        async with client.producer("other") as other:
+            await other.send(Message("U", b"connects to the broker"))
+        requests: list[tuple[Connection, Command]] = []
+        cluster.name_server.answer = lambda *request: requests.append(request)
+        sends: list[PendingSend] = []
+
+        async def submit() -> None:
+            sends.append(await producer.submit(MESSAGE))
+
+        async with trio.open_nursery() as tasks:
+            async with client.producer("g", close_timeout=0.5) as producer:
+                tasks.start_soon(submit)
+                await trio.testing.wait_all_tasks_blocked()
+            cluster.route(*requests[0])
+        await trio.sleep(1)
+        error = sends[0].error
+        assert isinstance(error, ClosedError)
+        assert error.delivery is Delivery.NOT_SENT
+        assert len(cluster.brokers["broker-a"].asked(V2)) == 1
+
+
 # Unretrieved errors
 
 

@@ -217,6 +217,8 @@ class Sender:
         except RocketMQError as error:
             self._retry_in_background(request, error)
             return
+        if self._nursery is None:
+            return  # closed meanwhile: the pipeline has failed the request
         hooked = self.submit(request)
         if hooked is not None:
             await hooked
