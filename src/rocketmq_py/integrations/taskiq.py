@@ -61,9 +61,9 @@ class RocketMQBroker(AsyncBroker):
 
     A worker takes a task only when it can run it, and acknowledges it when Taskiq says so (``--ack-type``,
     the label ``ack_type``, ``Context.ack``). While a task runs, its message is kept from other workers. A
-    task that is not acknowledged runs again: ``invisible`` seconds after its worker has died or the task has
-    ended, and ``max_task_time`` after its start in any case. After ``max_reconsume_times`` it goes to the
-    dead letters of the group.
+    task that is not acknowledged runs again ``invisible`` seconds after its worker has died or the task has
+    ended. It also runs again if it takes longer than ``max_task_time`` and ``invisible`` together. After
+    ``max_reconsume_times`` it goes to the dead letters of the group.
 
     Labels of a task:
 

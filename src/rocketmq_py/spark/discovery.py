@@ -213,7 +213,8 @@ class MissingQueues:
         served = {(queue.topic, queue.broker_name) for queue in ranges}
         losses = []
         for queue, offset in offsets.items():
-            is_read_to_end = offset >= self._last_ends.get(queue, offset + 1)
+            last_end = self._last_ends.get(queue)
+            is_read_to_end = last_end is not None and offset >= last_end
             if queue in ranges or is_read_to_end:
                 continue
             state = self._missing.setdefault(queue, _MissingQueue(self._clock()))
@@ -222,7 +223,7 @@ class MissingQueues:
             cause = self._cause_of_loss(queue, state, served)
             if cause is not None:
                 state.is_reported = True
-                losses.append(LostOffsets(queue, offset, self._last_ends.get(queue), cause))
+                losses.append(LostOffsets(queue, offset, last_end, cause))
             elif not state.is_logged:
                 state.is_logged = True
                 logger.warning(

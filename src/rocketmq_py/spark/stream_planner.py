@@ -275,7 +275,8 @@ class StreamPlanner:
     def _end_of_batch(self, start: StreamOffset, backlog: Backlog, limits: BatchLimits) -> StreamOffset:
         # The minimum does not apply to Trigger.AvailableNow, whose last batch would never start.
         if self._stop_offsets is None and not self._timer.may_start(sum(backlog.lags().values()), limits):
-            return next_stream_offset(start, attrs.evolve(backlog, ends=backlog.starts), None)
+            nothing = attrs.evolve(backlog, ends=backlog.starts)
+            return next_stream_offset(start, nothing, None)
         max_offsets = limits.max_offsets
         if limits.max_bytes is not None:
             max_offsets = self._size_limit.max_offsets(backlog, limits.max_bytes, max_offsets)

@@ -87,10 +87,10 @@ def read_messages(
         bounds = reader.offsets_of([topic], present=True)[topic]
         begins = {queue: first for queue, (first, _) in bounds.items()}
         ends = {queue: last for queue, (_, last) in bounds.items()}
-        for queue, offset in committed.items():
-            # An offset beyond the end was committed before the topic was deleted and created again.
-            if offset is not None and offset <= ends.get(queue, -1):
-                begins[queue] = offset
+        # An offset beyond a queue's end was committed before the topic was deleted and created again.
+        begins |= {
+            queue: at for queue, at in committed.items() if at is not None and at <= ends.get(queue, -1)
+        }
         begins |= _offsets(reader, topic, start, bounds, "start")
         ends |= _offsets(reader, topic, end, bounds, "end")
         ranges = [
