@@ -399,10 +399,16 @@ def test_key_function_must_return_a_text(store: Memory) -> None:
         Deduplicate(store, key=function).key_of(message("a"), "G")
 
 
+class AsyncStore(Memory):
+    async def claim(self, *_: Any) -> Any:  # type: ignore[override]
+        """Claim nothing."""
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         ({"store": object()}, "store must be an object with the methods of DeduplicationStore"),
+        ({"store": AsyncStore()}, "store.claim must be a plain function, not an async one"),
         ({"key": "id"}, "key is 'id'; it must be 'message_id', 'keys', or a function"),
         ({"key": lambda: None}, "key is called with"),
         ({"ttl": 0}, "ttl is 0"),

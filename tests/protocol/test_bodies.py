@@ -264,6 +264,20 @@ def test_a_route_of_too_many_queues_is_refused_before_they_are_made(text: str, c
         TopicRoute.decode(data)
 
 
+@pytest.mark.parametrize(
+    ("mappings", "count"),
+    [([("a", 70_000), ("a", 60_000)], 70_000), ([("a", 60_000), ("b", 60_000)], 120_000)],
+)
+def test_a_route_of_too_many_logical_queues_is_refused(mappings: list[tuple[str, int]], count: int) -> None:
+    infos = {
+        f"broker-{index}": {"scope": scope, "totalQueues": total, "bname": f"broker-{index}"}
+        for index, (scope, total) in enumerate(mappings)
+    }
+    data = json.dumps({"queueDatas": [], "brokerDatas": [], "topicQueueMappingByBroker": infos}).encode()
+    with pytest.raises(ProtocolError, match=f"a topic of {count} queues; at most 65536"):
+        TopicRoute.decode(data)
+
+
 @pytest.mark.parametrize("conf", ["b", "b:", "b:²", "b:x", "b:-1", "b:" + "9" * 4300, "b:1:2", "a:1;b:٣"])
 def test_invalid_order_configuration(conf: str) -> None:
     with pytest.raises(ProtocolError, match="expected broker:count"):

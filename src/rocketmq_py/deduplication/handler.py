@@ -78,7 +78,7 @@ class Deduplicate:
         ttl: float = DEFAULT_TTL,
         claim_timeout: float = 60.0,
     ) -> None:
-        check_methods(store, "store", DeduplicationStore)
+        check_methods(store, "store", DeduplicationStore, awaited=False)
         if isinstance(key, str):
             if key not in ("message_id", "keys"):
                 raise ConfigurationError(f"key is {key!r}; it must be 'message_id', 'keys', or a function")

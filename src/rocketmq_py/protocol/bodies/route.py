@@ -110,7 +110,10 @@ class TopicRoute(Body, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         count = sum([max(queues.read_queue_nums, queues.write_queue_nums, 0) for queues in self.queue_datas])
         count = max(count, sum([count for _, count in self.ordered_queues()]))
-        count = max(count, *[mapping.total_queues for mapping in (self.queue_mappings or {}).values()], 0)
+        by_scope: dict[str, int] = {}
+        for mapping in (self.queue_mappings or {}).values():
+            by_scope[mapping.scope] = max(mapping.total_queues, by_scope.get(mapping.scope, 0))
+        count = max(count, sum(by_scope.values()))
         if count > MAX_QUEUES:
             raise ValueError(f"a topic of {count} queues; at most {MAX_QUEUES} are allowed")
 
