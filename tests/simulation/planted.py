@@ -15,8 +15,6 @@ from rocketmq_py.broker.dispatch import RequestHandler
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.queue_locks import QueueLocks
 from rocketmq_py.broker.sends.transactions import TransactionProcessor
-from rocketmq_py.broker.storage.broker_message import BrokerMessage
-from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.client.heartbeats import Heartbeats
 from rocketmq_py.consumer import PopConsumer
@@ -194,11 +192,7 @@ def request_of_closed_connection() -> AbstractContextManager[Any]:
 
 def transaction_at_reused_offset() -> AbstractContextManager[Any]:
     """A half message that reuses the offset of a lost one inherits the lost one's outcome."""
-
-    def store_half(transactions: TransactionProcessor, half: BrokerMessage) -> StoredMessage:
-        return transactions._scheduler.put(half)
-
-    return mock.patch.object(TransactionProcessor, "_store_half", store_half)
+    return mock.patch.object(TransactionProcessor, "restore")
 
 
 def queue_change_missed_by_name_server() -> AbstractContextManager[Any]:

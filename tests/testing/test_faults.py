@@ -310,6 +310,19 @@ def test_keep_selects_the_data_after_a_crash() -> None:
         assert bodies(broker) == []
 
 
+def test_a_recall_that_was_not_flushed_is_lost_in_a_crash() -> None:
+    with run_broker(topics={"T": 1}) as broker:
+        with producer(broker) as sender:
+            handle = sender.send(Message("T", b"x", delay=60)).recall_handle
+            assert handle is not None
+            broker.flush()
+            sender.recall("T", handle)
+        broker.crash(keep="flushed")
+        broker.restart()
+        broker.advance("2m")
+        assert bodies(broker) == [b"x"]
+
+
 def test_routes_leave_out_a_crashed_broker_until_it_restarts() -> None:
     with run_cluster(2, topics={"T": 1}) as cluster:
         cluster.crash("broker-a")

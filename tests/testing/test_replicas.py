@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, MessageQueue, ReceivedMessage
+from rocketmq_py import Client, ConsumeFrom, Message, MessageQueue, ReceivedMessage, blocking
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.testing import World, run_cluster, simulate
 
@@ -95,6 +95,19 @@ def test_a_replica_keeps_its_data_until_its_master_is_restarted() -> None:
             assert (await reader.offsets(TOPIC))[queue] == (0, 0)
 
     simulate(program, seed=1, brokers=2, replicas=True, topics={TOPIC: 1})
+
+
+def test_advance_keeps_connections_to_replicas() -> None:
+    with run_cluster(1, replicas=True, topics={TOPIC: 1}) as cluster:
+        cluster.crash("broker-a")
+        with blocking.PushConsumer(cluster.name_server_address, group=GROUP) as consumer:
+            consumer.subscribe(TOPIC)
+            consumer.start(lambda _: None)
+            cluster.wait_until(lambda: cluster.requests("HEART_BEAT") and cluster.requests("PULL_MESSAGE"))
+            before = {request.client for request in cluster.requests()}
+            cluster.advance("10m")
+            consumer.lag()
+            assert {request.client for request in cluster.requests()} == before
 
 
 def test_faults_can_name_replicas() -> None:

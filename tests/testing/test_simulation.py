@@ -251,6 +251,29 @@ def test_a_transaction_that_reuses_the_offset_of_a_lost_one_is_checked() -> None
     assert simulate(transact, seed=1, topics=["T"]).value == [b"kept"]
 
 
+def test_a_transaction_is_checked_again_if_its_commit_was_not_flushed() -> None:
+    async def transact(world: World) -> list[bytes]:
+        async def check(_: ReceivedMessage) -> TransactionState:
+            return TransactionState.COMMIT
+
+        async def flush_and_commit(message: Message, _: str) -> TransactionState:
+            world.flush()
+            return TransactionState.COMMIT
+
+        async with TransactionProducer(
+            world.name_server_address, group="p", check=check, topics="T"
+        ) as producer:
+            await producer.send_in_transaction(Message("T", b"x"), flush_and_commit)
+            await trio.sleep(1)  # the end of a transaction is sent oneway
+            await world.crash(keep="flushed")
+            await world.restart()
+            assert world.messages("T") == []
+            await trio.sleep(120)
+        return [message.body for message in world.messages("T")]
+
+    assert simulate(transact, seed=1, topics=["T"]).value == [b"x"]
+
+
 def test_a_restarted_name_server_gets_changed_topics() -> None:
     async def change(world: World) -> list[int]:
         name_server = world.name_server_address.split(";")[1]

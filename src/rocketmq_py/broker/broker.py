@@ -67,6 +67,7 @@ class Broker:
     Attributes:
         config: the broker's copy of the settings.
         state: the broker's tables, after :meth:`open`.
+        transactions: the transactions, after :meth:`open`.
         dispatch: answers requests, after :meth:`open`.
         check: authenticates requests; None if ``config`` has no access keys. Raises Refusal.
         send_handler: the fast path for plain sends; None before :meth:`open`, and if requests are
@@ -77,6 +78,7 @@ class Broker:
     """
 
     state: BrokerState
+    transactions: TransactionProcessor
 
     def __init__(
         self,
@@ -91,6 +93,7 @@ class Broker:
         self._now_ms = now_ms
         self._rng = rng
         self._on_connection_closed: list[Callable[[Connection], None]] = []
+        self._on_clock_shifted: list[Callable[[float], None]] = []
         access_control = AccessControl(config.access_keys)
         self.check: Final = access_control.authenticate if access_control.is_enabled else None
         self.dispatch: Dispatcher = Dispatcher(self.check)
@@ -118,7 +121,7 @@ class Broker:
 
     def _add_send_processors(self, state: BrokerState, scheduler: MessageScheduler) -> None:
         validator = SendValidator(state)
-        transactions = TransactionProcessor(state, scheduler)
+        self.transactions = transactions = TransactionProcessor(state, scheduler)
         unique_ids = UniqueIdGenerator(
             state.packed_address[:-4], process_id=os.getpid, now_ms=state.now_ms, random=state.rng
         )
@@ -138,7 +141,7 @@ class Broker:
         clients = ClientProcessor(state)
         pulls = PullProcessor(state)
         pops = PopProcessor(state, scheduler)
-        self._lite = lite = LitePopProcessor(state)
+        lite = LitePopProcessor(state)
         acks = AckProcessor(
             state,
             pops.checkpoints,
@@ -157,6 +160,7 @@ class Broker:
             lite.subscriptions.forget_silent_clients,
             LiteExpiry(state).run,
         ]
+        self._on_clock_shifted += [clients.shift_clock, lite.shift_clock]
         self._on_connection_closed += [
             clients.drop_connection,
             pulls.held_pulls.drop_connection,
@@ -170,14 +174,12 @@ class Broker:
             drop(connection)
 
     def shift_clock(self, seconds: float) -> None:
-        """Keep the age of heartbeats, locks and lite subscriptions after trio's clock was advanced.
+        """Keep the age of heartbeats, locks and subscriptions after trio's clock was advanced by ``seconds``.
 
         A test that advances the clock lets time pass for messages, not for clients.
         """
-        self.state.locks.shift_clock(seconds)
-        self.state.consumers.shift_clock(seconds)
-        self.state.producers.shift_clock(seconds)
-        self._lite.shift_clock(seconds)
+        for shift in self._on_clock_shifted:
+            shift(seconds)
 
     def register(self) -> None:
         """Register topics at the name servers that do not have them in their present form."""

@@ -70,6 +70,12 @@ class ClientProcessor:
             # As on real brokers, even if notify_consumer_ids_changed_enable is off for the group.
             self._state.consumers.remove_member(group, connection, notify=True)
 
+    def shift_clock(self, seconds: float) -> None:
+        """Keep the age of heartbeats and locks after trio's clock was advanced by ``seconds``."""
+        self._state.locks.shift_clock(seconds)
+        self._state.consumers.shift_clock(seconds)
+        self._state.producers.shift_clock(seconds)
+
     # Membership
 
     def _heartbeat(self, connection: Connection, request: Command) -> None:

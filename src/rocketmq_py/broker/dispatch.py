@@ -16,7 +16,9 @@ logger: Final = logging.getLogger("rocketmq_py.broker")
 RequestHandler: TypeAlias = Callable[[Connection, Command], None]
 """Answers a request with ``connection.respond()``, now or later, or raises Refusal or ProtocolError."""
 
-_SHORT_NAMES = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+_SHORT_NAMES = frozenset(
+    {RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
+)
 """Requests whose fields are named a, b, c and so on."""
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 """Java's servers append this to some remarks."""

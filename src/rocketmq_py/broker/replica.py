@@ -76,6 +76,10 @@ class Replica:
         for name_server in self._name_servers():
             name_server.register(self.master.config, self._address, [], REPLICA_ID)
 
+    def shift_clock(self, seconds: float) -> None:
+        """Keep the age of heartbeats and locks after trio's clock was advanced by ``seconds``."""
+        self._clients.shift_clock(seconds)
+
     def drop_connection(self, connection: Connection) -> None:
         """Drop the members and pulls of a closed connection."""
         self._clients.drop_connection(connection)

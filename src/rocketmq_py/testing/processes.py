@@ -245,6 +245,10 @@ class RegisteredProcess(ServerProcess):
             if not self._is_partitioned_from(process):
                 process.name_server.unregister(self.config.broker_name, self._broker_id)
 
+    @abstractmethod
+    def shift_clock(self, seconds: float) -> None:
+        """Keep the age of heartbeats and locks after trio's clock was advanced by ``seconds``."""
+
     def _name_servers(self) -> list[NameServer]:
         """Return the name servers at which it can register now."""
         return [
@@ -286,6 +290,7 @@ class BrokerProcess(RegisteredProcess):
         self._is_open = False
         self._flushed_to = 0
         self._flushed_offsets: Mapping[tuple[str, str], Mapping[int, int]] = {}
+        self._flushed_transactions: tuple[int, frozenset[int]] = (0, frozenset())
         self.requests.clear()
         if self.port:
             self._open()
@@ -296,14 +301,19 @@ class BrokerProcess(RegisteredProcess):
         return (self.config.broker_name, self.address)
 
     def flush(self) -> None:
-        """Mark the present messages and offsets as flushed."""
+        """Mark the present messages, offsets and ends of transactions as flushed."""
         self._flushed_to = self.broker.state.store.log.end
         self._flushed_offsets = self.broker.state.offsets.snapshot()
+        self._flushed_transactions = self.broker.transactions.snapshot()
 
     def lose_unflushed(self) -> None:
-        """Drop messages and offsets since the last flush. Only allowed while the broker is stopped."""
+        """Drop messages, offsets and ends of transactions since the last flush.
+
+        Only allowed while the broker is stopped.
+        """
         self.broker.state.store.truncate(self._flushed_to)
         self.broker.state.offsets.restore(self._flushed_offsets)
+        self.broker.transactions.restore(self._flushed_transactions)
 
     @property
     def dispatch(self) -> Dispatcher:

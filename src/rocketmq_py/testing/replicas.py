@@ -68,6 +68,11 @@ class ReplicaProcess(RegisteredProcess):
         self._replica = None
         self.requests.clear()
 
+    def shift_clock(self, seconds: float) -> None:
+        """Keep the age of heartbeats and locks after trio's clock was advanced by ``seconds``."""
+        if self._replica is not None:
+            self._replica.shift_clock(seconds)
+
     def _on_started(self, nursery: trio.Nursery) -> None:
         if self._replica is None or self.is_stale:
             self._replica = Replica(self._master.broker, self.address, self._name_servers)

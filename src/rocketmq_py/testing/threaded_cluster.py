@@ -133,8 +133,8 @@ class TestCluster(Cluster, ObservableCluster):
 
         async def advance() -> None:
             self._thread.clock.advance(seconds)
-            for broker in self._brokers:
-                broker.shift_clock(seconds)
+            for process in (*self._brokers, *self._replicas):
+                process.shift_clock(seconds)
             await trio.testing.wait_all_tasks_blocked()
 
         self._thread.call(advance)

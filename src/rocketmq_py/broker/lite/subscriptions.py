@@ -182,11 +182,6 @@ class LiteSubscriptionTable:
                 self._touch(subscription)
                 subscription.queues.pop(queue, None)
 
-    def shift_clock(self, seconds: float) -> None:
-        """Keep the age of all subscriptions after trio's clock was advanced by ``seconds``."""
-        for subscription in self._by_client.values():
-            subscription.updated_at += seconds
-
     async def forget_silent_clients(self) -> None:
         """Remove subscriptions that were not renewed, until cancelled."""
         while True:
@@ -195,6 +190,11 @@ class LiteSubscriptionTable:
             for subscription in list(self._by_client.values()):
                 if subscription.updated_at < oldest:
                     self.remove_client(subscription.client_id)
+
+    def shift_clock(self, seconds: float) -> None:
+        """Keep the age of all subscriptions after trio's clock was advanced by ``seconds``."""
+        for subscription in self._by_client.values():
+            subscription.updated_at += seconds
 
     def _get_or_create(self, client_id: str, group: str, parent: str) -> LiteSubscription:
         subscription = self._by_client.get(client_id)

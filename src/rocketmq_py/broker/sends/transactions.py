@@ -102,20 +102,21 @@ class TransactionProcessor:
             properties=properties,
             system_flag=message.system_flag & ~TRANSACTION_BITS,
         )
-        return self._store_half(half)
+        return self._scheduler.put(half)
+
+    def snapshot(self) -> tuple[int, frozenset[int]]:
+        """Return which transactions have ended, for :meth:`restore`."""
+        return self._next, frozenset(self._ended)
+
+    def restore(self, ended: tuple[int, frozenset[int]]) -> None:
+        """Go back to a snapshot: transactions that have ended since are open again."""
+        self._next, self._ended = ended[0], set(ended[1])
 
     async def run(self) -> None:
         """Check open transactions at an interval, until cancelled."""
         while True:
             await trio.sleep(self._config.transaction_check_interval)
             self._check_open_transactions()
-
-    def _store_half(self, half: BrokerMessage) -> StoredMessage:
-        stored = self._scheduler.put(half)
-        # After a crash the offset may have belonged to a lost message that had ended.
-        self._next = min(self._next, stored.queue_offset)
-        self._ended.discard(stored.queue_offset)
-        return stored
 
     # The end of a transaction
 
@@ -213,7 +214,7 @@ class TransactionProcessor:
         # Java's copy does not have the flag and the reconsume times either.
         copy = replace(half, properties=properties, flag=0, reconsume_times=0)
         try:
-            return self._store_half(copy)
+            return self._scheduler.put(copy)
         except PutError as error:
             logger.warning("half message lost topic=%s cause=%s", properties.get(REAL_TOPIC), error)
             return None

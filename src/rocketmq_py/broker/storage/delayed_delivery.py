@@ -152,7 +152,8 @@ class TimerMessageStore:
         self._store = store
         self._now_ms = now_ms
         self._entries: list[_TimerEntry] = []  # a heap
-        self._recalled: dict[int, set[str]] = {}  # unique ids by slot
+        # the commit-log offset of each recall, by unique id, by slot
+        self._recalled: dict[int, dict[str, int]] = {}
         self._sleep = trio.CancelScope()
 
     def put(self, message: BrokerMessage) -> StoredMessage:
@@ -181,7 +182,7 @@ class TimerMessageStore:
         timed = replace(message, topic=TIMER_TOPIC, queue_id=0, properties=properties)
         stored = timed.append_to(self._store)
         if recalled_id is not None:
-            self._recalled.setdefault(slot_ms, set()).add(recalled_id)
+            self._recalled.setdefault(slot_ms, {})[recalled_id] = stored.commit_log_offset
             deliver_ms = slot_ms + SLOT_MS
         entry = _TimerEntry(deliver_ms, recalled_id is not None, slot_ms, stored.commit_log_offset)
         heapq.heappush(self._entries, entry)
@@ -212,7 +213,8 @@ class TimerMessageStore:
         if stored is None:
             return
         message = BrokerMessage.decode(stored)
-        if message.properties.get(UNIQUE_KEY) in self._recalled.get(entry.slot_ms, ()):
+        recall = self._recalled.get(entry.slot_ms, {}).get(message.properties.get(UNIQUE_KEY, ""))
+        if recall is not None and self._store.message_at(recall) is not None:
             return
         properties = {
             **message.properties,
