@@ -58,6 +58,14 @@ def test_topic_pattern_must_match_the_whole_name() -> None:
     assert sorted([each.topic for each in discovery.current_ranges()]) == ["more", "payments", "paywall"]
 
 
+def test_topic_that_is_deleted_after_a_pattern_matched_it_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = FakeOffsetClient(RANGES)
+    client.expired = {queue("more")}
+    monkeypatch.setattr(client, "topics", lambda: ["deleted", "more", "payments"])
+    discovery = discovery_of(client, topicPattern=".*")
+    assert discovery.initial_ranges() == {queue("more"): (1, 1), queue("payments"): (0, 1)}
+
+
 def test_only_assigned_queues_are_selected() -> None:
     discovery = discovery_of(FakeOffsetClient(RANGES), assign='{"orders": {"broker-a": [1]}}')
     assert discovery.initial_ranges() == {queue(queue_id=1): (3, 4)}

@@ -80,12 +80,16 @@ class QueueDiscovery:
     def initial_ranges(self) -> QueueRanges:
         """Return the ranges for the start of a query, when all topics and assigned queues must exist.
 
+        The ranges begin at a message that exists, because the query may start there.
+
         Raises:
             TopicNotFoundError: a topic does not exist.
             ConfigurationError: a queue of ``assign`` does not exist.
             RocketMQError: as ``Reader.offsets_of``.
         """
-        ranges = self._ranges_of(self._topics(), present=True)  # the query may start at the minimum
+        if self._options.topic_pattern is not None:
+            return self._existing_ranges({})  # a topic may be deleted after the pattern has matched it
+        ranges = self._ranges_of(self._topics(), present=True)
         missing = set(self._options.assign) - ranges.keys()
         if missing:
             names = ", ".join(
