@@ -1,4 +1,4 @@
-"""Generate ``aio/methods.py`` and ``blocking/methods.py`` from the trio classes: ``make apis``.
+"""Generate ``generated_methods.py`` of ``aio`` and ``blocking`` from the trio classes: ``make apis``.
 
 Most methods of the asyncio and threads APIs only forward to the method of the same name of the trio class. A
 new public method of a trio class is in all three APIs after ``make apis``, with its signature and docstring.
@@ -52,7 +52,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rocketmq_py import admin, consumer, producer
-from rocketmq_py.{package}.declaring import {wrapper}
+from rocketmq_py.{package}.forwarding import {wrapper}
 from rocketmq_py.handoff.hosted import plain, reading
 
 
@@ -78,7 +78,7 @@ WRAPPERS = {"aio": "coroutine", "blocking": "blocking"}
 
 
 def generate(package: str) -> str:
-    """Return the text of ``methods.py`` of a package."""
+    """Return the text of ``generated_methods.py`` of a package."""
     wrapper = WRAPPERS[package]
     pieces = [HEADER.format(package=package, wrapper=wrapper)]
     for name, part in admin_parts():
@@ -120,7 +120,7 @@ def declarations(module: ModuleType, kind: type[Any], wrapper: str, left_out: se
 
 def path_of(package: str) -> Path:
     """Return the path of the generated module of a package."""
-    return SOURCE / package / "methods.py"
+    return SOURCE / package / "generated_methods.py"
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def test_each_part_of_an_admin_has_the_methods_of_the_trio_one(part: str, api: s
     assert isinstance(value, Operations)
     kind = type(value)
     inside = public(kind)
-    outside = public(getattr(importlib.import_module(f"rocketmq_py.{api}.methods"), kind.__name__))
+    outside = public(getattr(importlib.import_module(f"rocketmq_py.{api}.generated_methods"), kind.__name__))
     assert outside.keys() == inside.keys()
     for method in inside:
         assert parameters(outside[method]) == parameters(inside[method]), method

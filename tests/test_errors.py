@@ -14,6 +14,7 @@ import pytest
 import rocketmq_py
 from rocketmq_py import errors
 from rocketmq_py.codes import ResponseCode, response_name
+from rocketmq_py.error_texts import one_line
 from rocketmq_py.errors import (
     AccessDeniedError,
     BrokerBusyError,
@@ -26,7 +27,6 @@ from rocketmq_py.errors import (
     RocketMQError,
     SubscriptionError,
 )
-from rocketmq_py.formatting import one_line
 from rocketmq_py.queues import MessageQueue, SendResult, SendStatus
 from rocketmq_py.remoting.answer_errors import broker_error
 

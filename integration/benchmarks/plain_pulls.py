@@ -16,8 +16,8 @@ import attrs
 from rocketmq_py.address import split_address
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.consumer.pull.queue_puller import PullFlag
+from rocketmq_py.consumer.read.message_stream import READER_GROUP
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
-from rocketmq_py.consumer.read.stream import READER_GROUP
 from rocketmq_py.protocol.command import encode_request
 from rocketmq_py.protocol.headers import PullMessageRequest
 

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Sequence
 from functools import lru_cache
 
+from rocketmq_py.error_texts import one_line
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.formatting import one_line
 
 
 def parse_addresses(text: str) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ import msgspec
 
 from rocketmq_py.arguments import check_text, wrong_type
 from rocketmq_py.callables import check_methods
+from rocketmq_py.error_texts import one_line, shortened
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.formatting import one_line, shortened
 
 __all__ = ["JSON", "MESSAGEPACK", "Codec"]
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from rocketmq_py.codes import ResponseCode, response_name
-from rocketmq_py.formatting import described, one_line, rounded
+from rocketmq_py.error_texts import described, one_line, rounded
 from rocketmq_py.queues import MessageQueue, SendResult
 
 _JAVA_WRAPPING = re.compile(r"^[\w.]*AclException: |, [\w.$]+\([\w.]+:\d+\)$")

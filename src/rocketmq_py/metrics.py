@@ -18,14 +18,14 @@ import attrs
 
 from rocketmq_py.arguments import wrong_type
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.client_user import Member
 from rocketmq_py.client.histogram import BOUNDS, HistogramSnapshot
-from rocketmq_py.client.member import Member
-from rocketmq_py.consumer.group.consumer import BaseConsumer
+from rocketmq_py.consumer.group.base_consumer import BaseConsumer
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.hosted import Hosted
 from rocketmq_py.producer.base_producer import BaseProducer
-from rocketmq_py.producer.batching import BatchingProducer
+from rocketmq_py.producer.batching_producer import BatchingProducer
 from rocketmq_py.producer.meter import SendMeter
 from rocketmq_py.producer.statistics import Counters
 

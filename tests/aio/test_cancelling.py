@@ -22,7 +22,7 @@ from rocketmq_py.aio import (
     Reader,
     TransactionProducer,
 )
-from rocketmq_py.handoff.process import trio_thread
+from rocketmq_py.handoff.process_thread import trio_thread
 from tests.aio.conftest import run
 from tests.leftovers import Leftovers
 

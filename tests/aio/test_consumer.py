@@ -24,7 +24,7 @@ from rocketmq_py import (
 from rocketmq_py.admin import MessageType
 from rocketmq_py.aio import Client, LitePullConsumer, PopConsumer, Producer, PushConsumer, Reader
 from rocketmq_py.errors import ClosedError, ConfigurationError
-from rocketmq_py.handoff.undelivered import Fetch
+from rocketmq_py.handoff.undelivered_messages import Fetch
 from tests.aio.conftest import run
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")

@@ -22,7 +22,7 @@ from rocketmq_py import (
 )
 from rocketmq_py.aio import Producer, PushConsumer
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.handoff.process import trio_thread
+from rocketmq_py.handoff.process_thread import trio_thread
 from rocketmq_py.metrics import MetricSource
 from tests.aio.conftest import run
 

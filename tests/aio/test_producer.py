@@ -39,7 +39,7 @@ from rocketmq_py.errors import (
     TopicNotFoundError,
 )
 from rocketmq_py.handoff.log_records import log_records
-from rocketmq_py.handoff.process import trio_thread
+from rocketmq_py.handoff.process_thread import trio_thread
 from rocketmq_py.producer import ProducerHook, SendContext
 from tests.aio.conftest import run
 from tests.blocking.conftest import BrokerThread, no_collection

@@ -13,7 +13,7 @@ import trio
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS, ThreadCall
 from rocketmq_py.handoff.log_records import log_records
-from rocketmq_py.handoff.process import trio_thread
+from rocketmq_py.handoff.process_thread import trio_thread
 from rocketmq_py.handoff.trio_thread import TrioThread
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")

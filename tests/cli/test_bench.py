@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client, StartPosition
-from rocketmq_py.cli.benchmark import LatencyRecorder, Measurement
+from rocketmq_py.cli.bench_loop import LatencyRecorder, Measurement
 from rocketmq_py.cli.send_statistics import RateLimit
 from tests.cli.conftest import Invoke
 

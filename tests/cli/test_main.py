@@ -60,7 +60,7 @@ async def test_help_loads_only_the_command_line() -> None:
         "rocketmq_py.arguments",
         "rocketmq_py.errors",
         "rocketmq_py.codes",
-        "rocketmq_py.formatting",
+        "rocketmq_py.error_texts",
         "rocketmq_py.names",
         "rocketmq_py.queues",
     } == {name for name in loaded if name.startswith("rocketmq_py.cli")}

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rocketmq_py.cli.access import DEFAULT_ADDRESS
+from rocketmq_py.cli.cluster_access import DEFAULT_ADDRESS
 from rocketmq_py.cli.option_values import Offset, Position, check_addresses, parse_offset, parse_property
 from rocketmq_py.client.config import DEFAULT_ADDRESS as CLIENT_DEFAULT
 from rocketmq_py.consumer import StartPosition

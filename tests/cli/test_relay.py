@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from rocketmq_py.cli import main
 from rocketmq_py.cli.option_values import parse_duration
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.relay.entries import DelayedMessage
+from rocketmq_py.relay.buffer_entries import DelayedMessage
 from rocketmq_py.relay.store import Store
 
 

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from rocketmq_py import Client, Message
-from rocketmq_py.cli.access import Access
+from rocketmq_py.cli.cluster_access import Access
 from rocketmq_py.cli.request import Replier
 from rocketmq_py.cli.runner import CommandError
 from rocketmq_py.consumer import ConsumeFrom

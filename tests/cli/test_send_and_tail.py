@@ -11,7 +11,7 @@ import trio
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.cli.access import Access
+from rocketmq_py.cli.cluster_access import Access
 from rocketmq_py.cli.message_input import MessageFields, RepeatedBody, json_message, template_messages
 from rocketmq_py.cli.send_loop import send_all
 from rocketmq_py.cli.send_statistics import SendStatistics

@@ -7,7 +7,7 @@ from functools import partial
 import trio
 
 from rocketmq_py import Message
-from rocketmq_py.blocking.sends import ThreadSendQueue
+from rocketmq_py.blocking.pipelined_sends import ThreadSendQueue
 from rocketmq_py.handoff.trio_thread import TrioThread
 
 

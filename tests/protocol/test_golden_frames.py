@@ -300,7 +300,7 @@ def test_every_kind_was_captured() -> None:
     of_tools = {
         kind
         for kind in expected
-        if kind.__module__.endswith((".access", ".groups", ".lite", ".servers", ".topics"))
+        if kind.__module__.endswith((".access_control", ".groups", ".lite", ".servers", ".topics"))
     }
     assert expected - kinds - of_tools <= {headers.SendReplyMessageRequest}, (
         "it has the fields of SendMessageRequest; Java writes it with sendSmartMsg=false only"

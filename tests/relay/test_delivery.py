@@ -15,9 +15,9 @@ from rocketmq_py import Message, MessageQueue, Producer, SendResult
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BatchError, InvalidMessageError, NoQueueError, RocketMQError
 from rocketmq_py.relay import MESSAGE_ID
+from rocketmq_py.relay.buffer_entries import DelayedMessage, Progress
 from rocketmq_py.relay.config import RelayConfig
 from rocketmq_py.relay.delivery import QueueDelivery, RateLimiter
-from rocketmq_py.relay.entries import DelayedMessage, Progress
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, StoreRecord
 from rocketmq_py.remoting.answer_errors import broker_error
 

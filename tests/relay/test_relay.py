@@ -14,7 +14,7 @@ from rocketmq_py import Client, LitePullConsumer, Message, MessageQueue, Receive
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.errors import ClosedError, ConfigurationError, NotAssignedError, OutsideTrioError
 from rocketmq_py.relay import Relay, StoreError, cancel, wait_in
-from rocketmq_py.relay.entries import Cancellation, parse_entry
+from rocketmq_py.relay.buffer_entries import Cancellation, parse_entry
 from rocketmq_py.relay.store import Store
 from tests.behaviours.conftest import create_topic
 from tests.relay.kills import BUFFER, TARGET, Kills

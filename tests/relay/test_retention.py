@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.relay.entries import Cancellation, DelayedMessage, Progress
+from rocketmq_py.relay.buffer_entries import Cancellation, DelayedMessage, Progress
 from rocketmq_py.relay.retention import HOUR_MS, RetentionMonitor
 from tests.test_message import received
 

@@ -19,7 +19,7 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import TLS, Answer, Connection, ConnectionPool
-from rocketmq_py.remoting.channel import Channel
+from rocketmq_py.remoting.base_channel import Channel
 from rocketmq_py.remoting.pending_connection import PendingConnection
 from rocketmq_py.remoting.pending_requests import PendingRequest
 from tests.remoting.serving import echo, ignore, pool_of, serving

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from rocketmq_py.spark.piece_sender import WriteSummary
-from rocketmq_py.spark.processes import log_to_stderr
 from rocketmq_py.spark.sink import TaskCommitMessage, describe_tasks
 from rocketmq_py.spark.source import BatchSource
+from rocketmq_py.spark.worker_processes import log_to_stderr
 from tests.spark.fake_clients import batch_options
 
 PROGRAM = """
 import logging
-from rocketmq_py.spark.processes import log_to_stderr
+from rocketmq_py.spark.worker_processes import log_to_stderr
 log_to_stderr()
 log_to_stderr()
 logging.getLogger("rocketmq_py.spark").info("batch 7")

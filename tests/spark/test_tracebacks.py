@@ -10,8 +10,8 @@ import pytest
 
 from rocketmq_py.errors import ClosedError, TopicNotFoundError
 from rocketmq_py.spark.batch_plan import RangesPartition
-from rocketmq_py.spark.processes import hides_tracebacks
 from rocketmq_py.spark.source import BatchSource, StreamSource
+from rocketmq_py.spark.worker_processes import hides_tracebacks
 from tests.spark.fake_clients import FakeOffsetClient, batch_options, stream_options
 
 EMPTY_CLUSTER = FakeOffsetClient({})

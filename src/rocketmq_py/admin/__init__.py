@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rocketmq_py.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from rocketmq_py.admin.access import (
+    from rocketmq_py.admin.access_control import (
         AccessControl,
         AclConfigVersion,
         AclRule,
@@ -89,7 +89,7 @@ else:
     __getattr__ = lazy_attributes(
         globals(),
         {
-            "access": (
+            "access_control": (
                 "AccessControl",
                 "AclConfigVersion",
                 "AclRule",

@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_py.client import Client, ClientOptions
-from rocketmq_py.client.member import Member
+from rocketmq_py.client.client_user import Member
 
 if TYPE_CHECKING:
-    from rocketmq_py.admin.access import AccessControl
+    from rocketmq_py.admin.access_control import AccessControl
     from rocketmq_py.admin.brokers import Brokers, NameServers
     from rocketmq_py.admin.clients import Clients
     from rocketmq_py.admin.dead_letters import DeadLetterQueues
@@ -124,7 +124,7 @@ class Admin(Member):
     @cached_property
     def access(self) -> AccessControl:
         """Manages users and their ACL rules."""
-        from rocketmq_py.admin.access import AccessControl
+        from rocketmq_py.admin.access_control import AccessControl
 
         return AccessControl(self._opened)
 

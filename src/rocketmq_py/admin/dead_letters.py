@@ -10,7 +10,7 @@ import attrs
 from rocketmq_py.admin.fan_out import Listing, PartialResults, query_each
 from rocketmq_py.admin.operations import Operations
 from rocketmq_py.arguments import check_instances, check_integer, optional
-from rocketmq_py.consumer.read.range import Bounds, QueueRange
+from rocketmq_py.consumer.read.queue_range import Bounds, QueueRange
 from rocketmq_py.errors import ConfigurationError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.names import DEAD_LETTER_PREFIX, check_group, dead_letter_topic

@@ -33,7 +33,7 @@ from rocketmq_py.consumer.read.message_queries import (
     find_by_unique_id,
     look_up_key,
 )
-from rocketmq_py.consumer.read.range import Bounds, QueueRange
+from rocketmq_py.consumer.read.queue_range import Bounds, QueueRange
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import TRACE_TOPIC, check_group, check_topic

@@ -13,6 +13,8 @@ One daemon thread of the process runs trio, with all connections and no user cod
 selectors, hooks and transaction checks, with its context variables. Cancelling a task cancels its call, with
 the guarantees of the trio classes. Several loops, in several threads, may share an object. In a forked child,
 objects that the parent opened raise ClosedError.
+
+``rocketmq_py.handoff`` passes the calls to trio's thread, and the results back.
 """
 
 from rocketmq_py.aio.admin import Admin

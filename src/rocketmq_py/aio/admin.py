@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_py import admin
+from rocketmq_py.aio.generated_methods import AdminMethods
 from rocketmq_py.aio.hosted import Hosted
-from rocketmq_py.aio.methods import AdminMethods
 from rocketmq_py.client.config import ClientOptions
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from rocketmq_py.aio.hosted import Hosted
-from rocketmq_py.aio.sends import LoopSendQueue
+from rocketmq_py.aio.pipelined_sends import LoopSendQueue
 from rocketmq_py.handoff.hosted import Target
-from rocketmq_py.handoff.producers import HostedProducer
+from rocketmq_py.handoff.hosted_producer import HostedProducer
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer import ProducerHook, ProducerStatistics
 from rocketmq_py.producer.selectors import (

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
 from rocketmq_py import consumer
+from rocketmq_py.aio.generated_methods import LitePullConsumerMethods, PopConsumerMethods, PushConsumerMethods
 from rocketmq_py.aio.handler_tasks import HandlerOnLoop
 from rocketmq_py.aio.hosted import Hosted
-from rocketmq_py.aio.methods import LitePullConsumerMethods, PopConsumerMethods, PushConsumerMethods
 from rocketmq_py.callables import check_methods
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer import (
@@ -32,7 +32,7 @@ from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.handoff.hosted import ForwardingListener, Target
-from rocketmq_py.handoff.undelivered import Fetch, Undelivered, call_after_put_back
+from rocketmq_py.handoff.undelivered_messages import Fetch, Undelivered, call_after_put_back
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:

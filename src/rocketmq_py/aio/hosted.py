@@ -13,7 +13,7 @@ from rocketmq_py.callables import check_methods
 from rocketmq_py.client.lifespan import OnlyAsyncWith
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff import hosted as base
-from rocketmq_py.handoff.context import TrioContext
+from rocketmq_py.handoff.context_manager import TrioContext
 from rocketmq_py.handoff.hosted import Target
 from rocketmq_py.handoff.loop_link import LoopLink, current_link
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_py import producer
 from rocketmq_py.aio.base_producer import BaseProducer
-from rocketmq_py.aio.declaring import written_for
+from rocketmq_py.aio.forwarding import written_for
+from rocketmq_py.aio.generated_methods import BatchingProducerMethods, ProducerMethods
 from rocketmq_py.aio.hosted import on_loop
-from rocketmq_py.aio.methods import BatchingProducerMethods, ProducerMethods
-from rocketmq_py.aio.sends import LoopSendCall
 from rocketmq_py.callables import check_callable
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.handoff.awaited_sends import LoopSendCall
 from rocketmq_py.handoff.hosted import in_list
 from rocketmq_py.handoff.loop_link import LoopLink, current_link
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
@@ -36,7 +36,7 @@ from rocketmq_py.producer import (
     TransactionStatistics,
 )
 from rocketmq_py.producer.send_request import Destination
-from rocketmq_py.producer.transactions import LocalWork
+from rocketmq_py.producer.transaction_producer import LocalWork
 
 if TYPE_CHECKING:
     from rocketmq_py.aio.client import Client

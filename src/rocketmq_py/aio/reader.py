@@ -9,14 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from rocketmq_py import consumer
+from rocketmq_py.aio.generated_methods import ReaderMethods
 from rocketmq_py.aio.hosted import Hosted
-from rocketmq_py.aio.methods import ReaderMethods
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.consumer import PullResult, StartPosition
+from rocketmq_py.consumer.read.message_stream import READER_GROUP
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.consumer.read.pull_result_stream import DEFAULT_BUFFER, DEFAULT_PARALLEL, DEFAULT_PATIENCE
-from rocketmq_py.consumer.read.stream import READER_GROUP
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.subscription import ALL
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_py import admin
+from rocketmq_py.blocking.generated_methods import AdminMethods
 from rocketmq_py.blocking.hosted import Hosted
-from rocketmq_py.blocking.methods import AdminMethods
 from rocketmq_py.client.config import ClientOptions
 
 if TYPE_CHECKING:

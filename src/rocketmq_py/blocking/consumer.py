@@ -12,8 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack
 
 from rocketmq_py import consumer
+from rocketmq_py.blocking.generated_methods import (
+    LitePullConsumerMethods,
+    PopConsumerMethods,
+    PushConsumerMethods,
+)
 from rocketmq_py.blocking.hosted import Hosted
-from rocketmq_py.blocking.methods import LitePullConsumerMethods, PopConsumerMethods, PushConsumerMethods
 from rocketmq_py.callables import check_methods, is_async
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.user_calls import call_in_thread
@@ -36,7 +40,7 @@ from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.calls import ThreadCall
 from rocketmq_py.handoff.hosted import ForwardingListener, Target
-from rocketmq_py.handoff.undelivered import Fetch, Undelivered, call_after_put_back
+from rocketmq_py.handoff.undelivered_messages import Fetch, Undelivered, call_after_put_back
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.handoff import hosted as base
-from rocketmq_py.handoff.context import TrioContext
+from rocketmq_py.handoff.context_manager import TrioContext
 from rocketmq_py.handoff.hosted import Target
 
 Result = TypeVar("Result")

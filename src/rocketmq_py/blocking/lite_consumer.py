@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_py import consumer
 from rocketmq_py.blocking.consumer import HandlerConsumer, ReceivingConsumer
-from rocketmq_py.blocking.methods import LiteConsumerMethods, LitePushConsumerMethods
+from rocketmq_py.blocking.generated_methods import LiteConsumerMethods, LitePushConsumerMethods
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer import (
     LiteConsumerConfig,
@@ -18,7 +18,7 @@ from rocketmq_py.consumer import (
     PoppedMessage,
 )
 from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
-from rocketmq_py.handoff.undelivered import Undelivered
+from rocketmq_py.handoff.undelivered_messages import Undelivered
 
 if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client

@@ -10,15 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from rocketmq_py import producer
-from rocketmq_py.blocking.declaring import blocking, written_for
+from rocketmq_py.blocking.forwarding import blocking, written_for
 from rocketmq_py.blocking.futures import ThreadFuture
+from rocketmq_py.blocking.generated_methods import BatchingProducerMethods, ProducerMethods
 from rocketmq_py.blocking.hosted import Hosted
-from rocketmq_py.blocking.methods import BatchingProducerMethods, ProducerMethods
-from rocketmq_py.blocking.sends import ThreadSendCall, ThreadSendQueue
+from rocketmq_py.blocking.pipelined_sends import ThreadSendQueue
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.handoff.awaited_sends import ThreadSendCall
 from rocketmq_py.handoff.hosted import Target, in_list
-from rocketmq_py.handoff.producers import HostedProducer
+from rocketmq_py.handoff.hosted_producer import HostedProducer
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.producer import (
     PendingReply,

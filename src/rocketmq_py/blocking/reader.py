@@ -10,15 +10,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from rocketmq_py import consumer
+from rocketmq_py.blocking.generated_methods import ReaderMethods
 from rocketmq_py.blocking.hosted import Hosted
-from rocketmq_py.blocking.methods import ReaderMethods
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.lifespan import Lifespan
-from rocketmq_py.consumer.read import pull_result_stream, stream
+from rocketmq_py.consumer.read import message_stream, pull_result_stream
+from rocketmq_py.consumer.read.message_stream import READER_GROUP
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.consumer.read.pull_result_stream import DEFAULT_BUFFER, DEFAULT_PARALLEL, DEFAULT_PATIENCE
 from rocketmq_py.consumer.read.start_position import StartPosition
-from rocketmq_py.consumer.read.stream import READER_GROUP
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.subscription import ALL
 
@@ -151,7 +151,7 @@ class MessageStream(_Stream[ReceivedMessage]):
     ``with`` or its finalizer. A KeyboardInterrupt during a wait loses no message.
     """
 
-    def __init__(self, reading: stream.MessageStream, reader: Reader) -> None:
+    def __init__(self, reading: message_stream.MessageStream, reader: Reader) -> None:
         super().__init__(Hosted(reading, reader), reading.next_batch)
 
 

@@ -3,7 +3,7 @@
 A command's module, such as ``topic`` or ``send``, declares its options. It is imported when the command is
 called. The client is imported when the command runs (fast path: saves 64 % of the CPU of ``--help`` and
 of usage errors). ``admin_runner`` runs the commands that use Admin, ``runner`` all others. Long work is in
-modules of its own: ``send_loop``, ``tail_loop`` and ``benchmark``. Output goes through ``tables`` and
+modules of its own: ``send_loop``, ``tail_loop`` and ``bench_loop``. Output goes through ``tables`` and
 ``console``.
 """
 

@@ -1,4 +1,4 @@
-"""``rocketmq-py bench``: options and output. :mod:`~rocketmq_py.cli.benchmark` does the work."""
+"""``rocketmq-py bench``: options and output. :mod:`~rocketmq_py.cli.bench_loop` does the work."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.cluster_access import Access, access_options
 from rocketmq_py.cli.option_values import checked, parse_duration, parse_sizes
 from rocketmq_py.cli.options import group_option, topic_option
 from rocketmq_py.cli.tables import Column, OutputFormat, Table, output_option, print_result
 
 if TYPE_CHECKING:
-    from rocketmq_py.cli.benchmark import Measurement
+    from rocketmq_py.cli.bench_loop import Measurement
 
 MODES = click.Choice(["pipelined", "batched", "awaited"])
 count_option: Final = click.option(
@@ -74,7 +74,7 @@ def produce(
     if parallel > 1 and mode != "awaited":
         raise click.UsageError("--parallel is for --way awaited")
 
-    from rocketmq_py.cli.benchmark import LoadProfile, Measurement, produce
+    from rocketmq_py.cli.bench_loop import LoadProfile, Measurement, produce
     from rocketmq_py.cli.runner import exit_for_signal, run
 
     if count is None and duration is None:
@@ -112,7 +112,7 @@ def consume(
     if group is not None and count is None and duration is None:
         raise click.UsageError("-G needs -c or --duration: a group consumes without end")
 
-    from rocketmq_py.cli.benchmark import Measurement, consume
+    from rocketmq_py.cli.bench_loop import Measurement, consume
     from rocketmq_py.cli.runner import exit_for_signal, run
 
     measurement = Measurement()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import attrs
 import click
 
-from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.cluster_access import Access, access_options
 from rocketmq_py.cli.completion import complete_topics
 from rocketmq_py.cli.console import complain, print_out
 from rocketmq_py.cli.option_values import checked

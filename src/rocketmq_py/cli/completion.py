@@ -8,7 +8,7 @@ from contextlib import suppress
 import click
 from click.shell_completion import get_completion_class
 
-from rocketmq_py.cli.access import access_of
+from rocketmq_py.cli.cluster_access import access_of
 from rocketmq_py.cli.console import print_out
 from rocketmq_py.names import RETRY_PREFIX, check_group, check_topic, is_internal_topic
 

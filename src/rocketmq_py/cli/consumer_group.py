@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from rocketmq_py.cli.access import Access, access_options
 from rocketmq_py.cli.admin_runner import confirm, partial_result, run_admin
+from rocketmq_py.cli.cluster_access import Access, access_options
 from rocketmq_py.cli.completion import complete_groups, complete_topics
 from rocketmq_py.cli.group_tables import group_tables, group_value
 from rocketmq_py.cli.option_values import ResetTarget, checked, parse_reset_target, read_offsets

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocketmq_py.cli.access import Access, access_options
+from rocketmq_py.cli.cluster_access import Access, access_options
 from rocketmq_py.cli.console import complain, print_out
 from rocketmq_py.cli.option_values import checked
 from rocketmq_py.names import check_group, check_topic
 
 if TYPE_CHECKING:
     from rocketmq_py.message import MessageQueue
-    from rocketmq_py.relay.entries import DelayedMessage
+    from rocketmq_py.relay.buffer_entries import DelayedMessage
     from rocketmq_py.relay.store import Store
 
 _required_store_option = click.option(

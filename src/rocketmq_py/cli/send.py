@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from rocketmq_py.cli.access import Access, access_options_without_key
+from rocketmq_py.cli.cluster_access import Access, access_options_without_key
 from rocketmq_py.cli.option_values import checked, parse_duration, parse_property, parse_queue, parse_time
 from rocketmq_py.cli.options import topic_option
 from rocketmq_py.names import check_topic

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 import attrs
 import trio
 
-from rocketmq_py.cli.access import Access
+from rocketmq_py.cli.cluster_access import Access
 from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.message_formats import Render
 from rocketmq_py.cli.option_values import Offset, Position

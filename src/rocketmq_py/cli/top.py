@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from rocketmq_py.cli.access import Access, access_options
 from rocketmq_py.cli.admin_runner import failure_texts, run_admin
+from rocketmq_py.cli.cluster_access import Access, access_options
 from rocketmq_py.cli.console import is_terminal
 from rocketmq_py.cli.tables import (
     WATCH_INTERVAL,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketmq_py.cli.access import Access, access_options
 from rocketmq_py.cli.admin_runner import confirm, failure_texts, partial_result, run_admin
+from rocketmq_py.cli.cluster_access import Access, access_options
 from rocketmq_py.cli.options import (
     attributes_option,
     broker_option,

@@ -17,8 +17,8 @@ from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.proxies import raise_if_proxy
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.error_texts import one_line
 from rocketmq_py.errors import NameServerError, RocketMQError, TopicNotFoundError
-from rocketmq_py.formatting import one_line
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ClusterInfo, TopicList, TopicRoute

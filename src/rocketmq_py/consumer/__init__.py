@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     )
     from rocketmq_py.consumer.lite.consumer import LiteConsumer
     from rocketmq_py.consumer.lite.push_consumer import LitePushConsumer
-    from rocketmq_py.consumer.lite.start import LiteStart
+    from rocketmq_py.consumer.lite.start_position import LiteStart
     from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
     from rocketmq_py.consumer.lite_pull.consumer import LitePullConsumer
     from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
@@ -106,7 +106,7 @@ else:
             ),
             "lite.consumer": ("LiteConsumer",),
             "lite.push_consumer": ("LitePushConsumer",),
-            "lite.start": ("LiteStart",),
+            "lite.start_position": ("LiteStart",),
             "lite_pull.config": (
                 "LitePullConsumerConfig",
                 "LitePullConsumerOptions",

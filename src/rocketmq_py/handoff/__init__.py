@@ -22,9 +22,10 @@ has an outbox and is woken once for everything in it (:class:`LoopLink`). Callba
 futures run in another thread (``blocking/futures.py``), and log records reach the user's handlers from a
 thread of their own (``log_records.py``), because both may be user code that blocks (``callback_thread.py``).
 
-Begin with ``trio_thread.py``, then ``calls.py``. ``process.py`` has the one thread of the process, its end
-and forks; ``loop_link.py`` the way back to asyncio; ``wakeup_fd.py`` the descriptor that wakes a thread or a
-loop; ``hosted.py`` the objects that live in the trio thread, and ``producers.py`` the producers among them,
-with awaited sends; ``send_queue.py`` pipelined sends and their backpressure; ``context.py`` context managers
-that stay open in the trio thread; ``undelivered.py`` messages that were fetched for interrupted calls.
+Begin with ``trio_thread.py``, then ``calls.py``. ``process_thread.py`` has the one thread of the process, its
+end and forks; ``loop_link.py`` the way back to asyncio; ``wakeup_fd.py`` the descriptor that wakes a thread
+or a loop; ``hosted.py`` the objects that live in the trio thread, and ``hosted_producer.py`` the producers
+among them; ``awaited_sends.py`` awaited sends; ``send_queue.py`` pipelined sends and their backpressure;
+``context_manager.py`` context managers that stay open in the trio thread; ``undelivered_messages.py``
+messages that were fetched for interrupted calls.
 """

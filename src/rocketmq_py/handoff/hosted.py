@@ -16,7 +16,7 @@ from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.calls import split_cancelled
-from rocketmq_py.handoff.process import trio_thread
+from rocketmq_py.handoff.process_thread import trio_thread
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.remoting.nurseries import open_nursery

@@ -3,7 +3,8 @@
 Begin with ``producer``: the methods of a Producer. ``request_builder`` validates a message and encodes it as
 a SendRequest. ``sender`` makes the attempts: ``queue_choice`` chooses the queue, ``request_router`` finds the
 connection to its broker. ``pipeline`` has the sends in flight that no task awaits, ``pending`` their handles.
-BatchingProducer (``batching``, ``accumulator``) and TransactionProducer (``transactions``) build on this.
+BatchingProducer (``batching_producer``, ``accumulator``) and TransactionProducer (``transaction_producer``)
+build on this.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from rocketmq_py.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from rocketmq_py.producer.batching import BatchingProducer
+    from rocketmq_py.producer.batching_producer import BatchingProducer
     from rocketmq_py.producer.compression import Compression
     from rocketmq_py.producer.config import (
         BatchingConfig,
@@ -35,18 +36,18 @@ if TYPE_CHECKING:
     from rocketmq_py.producer.statistics import LatencyHistogram, ProducerStatistics
     from rocketmq_py.producer.transaction_checker import TransactionCheck
     from rocketmq_py.producer.transaction_config import TransactionConfig, TransactionOptions
+    from rocketmq_py.producer.transaction_producer import LocalWork, TransactionProducer
     from rocketmq_py.producer.transaction_values import (
         Transaction,
         TransactionSendResult,
         TransactionState,
         TransactionStatistics,
     )
-    from rocketmq_py.producer.transactions import LocalWork, TransactionProducer
 else:
     __getattr__ = lazy_attributes(
         globals(),
         {
-            "batching": ("BatchingProducer",),
+            "batching_producer": ("BatchingProducer",),
             "compression": ("Compression",),
             "config": (
                 "BatchingConfig",
@@ -91,7 +92,7 @@ else:
                 "TransactionState",
                 "TransactionStatistics",
             ),
-            "transactions": (
+            "transaction_producer": (
                 "LocalWork",
                 "TransactionProducer",
             ),

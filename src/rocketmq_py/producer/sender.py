@@ -21,7 +21,6 @@ from rocketmq_py.errors import (
     RocketMQError,
 )
 from rocketmq_py.message import SendResult
-from rocketmq_py.producer.broker_queues import BrokerQueues
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.fault_detector import FaultDetector, answers
 from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
@@ -30,6 +29,7 @@ from rocketmq_py.producer.outcome import Outcome, send_result
 from rocketmq_py.producer.request_router import RequestRouter
 from rocketmq_py.producer.send_request import NotStoreOKError, SendRequest
 from rocketmq_py.producer.statistics import Counters
+from rocketmq_py.producer.waiting_requests import WaitingRequests
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.typed_sends import SendAnswer
 from rocketmq_py.remoting import Answer, Connection
@@ -63,7 +63,7 @@ class Sender:
         if isinstance(config.latency_faults, LatencyFaultPolicy):
             self.faults = LatencyFaults(config.latency_faults, now=trio.current_time, rng=rng)
         self.router: RequestRouter = RequestRouter(client, self.faults, rng)
-        self._queues = BrokerQueues(
+        self._queues = WaitingRequests(
             self.router, lambda: client.routes, write=self._write, on_failure=self._retry_in_background
         )
         # Fast path: one bound method for all requests, saves 5 % of pipelined.

@@ -14,7 +14,7 @@ import attrs
 
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.properties import MAX_ENCODED_SIZE
-from rocketmq_py.protocol.decoding import decoder
+from rocketmq_py.protocol.decode_errors import decoder
 
 _HEAD = struct.Struct(">iiiii")  # size, magic, CRC, flag, length of the body
 _pack_head = _HEAD.pack

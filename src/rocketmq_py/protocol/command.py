@@ -16,7 +16,7 @@ from rocketmq_py.codes import LANGUAGE_PYTHON, language_code
 from rocketmq_py.credentials import SECURITY_TOKEN, SIGNATURE
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.protocol import binary_header, json_header
-from rocketmq_py.protocol.decoding import JSON_ERRORS
+from rocketmq_py.protocol.decode_errors import JSON_ERRORS
 
 VERSION = 513
 """The version that this client announces: the ordinal of Java's ``MQVersion.V5_5_0``."""

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from rocketmq_py.errors import ConfigurationError, ProtocolError
-from rocketmq_py.protocol.decoding import decoder
+from rocketmq_py.protocol.decode_errors import decoder
 
 MAX_UNCOMPRESSED_SIZE = 64 * 1024 * 1024
 """Bytes of the largest body that is decompressed."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.protocol.decoding import JSON_ERRORS, decoder
+from rocketmq_py.protocol.decode_errors import JSON_ERRORS, decoder
 
 T = TypeVar("T")
 

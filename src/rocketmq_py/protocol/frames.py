@@ -7,7 +7,7 @@ from typing import Any
 
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.protocol.command import RESPONSE_FLAG, Command, decode_command
-from rocketmq_py.protocol.decoding import JSON_ERRORS, decoder
+from rocketmq_py.protocol.decode_errors import JSON_ERRORS, decoder
 from rocketmq_py.protocol.typed_sends import (
     SendAnswer,
     SendCommand,

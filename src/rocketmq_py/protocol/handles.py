@@ -15,10 +15,10 @@ from typing import Self, TypeAlias, TypeVar
 
 import attrs
 
+from rocketmq_py.error_texts import shortened
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
-from rocketmq_py.formatting import shortened
 from rocketmq_py.names import RETRY_PREFIX
-from rocketmq_py.protocol.decoding import decoder, unreadable
+from rocketmq_py.protocol.decode_errors import decoder, unreadable
 
 ORDERED_REVIVE_QUEUE = 999
 """The revive queue id of messages popped in order. Java: ``KeyBuilder.POP_ORDER_REVIVE_QUEUE``."""

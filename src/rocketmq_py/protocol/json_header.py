@@ -12,7 +12,7 @@ import msgspec
 
 from rocketmq_py.codes import language_name
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.protocol.decoding import JSON_ERRORS
+from rocketmq_py.protocol.decode_errors import JSON_ERRORS
 
 _MAX_TEMPLATE_SIZE = 64 * 1024
 """Bytes of a template. Far below the largest possible header, so that filling it in cannot exceed that."""

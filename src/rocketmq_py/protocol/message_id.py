@@ -9,9 +9,9 @@ from typing import Protocol
 import attrs
 
 from rocketmq_py.address import pack_address, unpack_address
+from rocketmq_py.error_texts import shortened
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.formatting import shortened
-from rocketmq_py.protocol.decoding import decoder
+from rocketmq_py.protocol.decode_errors import decoder
 
 _ADDRESS_SIZES = (4, 16)
 _HEX = [f"{byte:02X}" for byte in range(256)]

@@ -11,7 +11,7 @@ from rocketmq_py.address import normal_address, pack_address
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.property_names import ARRIVE_TIME
-from rocketmq_py.protocol.decoding import decoder
+from rocketmq_py.protocol.decode_errors import decoder
 from rocketmq_py.protocol.headers import PushReplyMessageRequest
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, decompress_body
 

@@ -19,7 +19,7 @@ from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.message.received import HEAD, message_with_packed_head
 from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.compression import CompressionType, decompress
-from rocketmq_py.protocol.decoding import decoder
+from rocketmq_py.protocol.decode_errors import decoder
 
 MAGIC = -626843481
 """The topic's length has 1 byte. Java: ``MESSAGE_MAGIC_CODE``."""

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from rocketmq_py.protocol.decoding import decoder
+from rocketmq_py.protocol.decode_errors import decoder
 
 _FIELD_END = "\x01"
 _RECORD_END = "\x02"

@@ -2,7 +2,7 @@
 
 Producers send delayed messages to a buffer topic. A ``Relay`` reads them into a ``Store`` on disk, one
 ``QueueStore`` for each queue of the buffer topic. A ``QueueDelivery`` sends the messages of each queue to
-their topics when they are due. ``entries`` defines the messages of the buffer topic. Start reading in
+their topics when they are due. ``buffer_entries`` defines the messages of the buffer topic. Start reading in
 ``relay``.
 """
 

@@ -13,8 +13,8 @@ from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BatchError, BrokerError, InvalidMessageError, RocketMQError
 from rocketmq_py.producer import Producer
+from rocketmq_py.relay.buffer_entries import Progress
 from rocketmq_py.relay.config import RelayConfig
-from rocketmq_py.relay.entries import Progress
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, StoreRecord
 from rocketmq_py.remoting.nurseries import open_nursery
 

@@ -12,24 +12,24 @@ import trio
 
 from rocketmq_py.arguments import check_not_blank
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.client_user import Member
 from rocketmq_py.client.config import ClientConfig, split_options
-from rocketmq_py.client.member import Member
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.consumer import AssignmentListener, ConsumeFrom, LitePullConsumer
 from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import check_topic
 from rocketmq_py.producer import Producer
-from rocketmq_py.relay.config import RelayConfig, RelayOptions, StorePath
-from rocketmq_py.relay.database import StoreError
-from rocketmq_py.relay.delivery import QueueDelivery, RateLimiter
-from rocketmq_py.relay.entries import (
+from rocketmq_py.relay.buffer_entries import (
     BufferEntry,
     Progress,
     cancellation_message,
     parse_entry,
     progress_message,
 )
+from rocketmq_py.relay.config import RelayConfig, RelayOptions, StorePath
+from rocketmq_py.relay.database import StoreError
+from rocketmq_py.relay.delivery import QueueDelivery, RateLimiter
 from rocketmq_py.relay.retention import RetentionMonitor, query_retention
 from rocketmq_py.relay.store import QueueStore, Store
 from rocketmq_py.remoting.nurseries import check_inside_trio, open_nursery

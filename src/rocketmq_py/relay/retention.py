@@ -11,7 +11,7 @@ from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import read_properties
 from rocketmq_py.protocol.headers import GetBrokerConfigRequest
-from rocketmq_py.relay.entries import BufferEntry, DelayedMessage
+from rocketmq_py.relay.buffer_entries import BufferEntry, DelayedMessage
 
 logger: Final = logging.getLogger("rocketmq_py.relay")
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Self
 import attrs
 
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.relay.buffer_entries import BufferEntry, Cancellation, DelayedMessage, Progress
 from rocketmq_py.relay.database import Database
-from rocketmq_py.relay.entries import BufferEntry, Cancellation, DelayedMessage, Progress
 
 if TYPE_CHECKING:
     from rocksdict import WriteBatch

@@ -13,7 +13,7 @@ from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.answer_errors import denies_access
-from rocketmq_py.remoting.channel import Channel
+from rocketmq_py.remoting.base_channel import Channel
 from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.credential_source import CredentialSource, CredentialsUnavailableError
 from rocketmq_py.remoting.deadlines import Deadlines

@@ -30,7 +30,7 @@ from rocketmq_py.protocol.command import (
 )
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
 from rocketmq_py.protocol.typed_sends import SendAnswer, SendCommand
-from rocketmq_py.remoting.channel import Channel
+from rocketmq_py.remoting.base_channel import Channel
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.nurseries import open_nursery
 from rocketmq_py.remoting.pending_requests import PendingRequest, PendingRequests

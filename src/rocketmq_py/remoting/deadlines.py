@@ -2,7 +2,8 @@
 
 A cancel scope per request would cost more than the request itself. Deadlines are rounded up to ticks, and
 those of the same tick share a dictionary. So adding and removing are single dictionary operations, and the
-watching task wakes up at most once per tick. A connection adds one deadline, the earliest of its requests.
+watching task wakes up at most once per tick. A connection adds one deadline, the earliest of its requests
+(``pending_requests``). :meth:`Connection.time_out` answers a request that is overdue.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Final
 import trio
 
 from rocketmq_py.errors import ConnectError, Delivery, RequestTimeoutError, RocketMQError
-from rocketmq_py.remoting.channel import Channel
+from rocketmq_py.remoting.base_channel import Channel
 from rocketmq_py.remoting.connection import Connection
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_requests import PendingRequest

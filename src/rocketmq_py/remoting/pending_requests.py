@@ -22,7 +22,7 @@ _ROUNDING_ERROR = 1e-6
 
 
 class Carrier(Protocol):
-    """The part of a channel that its requests use; see ``rocketmq_py.remoting.channel.Channel``."""
+    """The part of a channel that its requests use; see ``rocketmq_py.remoting.base_channel.Channel``."""
 
     received_at: float
 

@@ -13,8 +13,8 @@ import trio
 
 from rocketmq_py.address import split_address
 from rocketmq_py.credentials import Credentials, CredentialsProvider
+from rocketmq_py.error_texts import shortened
 from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError
-from rocketmq_py.formatting import shortened
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.client_connection import ClientConnection
 from rocketmq_py.remoting.connection import Connection, Handler

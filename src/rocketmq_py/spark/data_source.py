@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from rocketmq_py.spark.processes import log_to_stderr, missing_module_error, pickle_by_value
+from rocketmq_py.spark.worker_processes import log_to_stderr, missing_module_error, pickle_by_value
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

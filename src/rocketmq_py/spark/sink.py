@@ -16,13 +16,13 @@ from rocketmq_py.spark.batch_encoder import BatchEncoder
 from rocketmq_py.spark.dead_letters import DeadLetters
 from rocketmq_py.spark.options import Role
 from rocketmq_py.spark.piece_sender import PieceSender, WriteSummary
-from rocketmq_py.spark.processes import WorkerPicklable, hides_tracebacks, log_to_stderr
 from rocketmq_py.spark.rows import MessageBuilder
 from rocketmq_py.spark.schema import sink_column_indexes
 from rocketmq_py.spark.sink_options import SinkOptions
 from rocketmq_py.spark.sink_task import PIECES_IN_FLIGHT, RowWriter
 from rocketmq_py.spark.source_options import SOURCE_OPTIONS
 from rocketmq_py.spark.stamps import TaskIdentity, current_task
+from rocketmq_py.spark.worker_processes import WorkerPicklable, hides_tracebacks, log_to_stderr
 
 logger: Final = logging.getLogger("rocketmq_py.spark")
 

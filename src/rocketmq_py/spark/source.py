@@ -23,12 +23,12 @@ from rocketmq_py.spark.data_loss import report_losses
 from rocketmq_py.spark.discovery import OffsetClient, QueueDiscovery, check_positions_exist
 from rocketmq_py.spark.offsets import Offsets, StreamOffset
 from rocketmq_py.spark.options import Role
-from rocketmq_py.spark.processes import WorkerPicklable, hides_tracebacks, without_traceback
 from rocketmq_py.spark.pushed_filters import PushedFilters, is_pushdown_worker, push_all
 from rocketmq_py.spark.schema import check_source_schema
 from rocketmq_py.spark.sink_options import SINK_OPTIONS
 from rocketmq_py.spark.source_options import SourceOptions
 from rocketmq_py.spark.stream_planner import BatchLimits, GroupProgress, StreamPlanner, default_read_limit
+from rocketmq_py.spark.worker_processes import WorkerPicklable, hides_tracebacks, without_traceback
 
 if TYPE_CHECKING:
     import pyarrow

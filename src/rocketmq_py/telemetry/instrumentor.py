@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Collection
 from typing import Any
 
-from rocketmq_py.client.member import Member, member_callbacks
-from rocketmq_py.consumer.group.consumer import BaseConsumer
+from rocketmq_py.client.client_user import Member, member_callbacks
+from rocketmq_py.consumer.group.base_consumer import BaseConsumer
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.metrics import MetricNames
 from rocketmq_py.producer.base_producer import BaseProducer

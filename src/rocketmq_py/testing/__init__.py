@@ -3,7 +3,7 @@
 ``run_broker()`` and ``run_cluster()`` run a ``TestBroker`` or ``TestCluster`` in a thread: tests inspect its
 messages, wait for them, advance its clock and inject faults. ``simulate()`` runs a program and its brokers in
 virtual time, from a seed. ``RealCluster`` offers the inspection for a real cluster. Start reading in
-``threaded_cluster``. ``cluster`` has the faults, and ``processes`` the servers. ``simulation`` uses
+``threaded_cluster``. ``cluster`` has the faults, and ``cluster_servers`` the servers. ``simulation`` uses
 ``network`` and ``determinism``, which replace sockets, time and randomness.
 """
 

@@ -17,13 +17,13 @@ from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.broker.topics import check_topics
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
-from rocketmq_py.testing.faults import ActiveFaults
-from rocketmq_py.testing.processes import (
+from rocketmq_py.testing.cluster_servers import (
     BrokerProcess,
     ClusterContext,
     NameServerProcess,
     ServerProcess,
 )
+from rocketmq_py.testing.faults import ActiveFaults
 from rocketmq_py.testing.replicas import ReplicaProcess
 from rocketmq_py.testing.requests import Request, codes_of
 

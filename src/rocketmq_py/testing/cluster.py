@@ -12,6 +12,7 @@ from rocketmq_py.arguments import check_above_zero, check_integer, check_number,
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.testing.base_cluster import BaseCluster
+from rocketmq_py.testing.cluster_servers import BrokerProcess
 from rocketmq_py.testing.durations import to_seconds
 from rocketmq_py.testing.faults import (
     Fault,
@@ -26,7 +27,6 @@ from rocketmq_py.testing.faults import (
     lose_request,
     refuse,
 )
-from rocketmq_py.testing.processes import BrokerProcess
 from rocketmq_py.testing.requests import codes_of
 
 CrashData: TypeAlias = Literal["all", "flushed", "nothing"]

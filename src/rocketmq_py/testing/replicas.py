@@ -9,7 +9,12 @@ import trio
 from rocketmq_py.broker.dispatch import Dispatcher
 from rocketmq_py.broker.replica import REPLICA_ID, Replica
 from rocketmq_py.remoting import Connection
-from rocketmq_py.testing.processes import BrokerProcess, ClusterContext, NameServerProcess, RegisteredProcess
+from rocketmq_py.testing.cluster_servers import (
+    BrokerProcess,
+    ClusterContext,
+    NameServerProcess,
+    RegisteredProcess,
+)
 
 
 class ReplicaProcess(RegisteredProcess):

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
-from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
+from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, CallBatch, HandlerCall, HandlerExecutor
 from tests.consumer.dispatching import SentBackMessages, concurrent_dispatch, filled_queue
 from tests.consumer.received import received

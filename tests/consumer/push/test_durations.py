@@ -15,7 +15,7 @@ from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT
 from rocketmq_py.consumer.push.invoker import Invoker
-from rocketmq_py.consumer.push.orderly import OrderlyDispatch
+from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.message import ReceivedMessage
 from tests.consumer.dispatching import SentBackMessages, concurrent_dispatch, filled_queue
 from tests.consumer.push.test_call_batches import TIMEOUT, batch_dispatch, start_next

@@ -14,7 +14,7 @@ import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
+from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
 from rocketmq_py.consumer.push.handler_threads import THREAD_NAME, HandlerThreads
 from rocketmq_py.message import ReceivedMessage
 from tests.consumer.dispatching import SentBackMessages, concurrent_dispatch, filled_queue

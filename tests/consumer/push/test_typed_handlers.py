@@ -19,7 +19,7 @@ from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.direct_consumption import consume_directly
 from rocketmq_py.consumer.push.invoker import Invoker
-from rocketmq_py.consumer.push.orderly import OrderlyDispatch
+from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.errors import ConfigurationError
 from tests.consumer.dispatching import DeadLetters, SentBackMessages, concurrent_dispatch

@@ -12,8 +12,8 @@ from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client import Route
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import Reader, StartPosition
-from rocketmq_py.consumer.read.range import QueueRange
-from rocketmq_py.consumer.read.stream import BUFFERED_ANSWERS, MessageStream
+from rocketmq_py.consumer.read.message_stream import BUFFERED_ANSWERS, MessageStream
+from rocketmq_py.consumer.read.queue_range import QueueRange
 from rocketmq_py.errors import (
     BrokerError,
     ClosedError,

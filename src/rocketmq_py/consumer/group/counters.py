@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from rocketmq_py.consumer.group.meter import ConsumeMeter
-from rocketmq_py.formatting import one_line
+from rocketmq_py.error_texts import one_line
 from rocketmq_py.protocol.bodies import ConsumeStatus
 
 SAMPLE_SECONDS = 10.0

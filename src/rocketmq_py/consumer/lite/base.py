@@ -11,10 +11,10 @@ import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import ConsumeFrom
-from rocketmq_py.consumer.group.consumer import BaseConsumer
+from rocketmq_py.consumer.group.base_consumer import BaseConsumer
 from rocketmq_py.consumer.group.membership import UNREGISTER_SHARE, Membership
 from rocketmq_py.consumer.lite.requests import LiteRequests
-from rocketmq_py.consumer.lite.start import LiteStart
+from rocketmq_py.consumer.lite.start_position import LiteStart
 from rocketmq_py.consumer.lite.subscriber import LiteSubscriber
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_lite_topic

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rocketmq_py.consumer.group.handler_results import Suspend
 from rocketmq_py.consumer.lite.topic_queues import LiteTopicQueue
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.consumer.push.orderly import OrderlyDispatch
+from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
 

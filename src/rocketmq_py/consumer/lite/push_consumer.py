@@ -10,12 +10,12 @@ from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.lite.base import BaseLiteConsumer
 from rocketmq_py.consumer.lite.config import LitePushConsumerConfig, LitePushConsumerOptions
 from rocketmq_py.consumer.lite.session import LiteSession
+from rocketmq_py.consumer.push.base_push_consumer import BasePushConsumer
 from rocketmq_py.consumer.push.invoker import Handler
-from rocketmq_py.consumer.push.running import RunsHandler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 
 
-class LitePushConsumer(RunsHandler[LiteSession], BaseLiteConsumer):
+class LitePushConsumer(BasePushConsumer[LiteSession], BaseLiteConsumer):
     """Calls a handler with the messages of lite topics. Java: ``LitePushConsumer`` of the gRPC client.
 
     ::

@@ -11,10 +11,10 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.client.routes import Route
-from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.membership import DRAIN_SHARE, Membership
+from rocketmq_py.consumer.group.operator_requests import OperatorRequests
 from rocketmq_py.consumer.lite.config import LitePushConsumerConfig
 from rocketmq_py.consumer.lite.dispatch import LiteDispatch
 from rocketmq_py.consumer.lite.requests import LiteRequests
@@ -131,7 +131,7 @@ class LiteSession:
             handlers.start_soon(self._keep_invisible)
             async with open_nursery() as background:
                 background.start_soon(self._keep_assigning, background)
-                with BrokerRequests(
+                with OperatorRequests(
                     self._client,
                     config.group,
                     describe=self._membership.describe,

@@ -15,7 +15,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.proxies import unsupported_by_proxy
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.codes import V5_5_0, RequestCode, ResponseCode
-from rocketmq_py.consumer.lite.start import LiteStart
+from rocketmq_py.consumer.lite.start_position import LiteStart
 from rocketmq_py.errors import ConfigurationError, RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.protocol.bodies import LiteSubscription, LiteSubscriptionAction, LiteSubscriptions
 from rocketmq_py.protocol.command import Command

@@ -10,7 +10,7 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
-from rocketmq_py.consumer.group.broker_queries import query_lag
+from rocketmq_py.consumer.group.concurrent_queries import query_lag
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, starting_offset

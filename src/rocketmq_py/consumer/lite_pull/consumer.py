@@ -14,14 +14,14 @@ from rocketmq_py.callables import check_methods
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
-from rocketmq_py.consumer.group.consumer import GroupConsumer
+from rocketmq_py.consumer.group.base_consumer import GroupConsumer
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
 from rocketmq_py.consumer.lite_pull.assignment import Assignment
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
 from rocketmq_py.consumer.lite_pull.session import LitePullSession
+from rocketmq_py.consumer.read.message_stream import YIELD_EVERY
 from rocketmq_py.consumer.read.offset_queries import check_offsets
-from rocketmq_py.consumer.read.range import first_at
-from rocketmq_py.consumer.read.stream import YIELD_EVERY
+from rocketmq_py.consumer.read.queue_range import first_at
 from rocketmq_py.errors import ConfigurationError, NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import check_topic

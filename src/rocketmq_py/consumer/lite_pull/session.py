@@ -9,10 +9,10 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import DEFAULT_TIMESTAMP_AGE_MS
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
-from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.membership import COMMIT_SHARE, DRAIN_SHARE, Membership
+from rocketmq_py.consumer.group.operator_requests import OperatorRequests
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.consumer.group.subscriptions import Subscriptions
 from rocketmq_py.consumer.lite_pull.assignment import Assignment
@@ -105,7 +105,7 @@ class LitePullSession:
                 nursery.start_soon(self._check_sql_filters)
                 nursery.start_soon(self.queues.commit_periodically)
                 nursery.start_soon(self.queues.track_progress)
-                broker_requests = BrokerRequests(
+                broker_requests = OperatorRequests(
                     self._client,
                     self._config.group,
                     describe=self._membership.describe,

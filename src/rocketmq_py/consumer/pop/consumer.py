@@ -13,8 +13,8 @@ from rocketmq_py.arguments import optional
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import ConsumeFrom
-from rocketmq_py.consumer.group.broker_queries import query_lag
-from rocketmq_py.consumer.group.consumer import GroupConsumer
+from rocketmq_py.consumer.group.base_consumer import GroupConsumer
+from rocketmq_py.consumer.group.concurrent_queries import query_lag
 from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
 from rocketmq_py.consumer.pop.messages import PoppedMessage

@@ -13,11 +13,11 @@ import trio
 from rocketmq_py.arguments import check_integer, check_timeout
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLogs
-from rocketmq_py.consumer.group.broker_requests import BrokerRequests
-from rocketmq_py.consumer.group.consumer import BaseConsumer
+from rocketmq_py.consumer.group.base_consumer import BaseConsumer
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.membership import Membership
+from rocketmq_py.consumer.group.operator_requests import OperatorRequests
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pop.lease import Lease
 from rocketmq_py.consumer.pop.messages import ClassifiedMessages, PoppedMessage, classify, count_popped
@@ -280,7 +280,7 @@ class ReceivingConsumer(BaseConsumer):
     async def _run_as_member(self, *, task_status: trio.TaskStatus[None]) -> None:
         self._membership.join()
         try:
-            with BrokerRequests(
+            with OperatorRequests(
                 self.client,
                 self._group,
                 describe=self._membership.describe,

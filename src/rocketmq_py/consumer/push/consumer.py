@@ -13,10 +13,10 @@ from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import DEFAULT_TIMESTAMP_AGE_MS, PushConsumerConfig, PushConsumerOptions
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
-from rocketmq_py.consumer.group.consumer import GroupConsumer
+from rocketmq_py.consumer.group.base_consumer import GroupConsumer
 from rocketmq_py.consumer.group.subscriptions import pop_retry_topic_of
+from rocketmq_py.consumer.push.base_push_consumer import BasePushConsumer
 from rocketmq_py.consumer.push.invoker import Handler
-from rocketmq_py.consumer.push.running import RunsHandler
 from rocketmq_py.consumer.push.session import Session
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.errors import ClosedError
@@ -27,7 +27,7 @@ from rocketmq_py.protocol.subscription import make_subscription
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
-class PushConsumer(RunsHandler[Session], GroupConsumer):
+class PushConsumer(BasePushConsumer[Session], GroupConsumer):
     """Consumes topics as a member of a group and calls a handler. Java: ``DefaultMQPushConsumer``.
 
     ::

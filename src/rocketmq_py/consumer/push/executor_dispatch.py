@@ -13,14 +13,14 @@ import trio
 
 from rocketmq_py.client.user_calls import raise_without_failures
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
-from rocketmq_py.consumer.push.concurrent import (
+from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY
+from rocketmq_py.consumer.push.concurrent_dispatch import (
     ConcurrentDispatch,
     RunningCall,
     describe_call,
     messages_of,
     outcome_of_call,
 )
-from rocketmq_py.consumer.push.dispatch import YIELD_EVERY
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, CallBatch, HandlerCall
 from rocketmq_py.consumer.push.handler_failures import corruption_error
 from rocketmq_py.message import ReceivedMessage

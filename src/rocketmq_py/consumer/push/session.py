@@ -12,13 +12,13 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import PushConsumerConfig
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
-from rocketmq_py.consumer.group.broker_queries import query_lag
-from rocketmq_py.consumer.group.broker_requests import BrokerRequests
+from rocketmq_py.consumer.group.concurrent_queries import query_lag
 from rocketmq_py.consumer.group.counters import CachedMessages, ConsumerCounters
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.local_offset_commits import LocalOffsetStore, default_folder, offsets_path
 from rocketmq_py.consumer.group.membership import DRAIN_SHARE, Membership
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, starting_offset
+from rocketmq_py.consumer.group.operator_requests import OperatorRequests
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.consumer.group.statistics import QueueStatistics
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, pop_retry_topic_of
@@ -26,12 +26,12 @@ from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.running_info import RunningInfo
-from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
+from rocketmq_py.consumer.push.base_dispatch import Dispatch
+from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
 from rocketmq_py.consumer.push.direct_consumption import consume_directly
-from rocketmq_py.consumer.push.dispatch import Dispatch
 from rocketmq_py.consumer.push.executor_dispatch import ExecutorDispatch
 from rocketmq_py.consumer.push.invoker import Handler, Invoker
-from rocketmq_py.consumer.push.orderly import OrderlyDispatch
+from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.consumer.push.send_back import SendBack
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
@@ -217,7 +217,7 @@ class Session:
                 background.start_soon(self._commit_periodically)
                 background.start_soon(self._queues.track_progress)
                 infos = RunningInfo(self._client, self._queues)
-                broker_requests = BrokerRequests(
+                broker_requests = OperatorRequests(
                     self._client,
                     config.group,
                     describe=self._membership.describe,

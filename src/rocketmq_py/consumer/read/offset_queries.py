@@ -10,10 +10,10 @@ from rocketmq_py.arguments import check_instance, check_integer, wrong_type
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.routes import Route
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.consumer.group.broker_queries import map_concurrently
+from rocketmq_py.consumer.group.concurrent_queries import map_concurrently
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller
-from rocketmq_py.consumer.read.range import Bounds, QueueRange, first_at
-from rocketmq_py.consumer.read.stream import READER_GROUP, TIMEOUT_SECONDS
+from rocketmq_py.consumer.read.message_stream import READER_GROUP, TIMEOUT_SECONDS
+from rocketmq_py.consumer.read.queue_range import Bounds, QueueRange, first_at
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.subscription import make_subscription

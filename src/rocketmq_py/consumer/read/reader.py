@@ -17,8 +17,8 @@ from rocketmq_py.arguments import (
 )
 from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client, wall_clock_ms
+from rocketmq_py.client.client_user import Member
 from rocketmq_py.client.config import ClientOptions
-from rocketmq_py.client.member import Member
 from rocketmq_py.client.namespace import users_topics
 from rocketmq_py.consumer.group.subscriptions import subscription_of
 from rocketmq_py.consumer.read.message_queries import (
@@ -27,6 +27,7 @@ from rocketmq_py.consumer.read.message_queries import (
     find_by_offset_id,
     find_by_unique_id,
 )
+from rocketmq_py.consumer.read.message_stream import READER_GROUP, MessageStream
 from rocketmq_py.consumer.read.offset_queries import check_offsets, commit, committed, offsets_at, offsets_of
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.consumer.read.pull_result_stream import (
@@ -35,9 +36,8 @@ from rocketmq_py.consumer.read.pull_result_stream import (
     DEFAULT_PATIENCE,
     PullResultStream,
 )
-from rocketmq_py.consumer.read.range import Bounds, QueueRange
+from rocketmq_py.consumer.read.queue_range import Bounds, QueueRange
 from rocketmq_py.consumer.read.start_position import StartPosition
-from rocketmq_py.consumer.read.stream import READER_GROUP, MessageStream
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import check_group, check_topic
 from rocketmq_py.protocol.subscription import ALL

@@ -4,11 +4,11 @@ The class of a body names its Java class, and its request code if it has only on
 parts of bodies. Subclasses of ``base.Body`` encode themselves, and their ``decode`` raises ProtocolError.
 
 ``route`` has the routes of topics, ``group`` heartbeats, members and locks, ``administration`` the settings
-of topics, groups and brokers, ``access`` users and ACLs, ``progress`` offsets, statistics and the state of
-consumers, ``pop`` queue assignment and batch acknowledgements, ``lite`` lite topics.
+of topics, groups and brokers, ``access_control`` users and ACLs, ``progress`` offsets, statistics and the
+state of consumers, ``pop`` queue assignment and batch acknowledgements, ``lite`` lite topics.
 """
 
-from rocketmq_py.protocol.bodies.access import (
+from rocketmq_py.protocol.bodies.access_control import (
     AclInfo,
     PolicyEntryInfo,
     PolicyInfo,

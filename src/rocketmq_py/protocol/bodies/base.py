@@ -7,11 +7,11 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from rocketmq_py.error_texts import shortened
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.formatting import shortened
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol import fastjson
-from rocketmq_py.protocol.decoding import JSON_ERRORS, decoder
+from rocketmq_py.protocol.decode_errors import JSON_ERRORS, decoder
 
 T = TypeVar("T")
 

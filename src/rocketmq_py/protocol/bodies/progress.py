@@ -19,7 +19,7 @@ from rocketmq_py.protocol.bodies.base import (
     write_queue_table,
 )
 from rocketmq_py.protocol.bodies.group import SubscriptionData
-from rocketmq_py.protocol.decoding import decoder
+from rocketmq_py.protocol.decode_errors import decoder
 
 
 class TopicOffset(Body, frozen=True, kw_only=True):

@@ -3,11 +3,11 @@
 A class is named ``...Request`` or ``...Answer`` after its request code, and names its Java class. ``base``
 implements the conversions ``to_fields()`` and ``from_fields()``. The modules group the headers by their user:
 ``send`` (producers), ``pull`` and ``pop`` (consumers), ``lite`` (lite topics), ``client`` (routes,
-heartbeats), and ``topics``, ``groups``, ``servers``, ``access`` (administration). Begin with ``base``, then
-``send``.
+heartbeats), and ``topics``, ``groups``, ``servers``, ``access_control`` (administration). Begin with
+``base``, then ``send``.
 """
 
-from rocketmq_py.protocol.headers.access import (
+from rocketmq_py.protocol.headers.access_control import (
     CreateAclRequest,
     CreateUserRequest,
     DeleteAclRequest,

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 import msgspec
 
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.protocol.decoding import decoder, unreadable
+from rocketmq_py.protocol.decode_errors import decoder, unreadable
 
 Int32 = Annotated[int, 32]
 """An integer in the range of Java's ``Integer``."""

@@ -8,8 +8,8 @@ from typing import ClassVar
 import msgspec
 
 from rocketmq_py.codes import RequestCode
+from rocketmq_py.error_texts import shortened
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.formatting import shortened
 from rocketmq_py.protocol.headers.base import Header, Int32, Int64, Request
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rocketmq_py import admin, consumer, producer
-from rocketmq_py.aio.declaring import coroutine
+from rocketmq_py.aio.forwarding import coroutine
 from rocketmq_py.handoff.hosted import plain, reading
 
 

@@ -11,7 +11,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter
 from rocketmq_py.consumer.pull.queue_puller import PullStatus, QueuePuller
 from rocketmq_py.consumer.pull.retry import LossCheck, is_filtered
-from rocketmq_py.consumer.read.stream import (
+from rocketmq_py.consumer.read.message_stream import (
     BATCH_SIZE,
     READER_GROUP,
     TIMEOUT_SECONDS,

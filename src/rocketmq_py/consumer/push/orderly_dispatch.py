@@ -23,7 +23,7 @@ from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.meter import outcome_name
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
+from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY, Dispatch
 from rocketmq_py.consumer.push.handler_failures import RetryInPlace, corruption_error, describe
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.message import ReceivedMessage

@@ -29,7 +29,7 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.message import Message, MessageQueue, SendResult
 from rocketmq_py.producer import PendingSend, ProducerHook, SelectByHash, SendContext
-from rocketmq_py.producer.batching import YIELD_EVERY, BatchingProducer
+from rocketmq_py.producer.batching_producer import YIELD_EVERY, BatchingProducer
 from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rocketmq_py.error_texts import shortened
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError, ProtocolError
-from rocketmq_py.formatting import shortened
 from rocketmq_py.protocol import bodies, fastjson, headers
 from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.bodies import ResetOffsets, TopicRoute
 from rocketmq_py.protocol.compression import CompressionType, decompress
-from rocketmq_py.protocol.decoding import decoder
+from rocketmq_py.protocol.decode_errors import decoder
 from rocketmq_py.protocol.frames import FrameDecoder
 from rocketmq_py.protocol.handles import PoppedOffsets, RecallHandle, ReceiptHandle
 from rocketmq_py.protocol.headers import Header, PushReplyMessageRequest

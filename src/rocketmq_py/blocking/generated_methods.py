@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rocketmq_py import admin, consumer, producer
-from rocketmq_py.blocking.declaring import blocking
+from rocketmq_py.blocking.forwarding import blocking
 from rocketmq_py.handoff.hosted import plain, reading
 
 

@@ -10,7 +10,7 @@ import trio.testing
 from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import Reader
-from rocketmq_py.consumer.read.range import first_at
+from rocketmq_py.consumer.read.queue_range import first_at
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command

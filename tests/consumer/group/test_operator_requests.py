@@ -257,7 +257,7 @@ async def test_a_closed_consumer_does_not_answer(
         server
         for servers in client._request_handlers.values()
         for server in servers
-        if "BrokerRequests" in repr(server)
+        if "OperatorRequests" in repr(server)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Sends of the threads API: pipelined ones with futures, and awaited ones."""
+"""Pipelined sends of the threads API, with concurrent futures."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import threading
 from typing import Any
 
 from rocketmq_py.blocking.futures import CallbackRunner, ThreadFuture, callback_runner_of
-from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS, ThreadCall
-from rocketmq_py.handoff.producers import SendCall
+from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS
 from rocketmq_py.handoff.send_queue import SendQueue, result_of
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.message import Message, SendResult
@@ -93,7 +92,3 @@ class ThreadSendQueue(SendQueue[ThreadSendFuture]):
             if self.must_wait(woken.release, size):
                 woken.acquire(timeout=SIGNAL_CHECK_SECONDS)
         self.check_open()
-
-
-class ThreadSendCall(SendCall, ThreadCall[SendResult]):
-    """A call of a producer's ``send`` that a thread waits for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rocketmq_py.protocol import fastjson
 from rocketmq_py.protocol.bodies.base import Body, convert
-from rocketmq_py.protocol.decoding import decoder
+from rocketmq_py.protocol.decode_errors import decoder
 
 
 class UserInfo(Body, frozen=True, kw_only=True):

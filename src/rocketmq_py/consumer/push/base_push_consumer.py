@@ -33,7 +33,7 @@ class HandlerSession(Protocol):
 _Session = TypeVar("_Session", bound=HandlerSession)
 
 
-class RunsHandler(Lifespan, Generic[_Session]):
+class BasePushConsumer(Lifespan, Generic[_Session]):
     """Runs one session at a time."""
 
     _session: _Session | None = None

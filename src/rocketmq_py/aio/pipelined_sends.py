@@ -1,4 +1,4 @@
-"""Sends of the asyncio API: pipelined ones with futures, and awaited ones."""
+"""Pipelined sends of the asyncio API, with asyncio futures."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import asyncio
 from asyncio import _get_running_loop as _running_loop  # the public one raises where none runs
 from typing import Any
 
-from rocketmq_py.handoff.calls import LoopCall
 from rocketmq_py.handoff.loop_link import LoopLink, current_link
-from rocketmq_py.handoff.producers import SendCall
 from rocketmq_py.handoff.send_queue import SendQueue, result_of
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.outcome import FailureLog
@@ -114,7 +112,3 @@ class LoopSendQueue(SendQueue[LoopSendFuture]):
 def _wake(woken: asyncio.Future[None]) -> None:
     if not woken.done():
         woken.set_result(None)
-
-
-class LoopSendCall(SendCall, LoopCall[SendResult]):
-    """A call of a producer's ``send`` that a task of an asyncio loop waits for."""

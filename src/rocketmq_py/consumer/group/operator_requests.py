@@ -43,7 +43,7 @@ CLIENT_VERSION = "V5_5_0 (rocketmq-py)"
 """The version that tools show for this client: the protocol version of ``command.VERSION``."""
 
 
-class BrokerRequests:
+class OperatorRequests:
     """Answers the requests of brokers for one consumer. Java: ``ClientRemotingProcessor``.
 
     Tools for operators see the consumer as they see one in Java.

@@ -20,9 +20,9 @@ from rocketmq_py.consumer.group.handler_results import (
 )
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.consumer.push.dispatch import YIELD_EVERY
+from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY
 from rocketmq_py.consumer.push.invoker import Invoker
-from rocketmq_py.consumer.push.orderly import OrderlyDispatch
+from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.dispatching import DeadLetters
 from tests.consumer.received import QUEUE, received, several

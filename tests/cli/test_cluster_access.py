@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from rocketmq_py.address import split_address
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli import main
-from rocketmq_py.cli.access import Access, access_of, access_options
+from rocketmq_py.cli.cluster_access import Access, access_of, access_options
 from tests.cli.command import run_cli
 from tests.remoting.socks_server import socks_server
 

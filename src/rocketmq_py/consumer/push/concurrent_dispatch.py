@@ -15,7 +15,7 @@ from rocketmq_py.consumer.group.handler_results import ConsumeLater, SplitResult
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.meter import outcome_name
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
-from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
+from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY, Dispatch
 from rocketmq_py.consumer.push.handler_failures import Redelivery, corruption_error, describe
 from rocketmq_py.consumer.push.invoker import Invoker, SuspendedCall
 from rocketmq_py.message import ReceivedMessage

@@ -13,8 +13,8 @@ from typing import ParamSpec, TypeVar
 
 import msgspec
 
+from rocketmq_py.error_texts import shortened
 from rocketmq_py.errors import ProtocolError, RocketMQError
-from rocketmq_py.formatting import shortened
 
 P = ParamSpec("P")
 T = TypeVar("T")

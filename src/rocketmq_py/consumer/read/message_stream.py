@@ -17,7 +17,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.client.routes import Route
-from rocketmq_py.consumer.group.broker_queries import map_concurrently
+from rocketmq_py.consumer.group.concurrent_queries import map_concurrently
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullStatus, QueuePuller
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS, BoundedRetry, Gap, PullRetry, is_filtered

@@ -15,7 +15,7 @@ from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.remoting import Connection
 
 
-class BrokerQueues:
+class WaitingRequests:
     """A FIFO queue of requests for each broker that cannot take requests at the moment.
 
     A request waits for a dial, for a heartbeat, or for space in the connection's buffer. If its attempt times
