@@ -22,7 +22,7 @@ SETTING = "fileReservedTime"
 class RetentionMonitor:
     """Logs a warning, once, when a message of a buffer queue is due after its broker deletes it.
 
-    Only the relay's store has such a message then.
+    From then on, only the relay's store has the message.
 
     Args:
         queue: the buffer queue.

@@ -21,7 +21,7 @@ LATEST_SHARE = 0.5
 """The share of a message's invisible time after which it is not returned any more."""
 
 Pop = Callable[[str, PopSpec, float], Awaitable[list[PoppedMessage]]]
-"""Pops from a broker, by its name, which may hold the request for a number of seconds."""
+"""Pops from the broker of this name, which may hold the request for so many seconds."""
 
 
 @attrs.define(eq=False)

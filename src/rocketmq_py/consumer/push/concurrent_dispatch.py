@@ -182,10 +182,10 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
                 self._is_waking = False
 
     def _start_calls(self, worker: _Worker, buffer: MessageBuffer) -> Any:
-        """Call the handler for messages of one queue until a call suspends or returns a result but None.
+        """Call the handler for messages of one queue until a call suspends, fails, or does not return None.
 
-        Acknowledges the messages of the completed calls together. If another call follows them, wakes up
-        another worker, which continues with the messages after it.
+        Acknowledges the messages of the calls before that together. Another worker is woken up for the
+        messages after that call.
 
         Fast path: drives the coroutine of ``_run_calls`` by hand, so that a worker learns whether a call has
         suspended. Waking another worker before each call instead would need no SuspendedCall. Saves 24 % of
@@ -224,10 +224,9 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         return result
 
     async def _run_calls(self, worker: _Worker, buffer: MessageBuffer, completed: list[Any]) -> Any:
-        """Call the handler with messages of a queue until a call has suspended or does not return None.
+        """Call the handler as :meth:`_start_calls` does, and add the completed deliveries to ``completed``.
 
-        The deliveries of the calls before that are added to ``completed``. Returns and raises as
-        :meth:`_start_calls`.
+        Returns the result of the last call, or ``_COMPLETED``. Raises the exception that the handler raised.
         """
         take: Callable[[], Any] = buffer.take
         call = self._invoker.call

@@ -50,7 +50,7 @@ class ReadAhead:
     last pull returned. If one returns fewer, its part is used and the rest is pulled in order. A failed pull
     ahead is dropped, and its part is pulled in order as well.
 
-    Fast path: half of the pulls are taken together, and as many new ones are sent together, saves 7 % of
+    Fast path: half of the pulls are taken together, and as many new ones are then sent together. Saves 7 % of
     Reader.pull of one queue with 32 parallel pulls.
 
     Args:
