@@ -105,7 +105,7 @@ class LitePullSession:
                 nursery.start_soon(self._check_sql_filters)
                 nursery.start_soon(self.queues.commit_periodically)
                 nursery.start_soon(self.queues.track_progress)
-                broker_requests = OperatorRequests(
+                operator_requests = OperatorRequests(
                     self._client,
                     self._config.group,
                     describe=self._membership.describe,
@@ -120,7 +120,7 @@ class LitePullSession:
                     queues=self.queues.infos.infos,
                     offsets=self.queues.infos.offsets,
                 )
-                with broker_requests.serve():
+                with operator_requests.serve():
                     task_status.started()
                     await self._stopping.wait()
                 nursery.cancel_scope.cancel()

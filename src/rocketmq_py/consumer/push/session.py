@@ -217,7 +217,7 @@ class Session:
                 background.start_soon(self._commit_periodically)
                 background.start_soon(self._queues.track_progress)
                 infos = RunningInfo(self._client, self._queues)
-                broker_requests = OperatorRequests(
+                operator_requests = OperatorRequests(
                     self._client,
                     config.group,
                     describe=self._membership.describe,
@@ -230,7 +230,7 @@ class Session:
                     reset=self._queues.seek,
                     consume=partial(consume_directly, invoker, config),
                 )
-                with broker_requests.serve():
+                with operator_requests.serve():
                     await self._stopping.wait()
                 background.cancel_scope.cancel()
             with trio.move_on_after(close_timeout * DRAIN_SHARE):
