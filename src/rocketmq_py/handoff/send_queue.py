@@ -73,7 +73,7 @@ class SendQueue(Generic[Sent]):
 
     Attributes:
         in_flight, in_flight_bytes: messages that the producer has, without an outcome yet.
-        waiting: functions that wake up senders that wait for space.
+        waiting: for each sender that waits for space, a function that wakes it up, and its message's size.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class SendQueue(Generic[Sent]):
         self._queue: deque[Sent | trio.Event] = deque()
         self.in_flight: int = 0
         self.in_flight_bytes: int = 0
-        self.waiting: deque[Callable[[], object]] = deque()
+        self.waiting: deque[tuple[Callable[[], object], int]] = deque()
         self._is_closed = False
         self._is_awaiting = False  # the producer has to await something before it takes more
         self._is_stopped = False
@@ -147,7 +147,7 @@ class SendQueue(Generic[Sent]):
 
     def must_wait(self, wake: Callable[[], object], size: int) -> bool:
         """Call ``wake`` when there is space. Return False if there is some now: then it may not be called."""
-        self.waiting.append(wake)
+        self.waiting.append((wake, size))
         self.thread.post(self._take)  # an interrupted sender may have left a message behind
         return not (self._is_closed or self.has_space(size))
 
@@ -215,15 +215,20 @@ class SendQueue(Generic[Sent]):
             self._wake_senders()
 
     def _wake_senders(self) -> None:
-        """Wake up all senders that wait, once a quarter of the space is free."""
+        """Wake up all waiting senders if a quarter of the space is free and the first one's message fits."""
         count = len(self._queue) + self.in_flight
         if (
             self._is_closed
             or not count
-            or (count <= self._enough_count and self.in_flight_bytes <= self._enough_bytes)
+            or (
+                count <= self._enough_count
+                and self.in_flight_bytes <= self._enough_bytes
+                and self.has_space(self.waiting[0][1])  # otherwise it would wait again, and be woken again
+            )
         ):
             while self.waiting:
-                self.waiting.popleft()()
+                wake, _ = self.waiting.popleft()
+                wake()
 
     async def drain(self) -> None:
         """Return when the producer has every message that was added until now."""
