@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from rocketmq_py import Message, MessageQueue
+from rocketmq_py import ConsumeFrom, Message, MessageQueue, RpcContext, RpcHook, TransactionState
 from rocketmq_py.blocking import Client
+from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff import process
 from rocketmq_py.message import SendResult
@@ -87,6 +88,25 @@ def test_a_hook_fails_its_own_send(client: Client, error: type[BaseException]) -
         remove()
         for one in (producer, other):
             assert one.send(Message("T", b"x")).message_id
+
+
+def test_an_rpc_hook_fails_the_end_of_its_own_block(client: Client, error: type[BaseException]) -> None:
+    class Raising(RpcHook):
+        def before_request(self, context: RpcContext) -> None:
+            if context.code in (RequestCode.END_TRANSACTION, RequestCode.ACK_MESSAGE):
+                raise error
+
+    client.add_rpc_hook(Raising())
+    producer = client.transaction_producer("g", check=lambda _: TransactionState.UNKNOWN)
+    consumer = client.pop_consumer("c", consume_from=ConsumeFrom.FIRST)
+    producer.send(Message("T", b"x"))
+    consumer.subscribe("T")
+    (message,) = consumer.receive()
+    with pytest.raises(error), producer.transaction(Message("T", b"x")):
+        pass
+    with pytest.raises(error), consumer.holding(message):
+        pass
+    assert producer.send(Message("T", b"x")).message_id
 
 
 def test_a_process_whose_threads_gevent_has_patched_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

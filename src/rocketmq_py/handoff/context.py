@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 import trio
 
+from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.trio_thread import TrioThread
 
 Value = TypeVar("Value")
@@ -66,9 +67,12 @@ class TrioContext(Generic[Value]):
                     await self._leaving.wait()
                     if self._block_error is not None:
                         raise self._block_error
-        except Exception as error:
+        except BaseException as error:
             if not self.is_entered:
                 raise
-            self._raised = error
+            # User code that raises SystemExit, say, must not end the thread of all objects.
+            cancelled, self._raised = split_cancelled(error)
+            if cancelled is not None:
+                raise cancelled from None
         finally:
             self._left.set()
