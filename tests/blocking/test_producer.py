@@ -336,11 +336,13 @@ def test_a_callback_may_send_and_wait(client: Client) -> None:
             producer.submit(Message("T", b"waits for space, too")).result()
             first.result()
             producer.flush()
+            last = producer.submit(Message("T", b"waits for its answer"))
+            assert wait([last]).done == {last}
             done.set()
 
         producer.submit(Message("T", b"x")).add_done_callback(again)
-        done.wait()
-    assert count(client, "T") == 4
+        assert done.wait(60)
+    assert count(client, "T") == 5
 
 
 class RunInTrioThread(ProducerHook):

@@ -41,19 +41,23 @@ class ThreadFuture(Future[Result]):
     ``concurrent.futures.Future`` guards its state with a lock. A thread may hold it while a signal handler
     or a finalizer runs in it, an interruption may leave it locked, and a forked child may inherit it locked.
     So all methods use ``_outcome``, which needs no lock. Only ``wait()`` and ``as_completed()`` use the state
-    of the base class. They hash a future first, and only then is that state made.
+    of the base class. They hash a future first, and only then is that state made. It gets the outcome in a
+    thread that runs no callbacks, since a callback may wait for other futures.
 
     Fast path: no state of the base class for most futures saves 30 % of the CPU of a pipelined send.
 
     Args:
         thread: the trio thread.
         callback_runner: calls the callbacks.
+
+    Attributes:
+        has_base_state: whether the state of the base class is made.
     """
 
     _outcome: Any = None  # None while it is pending; a result, a _Failed, or _CANCELLED
     _wakes: deque[Callable[[], object]] | None = None  # wakes up the threads that wait
     _callbacks: deque[Callable[[Future[Result]], object]] | None = None
-    _has_base_state = False
+    has_base_state = False
     _is_base_done = False  # the base class has the outcome, too
 
     def __init__(self, thread: TrioThread, callback_runner: CallbackRunner) -> None:
@@ -105,6 +109,8 @@ class ThreadFuture(Future[Result]):
             if self._claim_lock.acquire(blocking=False):
                 self._outcome = _CANCELLED
                 self._wake()
+                if self.has_base_state:
+                    self.set_base_outcome()
                 self.run_callbacks()
         return self.cancelled()
 
@@ -124,14 +130,14 @@ class ThreadFuture(Future[Result]):
 
     def __hash__(self) -> int:
         self._check_not_inherited()
-        if not self._has_base_state:
+        if not self.has_base_state:
             base: Future[Result] = Future()
             # Attribute by attribute: a signal handler, or another thread, may do the same in between.
             for name, value in vars(base).items():
                 self.__dict__.setdefault(name, value)
-            self._has_base_state = True
+            self.has_base_state = True
         if self._outcome is not None and not self._is_base_done:
-            self._set_base_outcome()
+            self.set_base_outcome()
         return super().__hash__()
 
     def _wait(self, timeout: float | None) -> Any:
@@ -196,28 +202,24 @@ class ThreadFuture(Future[Result]):
         self._outcome = outcome
         if self._wakes is not None:
             self._thread.before_wait(self._wake)
-        if self._callbacks is not None or self._has_base_state:
+        if self._callbacks is not None or self.has_base_state:
             self._callback_runner.add(self)
 
     def fail(self, error: BaseException) -> None:
         """Set the error."""
         self.finish(_Failed(error))
 
-    # In the callback thread, or in the thread that cancels
+    # In a thread of the CallbackRunner, or in the thread that cancels
 
     def run_callbacks(self) -> None:
-        """Set the outcome of the base class if it has a state, and call the callbacks.
-
-        It may be called again.
-        """
-        if self._has_base_state:
-            self._set_base_outcome()
+        """Call the callbacks. It may be called again."""
         callbacks = self._callbacks
         while callbacks:
             with suppress(IndexError):  # another thread has taken it
                 self._call(callbacks.popleft())
 
-    def _set_base_outcome(self) -> None:
+    def set_base_outcome(self) -> None:
+        """Set the outcome of the base class, for ``wait()`` and ``as_completed()``. Repeatable."""
         outcome = self._outcome
         with suppress(InvalidStateError):  # another thread has done it
             if type(outcome) is _Failed:
@@ -236,30 +238,34 @@ class ThreadFuture(Future[Result]):
 
 
 class CallbackRunner:
-    """Calls the callbacks of futures, in a thread of its own.
+    """Calls the callbacks of futures, and sets the states of their base class, each in a thread of its own.
 
     Args:
         thread: the trio thread in which they get their outcomes.
 
     Attributes:
-        callback_thread: its own thread.
+        callback_thread: the thread that calls the callbacks.
     """
 
     def __init__(self, thread: TrioThread) -> None:
         self.callback_thread: CallbackThread = CallbackThread("rocketmq-py callbacks")
+        self._state_thread = CallbackThread("rocketmq-py futures")
         self._trio_thread = thread
         self._batch: list[ThreadFuture[Any]] = []
         thread.at_end.append(self.flush)
 
     def add(self, future: ThreadFuture[Any]) -> None:
-        """Call the callbacks of a future soon (in the trio thread)."""
+        """Call the callbacks of a future, and set the state of its base class, soon (in the trio thread)."""
         if not self._batch:
             self._trio_thread.before_wait(self._hand_over)
         self._batch.append(future)
 
     def _hand_over(self) -> None:
-        self.callback_thread.post(partial(_run_callbacks_of, self._batch))
-        self._batch = []
+        batch, self._batch = self._batch, []
+        with_state = [future for future in batch if future.has_base_state]
+        if with_state:
+            self._state_thread.post(partial(_set_base_outcomes_of, with_state))
+        self.callback_thread.post(partial(_run_callbacks_of, batch))
 
     def flush(self) -> None:
         """Wait for the callbacks of all futures that have an outcome, within FLUSH_SECONDS."""
@@ -270,6 +276,11 @@ class CallbackRunner:
 def _run_callbacks_of(futures: list[ThreadFuture[Any]]) -> None:
     for future in futures:
         future.run_callbacks()
+
+
+def _set_base_outcomes_of(futures: list[ThreadFuture[Any]]) -> None:
+    for future in futures:
+        future.set_base_outcome()
 
 
 _callback_runners: dict[TrioThread, CallbackRunner] = {}
