@@ -432,6 +432,28 @@ def test_closing_the_client_closes_its_producers_and_readers(address: str) -> No
         client.producer("g")
 
 
+def test_nothing_opens_from_a_client_that_is_closing(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(address)
+    producer = client.producer("g")
+    is_closing, go_on = threading.Event(), trio.Event()
+
+    async def drain() -> None:
+        is_closing.set()
+        await go_on.wait()
+
+    monkeypatch.setattr(producer, "_drain", drain)
+    closing = threading.Thread(target=client.close)
+    closing.start()
+    is_closing.wait()
+    try:
+        with pytest.raises(ClosedError, match="this Client is closed; open a new one"):
+            client.producer("late")
+    finally:
+        client._thread.post(go_on.set)
+        closing.join()
+    assert not client._children
+
+
 def test_second_close_waits_for_the_first(client: Client) -> None:
     """An interrupted open closes the producer in the background, and closing its client closes it again."""
     producer = client.producer("g", close_timeout=3600)

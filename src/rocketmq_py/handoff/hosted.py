@@ -48,11 +48,13 @@ class Hosted(Generic[Target]):
             parent._check_open()
         self._thread: TrioThread = trio_thread() if parent is None else parent._thread
         self._target = target
+        self._parent = parent
         self._children: dict[Hosted[Lifespan], None] = {}
         self._siblings: dict[Any, None] = self._thread.open if parent is None else parent._children
         self._closing = trio.Event()
         self._closed = trio.Event()
         self._was_opened = False
+        self._is_ending = False  # nothing is opened from it any more
         self._has_closed = False  # or is about to
         self._ends_with_error = False
         self._prepare()
@@ -152,6 +154,10 @@ class Hosted(Generic[Target]):
             self._closed.set()
 
     def _register(self) -> None:
+        """Add it to the objects that its parent closes. Raises ClosedError if that has begun to close."""
+        parent = self._parent
+        if parent is not None and parent._is_ending:
+            raise ClosedError(f"this {type(parent).__name__} is closed; open a new one")
         self._siblings[self] = None
 
     def _unregister(self) -> None:
@@ -161,6 +167,7 @@ class Hosted(Generic[Target]):
         """Close it; from ``deadline`` (trio's time) on, without grace."""
         if not self._was_opened:
             return
+        self._is_ending = True
         if not self._closed.is_set():
             async with open_nursery() as nursery:
                 for child in self._children:
