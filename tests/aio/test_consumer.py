@@ -200,6 +200,33 @@ def test_close_does_not_commit_messages_of_a_cancelled_poll(address: str) -> Non
     run(main())
 
 
+@pytest.mark.parametrize("acknowledge", ["commit", "assign"])
+def test_messages_of_a_cancelled_poll_are_not_acknowledged_before_they_are_polled(
+    address: str, acknowledge: str
+) -> None:
+    async def main() -> None:
+        await send(address)
+        async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+            queues = await consumer.queues("T")
+            await consumer.assign(queues)
+            fetched = await consumer._call(consumer._target.poll, max_messages=9, timeout=60)
+            consumer._undelivered.items.extend(fetched)
+            seen = [message.body for message in await consumer.poll(max_messages=5)]
+            if acknowledge == "commit":
+                await consumer.commit()
+            else:
+                await consumer.assign(queues)
+        async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+            await consumer.assign(queues)
+            while messages := await consumer.poll(timeout=60):
+                seen += [message.body for message in messages]
+                if len(seen) >= len(NUMBERS):
+                    break
+        assert sorted(seen) == sorted(NUMBERS)
+
+    run(main())
+
+
 @pytest.mark.parametrize("seek", ["seek", "seek_to_begin", "seek_to_end", "seek_to_time"])
 def test_seek_drops_messages_of_a_cancelled_poll(address: str, seek: str) -> None:
     async def main() -> None:

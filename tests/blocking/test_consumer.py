@@ -220,6 +220,29 @@ def test_messages_of_an_interrupted_poll_go_to_the_next_poll(sent: Client) -> No
     assert sorted(seen) == sorted(NUMBERS)
 
 
+@pytest.mark.parametrize("acknowledge", ["commit", "assign"])
+def test_messages_of_an_interrupted_poll_are_not_acknowledged_before_they_are_polled(
+    sent: Client, acknowledge: str
+) -> None:
+    with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
+        queues = consumer.queues("T")
+        consumer.assign(queues)
+        fetched = consumer._call(consumer._target.poll, max_messages=9, timeout=60)
+        consumer._undelivered.items.extend(fetched)
+        seen = [message.body for message in consumer.poll(max_messages=5)]
+        if acknowledge == "commit":
+            consumer.commit()
+        else:
+            consumer.assign(queues)
+    with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
+        consumer.assign(queues)
+        while messages := consumer.poll(timeout=60):
+            seen += [message.body for message in messages]
+            if len(seen) >= len(NUMBERS):
+                break
+    assert sorted(seen) == sorted(NUMBERS)
+
+
 @pytest.mark.parametrize("seek", ["seek", "seek_to_begin", "seek_to_end", "seek_to_time"])
 def test_seek_drops_messages_of_an_interrupted_poll(sent: Client, seek: str) -> None:
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:

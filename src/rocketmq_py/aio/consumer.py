@@ -33,7 +33,7 @@ from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.handoff.hosted import ForwardingListener, Target
-from rocketmq_py.handoff.undelivered import Fetch, Undelivered
+from rocketmq_py.handoff.undelivered import Fetch, Undelivered, call_sparing
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 class BaseConsumer(Hosted[Target]):
@@ -268,6 +269,12 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
 
     async def _next_message(self) -> list[ReceivedMessage]:
         return [await anext(self._target)]
+
+    async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
+        if self._undelivered.items:
+            bound: Callable[[], Awaitable[Result]] = partial(function, *args, **kwargs)
+            return await super()._call(call_sparing, self._undelivered, self._target, bound)
+        return await super()._call(function, *args, **kwargs)
 
     def _has_undelivered(self) -> bool:
         return bool(self._undelivered)

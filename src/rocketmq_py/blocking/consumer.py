@@ -37,7 +37,7 @@ from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.calls import ThreadCall
 from rocketmq_py.handoff.hosted import ForwardingListener, Target
-from rocketmq_py.handoff.undelivered import Fetch, Undelivered
+from rocketmq_py.handoff.undelivered import Fetch, Undelivered, call_sparing
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ logger: Final = logging.getLogger("rocketmq_py.blocking")
 
 Item = TypeVar("Item")
 P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 class BaseConsumer(Hosted[Target]):
@@ -316,6 +317,13 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
 
     async def _next_message(self) -> list[ReceivedMessage]:
         return [await anext(self._target)]
+
+    def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
+        if self._undelivered.items:
+            bound: Callable[[], Awaitable[Result]] = partial(function, *args, **kwargs)
+            result: Result = super()._call(call_sparing, self._undelivered, self._target, bound)
+            return result
+        return super()._call(function, *args, **kwargs)
 
     def _has_undelivered(self) -> bool:
         return bool(self._undelivered)

@@ -7,7 +7,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
+from rocketmq_py.consumer import LitePullConsumer
+from rocketmq_py.consumer.lite_pull.poll_buffer import Batch
+from rocketmq_py.message import ReceivedMessage
+
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Undelivered(Generic[Item]):
@@ -49,7 +54,10 @@ class Undelivered(Generic[Item]):
 
     def drop(self, unwanted: Callable[[Item], bool]) -> None:
         """Remove messages of interrupted calls."""
-        self.items = deque([item for item in list(self.items) if not unwanted(item)])
+        for item in list(self.items):
+            if unwanted(item):
+                with suppress(ValueError):  # another thread has taken it
+                    self.items.remove(item)
 
 
 class Fetch(Generic[Item]):
@@ -88,3 +96,27 @@ class Fetch(Generic[Item]):
             while self.items:
                 self._undelivered.items.append(self.items.popleft())
         self._undelivered.fetches.pop(self, None)
+
+
+async def call_sparing(
+    undelivered: Undelivered[ReceivedMessage],
+    consumer: LitePullConsumer,
+    function: Callable[[], Awaitable[Result]],
+) -> Result:
+    """Call a method of a lite pull consumer, without acknowledging undelivered messages (in the trio thread).
+
+    The trio consumer has returned them from a poll. Its ``commit`` and ``assign`` would acknowledge them.
+    """
+    buffer = consumer._queues.buffer
+    spared = {(message.queue, message.queue_offset) for message in list(undelivered.items)}
+    withheld: list[Batch] = []
+    others: list[Batch] = []
+    for process_queue, messages in buffer._polled:
+        queue = process_queue.queue
+        withheld.append((process_queue, [one for one in messages if (queue, one.queue_offset) in spared]))
+        others.append((process_queue, [one for one in messages if (queue, one.queue_offset) not in spared]))
+    buffer._polled = others
+    try:
+        return await function()
+    finally:
+        buffer._polled = withheld + buffer._polled
