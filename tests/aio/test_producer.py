@@ -173,6 +173,25 @@ def test_sends_leave_nothing_for_the_garbage_collector(address: str) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("left", [0, -1], ids=["one loop", "two loops counted at the same moment"])
+def test_a_task_that_always_finds_space_lets_other_tasks_run(address: str, left: int) -> None:
+    async def main() -> None:
+        async with Producer(address, group="g") as producer:
+            await producer.send(Message("T", b"x"))
+            producer._send_queue._until_yield = left
+            has_run = asyncio.Event()
+
+            async def set_event() -> None:
+                has_run.set()
+
+            other = asyncio.create_task(set_event())
+            await producer.submit(Message("T", b"x"))
+            assert has_run.is_set()
+            await other
+
+    run(main())
+
+
 def test_messages_of_one_task_leave_in_order(address: str) -> None:
     async def main() -> None:
         async with Producer(address, group="g", max_in_flight=3, send_timeout=60.0) as producer:

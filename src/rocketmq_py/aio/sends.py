@@ -83,7 +83,7 @@ class LoopSendQueue(SendQueue[LoopSendFuture]):
         link = self._link
         if link is None or link.loop is not _running_loop():
             link = self._link = current_link()
-        if not self._until_yield:
+        if self._until_yield <= 0:  # below 0 if two loops have counted at the same moment
             self._until_yield = YIELD_EVERY
             await asyncio.sleep(0)
         while not self.has_space(size):
