@@ -81,7 +81,7 @@ class HandlerTasks(HandlerExecutor):
         super().__init__(handler.function, max_calls)
         self._link = handler.link
         self._context = handler.context
-        self._is_posted = False  # the loop will look at the queue
+        self._is_posted = False  # _serve_queue was delivered to the loop, and has not run yet
         # On the loop
         self._tasks = handler.tasks
         self._is_ending = handler.is_ending
@@ -174,7 +174,7 @@ class HandlerTasks(HandlerExecutor):
                 continue
             self._is_served = True
             if isinstance(call, CallBatch):
-                suspended = self._start_several(call, me)
+                suspended = self._start_batch(call, me)
                 until_check = 0
             else:
                 suspended = self._start(call, me)
@@ -182,7 +182,7 @@ class HandlerTasks(HandlerExecutor):
             if suspended is not None:
                 self._release_queue()
                 await self._finish(*suspended)
-            if me.cancelling():  # this worker was meant: another one takes its place
+            if me.cancelling():  # for good: another worker takes its place
                 return
             if until_check <= 0:
                 until_check = CHECK_TIME_EVERY
@@ -209,58 +209,58 @@ class HandlerTasks(HandlerExecutor):
         self._ended(call, started)
         return None
 
-    def _start_several(self, bunch: CallBatch, me: asyncio.Task[None]) -> _Suspended | None:
-        """Make the calls of a bunch until one suspends, or other callbacks may run."""
-        waiting = bunch.waiting
-        bunch.runner = me
-        started = perf_counter() if bunch.seconds is not None else 0.0
+    def _start_batch(self, batch: CallBatch, me: asyncio.Task[None]) -> _Suspended | None:
+        """Make the calls of a batch until one suspends, or other callbacks may run."""
+        waiting = batch.waiting
+        batch.runner = me
+        started = perf_counter() if batch.seconds is not None else 0.0
         try:
             for _ in range(CHECK_TIME_EVERY):
                 try:
-                    bunch.current = argument = waiting.popleft()
+                    batch.current = argument = waiting.popleft()
                 except IndexError:  # that was the last, or the others were withdrawn
                     break
-                suspended = self._start_one_of(bunch, argument, me)
+                suspended = self._start_one_of(batch, argument, me)
                 if suspended is not None:
                     return suspended
                 if me.cancelling():
                     break
             return None
         finally:
-            bunch.runner = None
-            if bunch.seconds is not None:
-                bunch.seconds = perf_counter() - started
+            batch.runner = None
+            if batch.seconds is not None:
+                batch.seconds = perf_counter() - started
             if waiting:
-                rest = bunch.split_rest()
+                rest = batch.split_rest()
                 self.calls.add(rest)
                 self._queue.appendleft(rest)
-            self._finished.append(bunch)
+            self._finished.append(batch)
 
-    def _start_one_of(self, bunch: CallBatch, argument: Any, me: asyncio.Task[None]) -> _Suspended | None:
-        started = perf_counter() if bunch.seconds is not None else 0.0
+    def _start_one_of(self, batch: CallBatch, argument: Any, me: asyncio.Task[None]) -> _Suspended | None:
+        started = perf_counter() if batch.seconds is not None else 0.0
         try:
-            if bunch.may_start_next(argument):
+            if batch.may_start_next(argument):
                 result = start_call(self.function, argument, self._context.copy())
                 if result is None:
-                    bunch.done.append(argument)
+                    batch.done.append(argument)
                     return None
             else:
                 result = NO_RESULT
-            call = self._detach(bunch, argument)
+            call = self._detach(batch, argument)
             if type(result) is SuspendedCoroutine:
                 call.runner = me
                 return call, started, result
             call.result = result
         except BaseException as error:  # noqa: BLE001  # the consumer handles it
-            call = self._detach(bunch, argument)
+            call = self._detach(batch, argument)
             self._fail(call, error)
         self._ended(call, started)
         return None
 
-    def _detach(self, bunch: CallBatch, argument: Any) -> HandlerCall:
-        """Continue a started call of a bunch on its own. It is timed if the bunch is."""
-        call = bunch.detach(argument)
-        if bunch.seconds is not None:
+    def _detach(self, batch: CallBatch, argument: Any) -> HandlerCall:
+        """Continue a started call of a batch on its own. It is timed if the batch is."""
+        call = batch.detach(argument)
+        if batch.seconds is not None:
             call.seconds = 0.0
         self.calls.add(call)
         return call

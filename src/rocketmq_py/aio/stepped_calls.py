@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 class SuspendedCoroutine(NamedTuple):
     """The rest of a call whose coroutine has suspended.
 
-    Unlike trio's ``invoker.SuspendedCall`` it has a context, and its coroutine may await None, as in
-    ``asyncio.sleep(0)``.
+    Unlike the ``invoker.SuspendedCall`` of the trio API, it has a context, and its coroutine may await None,
+    as in ``asyncio.sleep(0)``.
 
     Attributes:
         coroutine: its coroutine.

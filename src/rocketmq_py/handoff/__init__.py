@@ -26,5 +26,5 @@ Begin with ``trio_thread.py``, then ``calls.py``. ``process.py`` has the one thr
 and forks; ``loop_link.py`` the way back to asyncio; ``wakeup_fd.py`` the descriptor that wakes a thread or a
 loop; ``hosted.py`` the objects that live in the trio thread, and ``producers.py`` the producers among them,
 with awaited sends; ``send_queue.py`` pipelined sends and their backpressure; ``context.py`` context managers
-that stay open in the trio thread.
+that stay open in the trio thread; ``undelivered.py`` messages that were fetched for interrupted calls.
 """

@@ -51,11 +51,11 @@ class Hosted(Generic[Target]):
         self._parent = parent
         self._children: dict[Hosted[Lifespan], None] = {}
         self._siblings: dict[Any, None] = self._thread.open if parent is None else parent._children
-        self._closing = trio.Event()
+        self._closing = trio.Event()  # ends _live, which then closes the trio object
         self._closed = trio.Event()
         self._was_opened = False
-        self._is_ending = False  # nothing is opened from it any more
-        self._has_closed = False  # or is about to
+        self._is_ending = False  # end() was called: nothing is opened from it any more
+        self._has_closed = False  # or is about to: its methods raise ClosedError
         self._ends_with_error = False
         self._prepare()
 
@@ -128,6 +128,7 @@ class Hosted(Generic[Target]):
     # In the trio thread
 
     async def _live(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Keep the trio object open, from the start of this task until :meth:`end`."""
         has_started = False
         self._was_opened = True
         try:

@@ -58,7 +58,7 @@ class LoopLink:
         self.thread = thread
         self.open: dict[OpenedOnLoop, None] = {}
         self._outbox: deque[_Delivery] = deque()
-        self._failed: _Delivery | None = None  # the one during whose call an exception came last
+        self._failed: _Delivery | None = None  # the last delivery whose call raised
         self._will_wake = False  # _wake will be called before trio waits; trio thread only
         self._is_woken = False
         self._end: AsyncGenerator[None, None] | None = None

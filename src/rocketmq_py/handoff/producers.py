@@ -142,7 +142,7 @@ class HostedProducer(Hosted[Target], Generic[Target, Queue]):
         if isinstance(target, Producer):
             return target._submit(send, send.message, send.queue, send.timeout)
         assert isinstance(target, BatchingProducer)
-        on_done = partial(_forward_outcome, send)
+        on_done = partial(_end_send, send)
         return target.submit(send.message, queue=send.queue, timeout=send.timeout, on_done=on_done)
 
     def _register(self) -> None:
@@ -173,8 +173,9 @@ class HostedProducer(Hosted[Target], Generic[Target, Queue]):
         await target.flush()
 
 
-def _forward_outcome(send: OutcomeReceiver, done: PendingSend) -> None:
-    if done.error is None:
-        send.succeed(done)  # the handle itself: its result is made only when it is read, see result_of
+def _end_send(send: OutcomeReceiver, handle: PendingSend) -> None:
+    """Set the outcome of a queued send. Its result is made from ``handle`` when it is read, see result_of."""
+    if handle.error is None:
+        send.succeed(handle)
     else:
-        send.fail(done.error, None)
+        send.fail(handle.error, None)

@@ -25,7 +25,7 @@ class Undelivered(Generic[Item]):
 
     Attributes:
         items: the messages of interrupted calls.
-        fetches: those whose messages are on their way to a caller.
+        fetches: the fetches whose messages are on their way to a caller.
     """
 
     def __init__(self, check_open: Callable[[], None]) -> None:
@@ -53,7 +53,7 @@ class Undelivered(Generic[Item]):
         return taken
 
     def drop(self, unwanted: Callable[[Item], bool]) -> None:
-        """Remove messages of interrupted calls."""
+        """Remove the messages of interrupted calls for which ``unwanted`` returns True."""
         for item in list(self.items):
             if unwanted(item):
                 with suppress(ValueError):  # another thread has taken it
