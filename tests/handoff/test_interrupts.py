@@ -154,6 +154,46 @@ POLL = (
 )
 
 
+BLOCK = (
+    COMMON
+    + """
+    import trio
+
+    transactional = client.transaction_producer("tx", check=lambda _: None)
+    consumer = client.pop_consumer("c", consume_from="first")
+    consumer.subscribe("T")
+
+    def commit():
+        with transactional.transaction(Message("Other", b"x")):
+            pass
+
+    def hold():
+        with consumer.holding(popped):
+            pass
+
+    def count_open_blocks():
+        tasks = trio_thread()._nursery.child_tasks
+        return sum("TrioContext" in task.name for task in tasks)
+
+    def pop():
+        producer.send(message())
+        while not (messages := consumer.receive(max_messages=1)):
+            pass
+        return messages[0]
+
+    popped = pop()
+    for place in interrupt_everywhere({"transaction": commit, "holding": hold}[call]):
+        places.append(place)
+        while trio_thread().call_plain(count_open_blocks):
+            trio_thread().call(trio.lowlevel.checkpoint)
+        if call == "holding":
+            popped = pop()
+    assert "Hosted._entered" in places
+    client.close()
+    """
+)
+
+
 def check_stored_once(client: Client, acknowledged: str) -> None:
     """Check that every message whose body is in the list (JSON) is stored, and no message twice."""
     with client.reader() as reader, reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as all_:
@@ -213,6 +253,11 @@ CLOSE = (
 @pytest.mark.parametrize("call", ["producer", "batching"])
 def test_closing_interrupted_at_every_bytecode(address: str, client: Client, call: str) -> None:
     check_stored_once(client, run_watched(CLOSE, address, call)[0])
+
+
+@pytest.mark.parametrize("block", ["transaction", "holding"])
+def test_a_block_interrupted_at_every_bytecode_does_not_stay_open(address: str, block: str) -> None:
+    run_watched(BLOCK, address, block, limit=120)
 
 
 def test_polling_interrupted_at_every_bytecode(address: str) -> None:

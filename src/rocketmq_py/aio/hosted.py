@@ -87,12 +87,16 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
         """Enter a context manager of the trio object, in a task of the trio thread, for the block."""
         context = TrioContext(self._thread, manager)
         try:
-            yield await self._call(context.enter)
-        except BaseException as error:
-            if context.is_entered:  # a cancellation of entering may come at the last moment
-                await current_link().call(partial(context.leave, error))
+            try:
+                yield await self._call(context.enter)
+            except BaseException as error:
+                if context.is_entered:  # a cancellation of entering may come at the last moment
+                    await current_link().call(partial(context.leave, error))
+                raise
+            await current_link().call(partial(context.leave, None))
+        except BaseException:
+            context.abandon_soon()
             raise
-        await current_link().call(partial(context.leave, None))
 
     # User functions
 

@@ -82,9 +82,13 @@ class Hosted(base.Hosted[Target]):
         """Enter a context manager of the trio object, in a task of the trio thread, for the block."""
         context = TrioContext(self._thread, manager)
         try:
-            yield self._call(context.enter)
-        except BaseException as error:
-            if context.is_entered:  # an interruption of entering may come at the last moment
-                self._thread.call(partial(context.leave, error))
+            try:
+                yield self._call(context.enter)
+            except BaseException as error:
+                if context.is_entered:  # an interruption of entering may come at the last moment
+                    self._thread.call(partial(context.leave, error))
+                raise
+            self._thread.call(partial(context.leave, None))
+        except BaseException:
+            context.abandon_soon()
             raise
-        self._thread.call(partial(context.leave, None))

@@ -58,6 +58,18 @@ class TrioContext(Generic[Value]):
         if self._raised is not None and self._raised is not error:
             raise self._raised
 
+    def abandon_soon(self) -> None:
+        """Cancel it, unless it has been left: :meth:`leave` may have been interrupted before it began.
+
+        Any thread may call this.
+        """
+        if self._thread.is_usable:
+            self._thread.post(self._abandon)
+
+    def _abandon(self) -> None:
+        if not self._leaving.is_set():
+            self._scope.cancel()
+
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
         try:
             with self._scope:
