@@ -25,7 +25,7 @@ from rocketmq_py import (
 from rocketmq_py.admin import MessageType
 from rocketmq_py.blocking import Client
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.errors import ClosedError, ConfigurationError
 from tests.blocking.conftest import BrokerThread, count
 
 NUMBERS = [b"%d" % number for number in range(100)]
@@ -76,18 +76,28 @@ def test_consumer_runs_in_the_background_and_retries(sent: Client) -> None:
     assert sorted(set(times)) == sorted(NUMBERS)
 
 
-def test_ctrl_c_ends_a_run_when_its_handlers_have_ended(sent: Client) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ClosedError])
+def test_a_signal_handler_that_raises_ends_a_run_when_its_handlers_have_ended(
+    sent: Client, error: type[BaseException]
+) -> None:
     seen: list[bytes] = []
+
+    def raise_error(*_: object) -> None:
+        raise error  # ClosedError: the signal handler has used a closed producer
 
     def handle(message: ReceivedMessage) -> None:
         if not seen:
             os.kill(os.getpid(), signal.SIGINT)
         seen.append(message.body)
 
+    before = signal.signal(signal.SIGINT, raise_error)
     with sent.push_consumer("g", consume_from=FIRST) as consumer:
         consumer.subscribe("T")
-        with pytest.raises(KeyboardInterrupt):
-            consumer.run(handle)
+        try:
+            with pytest.raises(error):
+                consumer.run(handle)
+        finally:
+            signal.signal(signal.SIGINT, before)
         first = len(seen)
         with sent.reader() as reader:
             committed = reader.committed("g", reader.offsets("T"))

@@ -77,7 +77,10 @@ def test_posted_functions_run_in_order_and_a_failure_stops_none(caplog: pytest.L
     assert "internal error: a call into the trio thread failed" in caplog.text
 
 
-def test_an_interrupted_call_is_cancelled_before_the_interruption_is_raised() -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ClosedError])
+def test_an_interrupted_call_is_cancelled_before_the_interruption_is_raised(
+    error: type[BaseException],
+) -> None:
     started, ended = threading.Event(), threading.Event()
 
     async def wait() -> None:
@@ -94,10 +97,17 @@ def test_an_interrupted_call_is_cancelled_before_the_interruption_is_raised() ->
         started.wait()
         signal.pthread_kill(main, signal.SIGINT)
 
+    def raise_error(*_: object) -> None:
+        raise error
+
     interrupting = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGINT, raise_error)
     interrupting.start()
-    with pytest.raises(KeyboardInterrupt):
-        trio_thread().call(wait)
+    try:
+        with pytest.raises(error):
+            trio_thread().call(wait)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert ended.is_set()
     interrupting.join()
 

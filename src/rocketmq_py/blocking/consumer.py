@@ -34,7 +34,7 @@ from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES
 from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
-from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.calls import ThreadCall
 from rocketmq_py.handoff.hosted import ForwardingListener, Target
 from rocketmq_py.handoff.undelivered import Fetch, Undelivered, call_sparing
@@ -149,9 +149,9 @@ class HandlerConsumer(BaseConsumer[Target]):
         try:
             self._thread.post(run)
             run.wait()
-        except ClosedError:  # it was never posted
-            raise
         except BaseException:  # Ctrl-C
+            if not self._thread.is_usable:  # it was not posted, or has ended
+                raise
             try:
                 self._thread.post(partial(self._stop, run))
                 run.wait()

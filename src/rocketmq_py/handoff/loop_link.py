@@ -102,10 +102,10 @@ class LoopLink:
         try:
             self.thread.post(call)
             await call.done
-        except (ClosedError, GeneratorExit):  # not posted, or the loop is closed: nothing to wait for
+        except GeneratorExit:  # the loop is closed
             raise
         except BaseException:
-            if not call.has_ended:
+            if self.thread.is_usable and not call.has_ended:  # otherwise it was not posted, or has ended
                 call.done = self.loop.create_future()  # the first one was cancelled
                 self.thread.post(call.cancel)
                 await call.done

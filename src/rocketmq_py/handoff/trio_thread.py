@@ -180,10 +180,8 @@ class TrioThread(trio.abc.Instrument):
         try:
             self.post(call)
             in_time = call.wait(timeout)
-        except ClosedError:
-            raise
         except BaseException:
-            if self.is_usable:
+            if self.is_usable:  # otherwise it was not posted, or has ended
                 self.post(call.cancel)
                 call.wait()
             raise
