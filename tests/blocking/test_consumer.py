@@ -275,6 +275,19 @@ def test_pops(sent: Client) -> None:
     assert sorted(seen) == sorted(NUMBERS)
 
 
+def test_messages_of_an_interrupted_receive_go_to_the_next_receive_of_their_topic(sent: Client) -> None:
+    with sent.producer("g") as producer:
+        producer.send(Message("Other", b"other"))
+    with sent.pop_consumer("g", consume_from=FIRST) as consumer:
+        consumer.subscribe("T")
+        consumer.subscribe("Other")
+        fetched = consumer._call(consumer._target.receive, "T", max_messages=3, wait=60)
+        consumer._undelivered.items.extend(fetched)
+        assert [message.body for message in consumer.receive("Other", wait=60)] == [b"other"]
+        assert consumer.receive("T", max_messages=1) == fetched[:1]
+        assert consumer.receive() == fetched[1:]
+
+
 def test_concurrent_receives_return_their_own_messages(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

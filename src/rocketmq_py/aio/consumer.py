@@ -345,4 +345,5 @@ class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
         receive = partial(
             self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
         )
-        return self._undelivered.take(max_messages) or await self._fetch(self._undelivered, receive)
+        taken = self._undelivered.take(max_messages, lambda message: topic in (None, message.topic))
+        return taken or await self._fetch(self._undelivered, receive)

@@ -36,17 +36,22 @@ class Undelivered(Generic[Item]):
     def __bool__(self) -> bool:
         return bool(self.items) or any(fetch.items for fetch in list(self.fetches))
 
-    def take(self, maximum: int) -> list[Item]:
+    def take(self, maximum: int, wanted: Callable[[Item], bool] | None = None) -> list[Item]:
         """Remove and return up to ``maximum`` messages of interrupted calls.
 
-        Raises ClosedError: a forked child must not return its parent's.
+        If ``wanted`` is given, messages for which it returns False stay. Raises ClosedError: a forked child
+        must not return its parent's.
         """
         self._check_open()
         taken: list[Item] = []
         try:
-            with suppress(IndexError):  # another thread may have taken the last one
-                while self.items and len(taken) < maximum:
-                    taken.append(self.items.popleft())
+            for item in list(self.items):
+                if len(taken) >= maximum:
+                    break
+                if wanted is None or wanted(item):
+                    with suppress(ValueError):  # another thread has taken it
+                        self.items.remove(item)
+                        taken.append(item)
         except BaseException:
             self.items.extendleft(reversed(taken))
             raise
