@@ -26,9 +26,7 @@ BY_HAND = {
     producer.Producer: {"send", "submit", "submit_request", "flush", "add_hook", "send_encoded"},
     producer.BatchingProducer: {"submit", "send_all", "flush", "add_hook"},
     consumer.PushConsumer: {"run", "add_hook", "abandon_threads"},
-    consumer.LitePullConsumer: {
-        "poll", "seek", "seek_to_begin", "seek_to_end", "seek_to_time", "add_hook",
-    },
+    consumer.LitePullConsumer: {"poll", "add_hook"},
     consumer.PopConsumer: {"receive", "holding", "add_hook"},
     consumer.LiteConsumer: {"receive", "holding", "add_hook"},
     consumer.LitePushConsumer: {"run", "add_hook", "abandon_threads"},

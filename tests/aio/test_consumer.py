@@ -227,25 +227,37 @@ def test_messages_of_a_cancelled_poll_are_not_acknowledged_before_they_are_polle
     run(main())
 
 
-@pytest.mark.parametrize("seek", ["seek", "seek_to_begin", "seek_to_end", "seek_to_time"])
-def test_seek_drops_messages_of_a_cancelled_poll(address: str, seek: str) -> None:
+@pytest.mark.parametrize(
+    ("seek", "arguments", "first"),
+    [("seek", [1], 1), ("seek_to_begin", [], 0), ("seek_to_end", [], None), ("seek_to_time", [0], 0)],
+)
+def test_seek_drops_messages_of_a_cancelled_poll(
+    address: str, seek: str, arguments: list[int], first: int | None
+) -> None:
     async def main() -> None:
         await send(address)
         async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
-            (sought, other, *_) = await consumer.queues("T")
-            await consumer.assign([sought, other])
-            kept = await fetched(consumer)
-            while {message.queue for message in kept} != {sought, other}:
-                kept += await fetched(consumer)
-            consumer._undelivered.items.extend(kept)
-            arguments = {"seek": [1], "seek_to_time": [0]}.get(seek, [])
+            (sought, *_) = await consumer.queues("T")
+            await consumer.assign([sought])
+            consumer._undelivered.items.extend(await consumer._call(consumer._target.poll, timeout=60))
             await getattr(consumer, seek)(sought, *arguments)
-            assert await consumer.poll(max_messages=1000, timeout=0) == [
-                message for message in kept if message.queue == other
-            ]
+            polled = await consumer.poll(max_messages=1, timeout=0.1 if first is None else 60)
+            assert [message.queue_offset for message in polled] == ([] if first is None else [first])
 
-    async def fetched(consumer: LitePullConsumer) -> list[ReceivedMessage]:
-        return await consumer._call(consumer._target.poll, timeout=60)
+    run(main())
+
+
+def test_a_paused_consumer_returns_messages_of_a_cancelled_poll_when_it_is_resumed(address: str) -> None:
+    async def main() -> None:
+        await send(address)
+        async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+            await consumer.assign((await consumer.queues("T"))[:1])
+            fetched = await consumer._call(consumer._target.poll, max_messages=5, timeout=60)
+            consumer._undelivered.items.extend(fetched)
+            consumer.pause()
+            assert await consumer.poll(timeout=0) == []
+            consumer.resume()
+            assert await consumer.poll(max_messages=5, timeout=60) == fetched
 
     run(main())
 

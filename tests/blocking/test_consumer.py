@@ -253,15 +253,20 @@ def test_messages_of_an_interrupted_poll_are_not_acknowledged_before_they_are_po
     assert sorted(seen) == sorted(NUMBERS)
 
 
-@pytest.mark.parametrize("seek", ["seek", "seek_to_begin", "seek_to_end", "seek_to_time"])
-def test_seek_drops_messages_of_an_interrupted_poll(sent: Client, seek: str) -> None:
+@pytest.mark.parametrize(
+    ("seek", "arguments", "first"),
+    [("seek", [1], 1), ("seek_to_begin", [], 0), ("seek_to_end", [], None), ("seek_to_time", [0], 0)],
+)
+def test_seek_drops_messages_of_an_interrupted_poll(
+    sent: Client, seek: str, arguments: list[int], first: int | None
+) -> None:
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
         sought = consumer.queues("T")[0]
         consumer.assign([sought])
         consumer._undelivered.items.extend(consumer._call(consumer._target.poll, timeout=60))
-        arguments = {"seek": [0], "seek_to_time": [0]}.get(seek, [])
         getattr(consumer, seek)(sought, *arguments)
-        assert not consumer._undelivered
+        polled = consumer.poll(max_messages=1, timeout=0.1 if first is None else 60)
+        assert [message.queue_offset for message in polled] == ([] if first is None else [first])
 
 
 def test_pops(sent: Client) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from rocketmq_py import consumer
-from rocketmq_py.aio.declaring import coroutine
 from rocketmq_py.aio.handler_tasks import HandlerOnLoop
 from rocketmq_py.aio.hosted import Hosted
 from rocketmq_py.aio.methods import LitePullConsumerMethods, PopConsumerMethods, PushConsumerMethods
@@ -33,14 +32,13 @@ from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.handoff.hosted import ForwardingListener, Target
-from rocketmq_py.handoff.undelivered import Fetch, Undelivered, call_sparing
+from rocketmq_py.handoff.undelivered import Fetch, Undelivered, call_after_put_back
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
     from rocketmq_py.aio.client import Client
 
 Item = TypeVar("Item")
-P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
@@ -177,20 +175,6 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
         return queues
 
 
-def _seek(
-    method: Callable[Concatenate[Any, P], Awaitable[None]],
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, None]]:
-    """Declare a method that seeks. It drops messages that were fetched for a cancelled poll."""
-    seek = coroutine(method)
-
-    @wraps(method)
-    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        await seek(self, *args, **kwargs)
-        self._drop_undelivered(args[0] if args else kwargs["queue"])
-
-    return call
-
-
 class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullConsumer]):
     """``rocketmq_py.LitePullConsumer`` for asyncio: returns messages to polls.
 
@@ -240,11 +224,6 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         """The settings."""
         return self._target.config
 
-    seek: Final = _seek(consumer.LitePullConsumer.seek)
-    seek_to_begin: Final = _seek(consumer.LitePullConsumer.seek_to_begin)
-    seek_to_end: Final = _seek(consumer.LitePullConsumer.seek_to_end)
-    seek_to_time: Final = _seek(consumer.LitePullConsumer.seek_to_time)
-
     async def poll(
         self,
         *,
@@ -256,31 +235,29 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When cancelled, no message is
         lost: the next poll returns it.
         """
-        return self._undelivered.take(max_messages) or await self._fetch(
-            self._undelivered, partial(self._target.poll, max_messages=max_messages, timeout=timeout)
-        )
+        return await self._fetch(self._undelivered, partial(self._poll, max_messages, timeout))
+
+    async def _poll(self, max_messages: int, timeout: float | None) -> list[ReceivedMessage]:
+        taken = self._undelivered.take(max_messages)
+        return taken or await self._target.poll(max_messages=max_messages, timeout=timeout)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        (message,) = self._undelivered.take(1) or await self._fetch(self._undelivered, self._next_message)
+        (message,) = await self._fetch(self._undelivered, self._next_message)
         return message
 
     async def _next_message(self) -> list[ReceivedMessage]:
-        return [await anext(self._target)]
+        return self._undelivered.take(1) or [await anext(self._target)]
 
     async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
-        if self._undelivered.items:
-            bound: Callable[[], Awaitable[Result]] = partial(function, *args, **kwargs)
-            return await super()._call(call_sparing, self._undelivered, self._target, bound)
-        return await super()._call(function, *args, **kwargs)
+        method: Callable[[], Awaitable[Result]] = partial(function, *args, **kwargs)
+        result: Result = await super()._call(call_after_put_back, self._undelivered, self._target, method)
+        return result
 
     def _has_undelivered(self) -> bool:
         return bool(self._undelivered)
-
-    def _drop_undelivered(self, queue: object) -> None:
-        self._undelivered.drop(lambda message: message.queue == queue)
 
     def _check_open(self) -> None:
         if not self._target.is_leaving:  # its assignment listener may still commit

@@ -8,11 +8,10 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from rocketmq_py import consumer
-from rocketmq_py.blocking.declaring import blocking
 from rocketmq_py.blocking.hosted import Hosted
 from rocketmq_py.blocking.methods import LitePullConsumerMethods, PopConsumerMethods, PushConsumerMethods
 from rocketmq_py.callables import check_methods, is_async
@@ -37,7 +36,7 @@ from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.calls import ThreadCall
 from rocketmq_py.handoff.hosted import ForwardingListener, Target
-from rocketmq_py.handoff.undelivered import Fetch, Undelivered, call_sparing
+from rocketmq_py.handoff.undelivered import Fetch, Undelivered, call_after_put_back
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("rocketmq_py.blocking")
 
 Item = TypeVar("Item")
-P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
@@ -227,18 +225,6 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
         return queues
 
 
-def _seek(method: Callable[Concatenate[Any, P], Awaitable[None]]) -> Callable[Concatenate[Any, P], None]:
-    """Declare a method that seeks. It drops messages that were fetched for an interrupted poll."""
-    seek = blocking(method)
-
-    @wraps(seek)
-    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        seek(self, *args, **kwargs)
-        self._drop_undelivered(args[0] if args else kwargs["queue"])
-
-    return call
-
-
 class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullConsumer]):
     """``rocketmq_py.LitePullConsumer`` for threads: returns messages to polls.
 
@@ -288,11 +274,6 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         """The settings."""
         return self._target.config
 
-    seek: Final = _seek(consumer.LitePullConsumer.seek)
-    seek_to_begin: Final = _seek(consumer.LitePullConsumer.seek_to_begin)
-    seek_to_end: Final = _seek(consumer.LitePullConsumer.seek_to_end)
-    seek_to_time: Final = _seek(consumer.LitePullConsumer.seek_to_time)
-
     def poll(
         self,
         *,
@@ -304,32 +285,29 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When interrupted, no message
         is lost: the next poll returns it.
         """
-        return self._undelivered.take(max_messages) or self._fetch(
-            self._undelivered, partial(self._target.poll, max_messages=max_messages, timeout=timeout)
-        )
+        return self._fetch(self._undelivered, partial(self._poll, max_messages, timeout))
+
+    async def _poll(self, max_messages: int, timeout: float | None) -> list[ReceivedMessage]:
+        taken = self._undelivered.take(max_messages)
+        return taken or await self._target.poll(max_messages=max_messages, timeout=timeout)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ReceivedMessage:
-        (message,) = self._undelivered.take(1) or self._fetch(self._undelivered, self._next_message)
+        (message,) = self._fetch(self._undelivered, self._next_message)
         return message
 
     async def _next_message(self) -> list[ReceivedMessage]:
-        return [await anext(self._target)]
+        return self._undelivered.take(1) or [await anext(self._target)]
 
     def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
-        if self._undelivered.items:
-            bound: Callable[[], Awaitable[Result]] = partial(function, *args, **kwargs)
-            result: Result = super()._call(call_sparing, self._undelivered, self._target, bound)
-            return result
-        return super()._call(function, *args, **kwargs)
+        method: Callable[[], Awaitable[Result]] = partial(function, *args, **kwargs)
+        result: Result = super()._call(call_after_put_back, self._undelivered, self._target, method)
+        return result
 
     def _has_undelivered(self) -> bool:
         return bool(self._undelivered)
-
-    def _drop_undelivered(self, queue: object) -> None:
-        self._undelivered.drop(lambda message: message.queue == queue)
 
     def _check_open(self) -> None:
         if not self._target.is_leaving:  # while it leaves the group, its assignment listener may still commit

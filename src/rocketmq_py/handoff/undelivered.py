@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from rocketmq_py.consumer import LitePullConsumer
-from rocketmq_py.consumer.lite_pull.poll_buffer import Batch
 from rocketmq_py.message import ReceivedMessage
 
 Item = TypeVar("Item")
@@ -17,6 +16,8 @@ Result = TypeVar("Result")
 
 class Undelivered(Generic[Item]):
     """Messages that were fetched for calls that were interrupted. The next calls return them.
+
+    For a LitePullConsumer, the next call first puts them back into the trio consumer.
 
     Any number of calls may fetch at the same time. Each has a :class:`Fetch` of its own.
 
@@ -57,13 +58,6 @@ class Undelivered(Generic[Item]):
             raise
         return taken
 
-    def drop(self, unwanted: Callable[[Item], bool]) -> None:
-        """Remove the messages of interrupted calls for which ``unwanted`` returns True."""
-        for item in list(self.items):
-            if unwanted(item):
-                with suppress(ValueError):  # another thread has taken it
-                    self.items.remove(item)
-
 
 class Fetch(Generic[Item]):
     """The messages of one call. The caller gets them, or the next calls if it is interrupted.
@@ -103,25 +97,33 @@ class Fetch(Generic[Item]):
         self._undelivered.fetches.pop(self, None)
 
 
-async def call_sparing(
+async def call_after_put_back(
     undelivered: Undelivered[ReceivedMessage],
     consumer: LitePullConsumer,
     function: Callable[[], Awaitable[Result]],
 ) -> Result:
-    """Call a method of a lite pull consumer, without acknowledging undelivered messages (in the trio thread).
+    """Put undelivered messages back into a lite pull consumer, and call its method (in the trio thread).
 
-    The trio consumer has returned them from a poll. Its ``commit`` and ``assign`` would acknowledge them.
+    For the trio consumer, a poll has returned them. So ``commit`` and ``assign`` would acknowledge them, and
+    ``seek``, ``pause`` and ``unsubscribe`` would not concern them.
     """
+    if undelivered.items:
+        _put_back(undelivered, consumer)
+    return await function()
+
+
+def _put_back(undelivered: Undelivered[ReceivedMessage], consumer: LitePullConsumer) -> None:
+    """Put messages back into the buffer, but not those that another call has acknowledged meanwhile."""
+    positions = {(message.queue, message.queue_offset) for message in list(undelivered.items)}
     buffer = consumer._queues.buffer
-    spared = {(message.queue, message.queue_offset) for message in list(undelivered.items)}
-    withheld: list[Batch] = []
-    others: list[Batch] = []
-    for process_queue, messages in buffer._polled:
-        queue = process_queue.queue
-        withheld.append((process_queue, [one for one in messages if (queue, one.queue_offset) in spared]))
-        others.append((process_queue, [one for one in messages if (queue, one.queue_offset) not in spared]))
-    buffer._polled = others
-    try:
-        return await function()
-    finally:
-        buffer._polled = withheld + buffer._polled
+    polled, buffer._polled = buffer._polled, []
+    for process_queue, messages in polled:
+        returned = {(process_queue.queue, message.queue_offset) for message in messages}
+        if returned.isdisjoint(positions):
+            buffer._polled.append((process_queue, messages))
+            continue
+        process_queue.requeue_first(messages)
+        buffer.add(process_queue)
+        for message in list(undelivered.items):
+            if (message.queue, message.queue_offset) in returned:
+                undelivered.items.remove(message)
