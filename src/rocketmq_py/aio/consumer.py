@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from rocketmq_py import consumer
 from rocketmq_py.aio.generated_methods import LitePullConsumerMethods, PopConsumerMethods, PushConsumerMethods
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from rocketmq_py.aio.client import Client
 
 Item = TypeVar("Item")
-P = ParamSpec("P")
 Result = TypeVar("Result")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from rocketmq_py import consumer
 from rocketmq_py.blocking.generated_methods import (
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("rocketmq_py.blocking")
 
 Item = TypeVar("Item")
-P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
