@@ -134,7 +134,6 @@ class BaseProducer(Member):
         if self._is_in_heartbeats and self.client.is_open:  # a shared client, and no graceful close
             start_soon(self.client.nursery, self.client.heartbeats.remove_producer, self.config.group)
         self._sender.abandon()
-        self._pipeline.admission.close()
         self._replies.close()
         self._pipeline.abandon()
 

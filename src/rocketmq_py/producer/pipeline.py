@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from rocketmq_py.client.lifespan import start_soon
-from rocketmq_py.errors import ClosedError, RocketMQError
+from rocketmq_py.errors import RocketMQError
 from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.hooks import Hooks, SendContext
 from rocketmq_py.producer.outcome import FailureLog, Outcome, closed_error, send_result
@@ -38,7 +38,6 @@ class Pipeline:
         self._flushing = 0
         self._finished = trio.lowlevel.ParkingLot()  # tasks in flush()
         self._nursery: trio.Nursery | None = None
-        self._closed = False
         self.admission = admission
         self.failures: FailureLog = FailureLog()
         # Fast path: one bound method for all requests, see Sender.on_answer.
@@ -53,13 +52,14 @@ class Pipeline:
 
     async def close(self) -> None:
         """Accept no more sends, and wait for those in flight. Sends that wait for admission are not sent."""
-        self._closed = True
+        self.admission.close()
         while self._in_flight:
             await self.flush()
 
     def abandon(self) -> None:
-        """Fail the sends in flight. Hooks are no longer called."""
+        """Fail the sends in flight, and those that wait for admission. Hooks are no longer called."""
         self._nursery = None
+        self.admission.close()
         for request in list(self._in_flight):
             error = closed_error(may_be_stored=request.may_have_arrived)
             self.leave(request)
@@ -84,7 +84,7 @@ class Pipeline:
         If cancelled while it waits, the request is not sent.
         """
         # Fast path: no coroutine if nothing must be awaited, saves 7 % of pipelined.
-        if request.may_be_compressed or self._closed or not self.admission.enter_nowait(len(request.body)):
+        if request.may_be_compressed or not self.admission.enter_nowait(len(request.body)):
             return self.wait_and_submit(request)
         self._in_flight[request] = None
         try:
@@ -118,9 +118,6 @@ class Pipeline:
         """Wait for admission. Raises ClosedError. If cancelled, the request is not admitted."""
         size = len(request.messages[0].body)  # the request's body may be compressed later
         await self.admission.enter(size)
-        if self._closed:
-            self.admission.leave(size)
-            raise ClosedError("the producer was closed before the send was written")
         self._in_flight[request] = None
 
     def leave(self, request: SendRequest) -> bool:
