@@ -15,7 +15,7 @@ from rocketmq_py import errors
 PACKAGE = Path(rocketmq_py.__file__).parent
 PAGE = (Path(__file__).parents[1] / "docs/errors.md").read_text()
 LEVELS = {"warning", "error", "exception", "critical"}
-FORWARDING = {"client/retry_log.py", "client/user_calls.py"}
+FORWARDING = {"client/retry_log.py", "client/user_functions.py"}
 """Modules that log texts of their callers."""
 PLACEHOLDER = re.compile(r"%[-\d.]*[a-z]")
 ROWS = re.findall(r"^\| `(.+?)` \|", PAGE, re.MULTILINE)

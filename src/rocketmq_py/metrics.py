@@ -18,8 +18,8 @@ import attrs
 
 from rocketmq_py.arguments import wrong_type
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.client_user import Member
 from rocketmq_py.client.histogram import BOUNDS, HistogramSnapshot
+from rocketmq_py.client.member import Member
 from rocketmq_py.consumer.group.base_consumer import BaseConsumer
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.errors import ConfigurationError

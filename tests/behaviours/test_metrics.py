@@ -32,7 +32,7 @@ from rocketmq_py import (
     blocking,
 )
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.client.client_user import member_callbacks
+from rocketmq_py.client.member import member_callbacks
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError, ConfigurationError
 from rocketmq_py.message import ReceivedMessage

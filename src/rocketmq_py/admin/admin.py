@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_py.client import Client, ClientOptions
-from rocketmq_py.client.client_user import Member
+from rocketmq_py.client.member import Member
 
 if TYPE_CHECKING:
     from rocketmq_py.admin.access_control import AccessControl

@@ -20,7 +20,7 @@ from rocketmq_py.blocking.generated_methods import (
 from rocketmq_py.blocking.hosted import Hosted
 from rocketmq_py.callables import check_methods, is_async
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.client.user_calls import call_in_thread
+from rocketmq_py.client.user_functions import call_in_thread
 from rocketmq_py.consumer import (
     AssignmentListener,
     ConsumerHook,

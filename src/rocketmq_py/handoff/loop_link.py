@@ -1,4 +1,4 @@
-"""The way back from the trio thread to an asyncio loop: an outbox, and one wake-up for everything in it."""
+"""Calls from an asyncio loop into the trio thread, and the way back: an outbox with one wake-up for all."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from typing import Unpack
 import trio
 
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.client_user import Member
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.lifespan import start_soon
+from rocketmq_py.client.member import Member
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.names import check_topic
 from rocketmq_py.producer.admission import Admission

@@ -1,4 +1,8 @@
-"""Chooses the queue of each request: the caller's queue or selector, else round robin."""
+"""Chooses the queue of each request: the caller's queue or selector, else round robin.
+
+``request_router`` caches the queues of a topic, and takes the next one by itself as long as nothing but round
+robin could choose another.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from rocketmq_py.callables import is_async
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.client.retry_log import RepeatedLog
-from rocketmq_py.client.user_calls import call_in_thread, outcome_of, raise_without_failures
+from rocketmq_py.client.user_functions import call_in_thread, outcome_of, raise_without_failures
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.producer.transaction_reports import TransactionReporter

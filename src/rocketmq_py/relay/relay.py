@@ -12,8 +12,8 @@ import trio
 
 from rocketmq_py.arguments import check_not_blank
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.client_user import Member
 from rocketmq_py.client.config import ClientConfig, split_options
+from rocketmq_py.client.member import Member
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.consumer import AssignmentListener, ConsumeFrom, LitePullConsumer
 from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from rocketmq_py.client.user_calls import outcome_of
+from rocketmq_py.client.user_functions import outcome_of
 from rocketmq_py.message import MessageQueue
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")

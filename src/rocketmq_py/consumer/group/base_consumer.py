@@ -13,8 +13,8 @@ import trio
 from rocketmq_py.arguments import check_instances, check_not_blank
 from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.client_user import Member
 from rocketmq_py.client.config import ClientConfig, split_options
+from rocketmq_py.client.member import Member
 from rocketmq_py.client.tracing import TraceDispatcher
 from rocketmq_py.consumer.group.concurrent_queries import map_concurrently
 from rocketmq_py.consumer.group.counters import CachedMessages, ConsumerCounters

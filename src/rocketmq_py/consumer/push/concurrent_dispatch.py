@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import trio
 
-from rocketmq_py.client.user_calls import raise_without_failures
+from rocketmq_py.client.user_functions import raise_without_failures
 from rocketmq_py.consumer.group.handler_results import ConsumeLater, SplitResult, check_result
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.meter import outcome_name

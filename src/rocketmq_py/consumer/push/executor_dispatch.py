@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import trio
 
-from rocketmq_py.client.user_calls import raise_without_failures
+from rocketmq_py.client.user_functions import raise_without_failures
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY
 from rocketmq_py.consumer.push.concurrent_dispatch import (

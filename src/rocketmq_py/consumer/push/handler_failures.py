@@ -1,11 +1,14 @@
 """Redelivery and retries of messages whose handler call has failed.
 
-A call fails when the handler raises an exception or times out, and when the body of a message is corrupt. The
+A call fails when the handler raises an exception or returns a result that the consumer does not support, when
+it times out (``consume_timeout`` of concurrent consumers), and when the body of a message is corrupt. The
 result ``ConsumeLater`` of a concurrent consumer and ``Suspend`` of an ordered one have the same effect.
 
-- Concurrent consumers send the messages back to the broker, which delivers them again later:
-  :class:`Redelivery`, which uses ``send_back.SendBack``.
-- Ordered consumers call the handler with the same messages again after a pause: :class:`RetryInPlace`.
+- Concurrent consumers (``concurrent_dispatch``, ``executor_dispatch``) send the messages back to the broker,
+  which delivers them again later: :class:`Redelivery`, which uses ``send_back.SendBack``. The time until a
+  popped message is delivered again is changed instead: ``pop.acknowledger``.
+- Ordered consumers (``orderly_dispatch``) call the handler with the same messages again after a pause:
+  :class:`RetryInPlace`.
 - Broadcasting consumers drop the messages (``send_back.SendBack.drop``), unless they are ordered.
 
 After ``max_reconsume_times`` failures a message becomes a dead letter of its group.

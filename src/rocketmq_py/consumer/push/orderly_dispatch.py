@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from rocketmq_py.client.user_calls import raise_without_failures
+from rocketmq_py.client.user_functions import raise_without_failures
 from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.consumer.group.handler_results import (
     CommitOffset,

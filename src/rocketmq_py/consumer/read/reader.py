@@ -17,8 +17,8 @@ from rocketmq_py.arguments import (
 )
 from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client, wall_clock_ms
-from rocketmq_py.client.client_user import Member
 from rocketmq_py.client.config import ClientOptions
+from rocketmq_py.client.member import Member
 from rocketmq_py.client.namespace import users_topics
 from rocketmq_py.consumer.group.subscriptions import subscription_of
 from rocketmq_py.consumer.read.message_queries import (
