@@ -74,8 +74,10 @@ def test_a_handler_that_waits_runs_up_to_concurrency_times_each_call_with_its_ow
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_loop_with_eager_tasks_calls_handlers_up_to_concurrency_times(address: str, waits: bool) -> None:
     async def main() -> None:
-        if sys.version_info >= (3, 12):
-            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        loop = asyncio.get_running_loop()
+        # uvloop passes the factory an argument that it does not accept on all versions of Python.
+        if sys.version_info >= (3, 12) and isinstance(loop, asyncio.BaseEventLoop):
+            loop.set_task_factory(asyncio.eager_task_factory)
         running = most = 0
         seen: list[bytes] = []
         idle = asyncio.Event()
