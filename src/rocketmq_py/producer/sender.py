@@ -286,14 +286,18 @@ class Sender:
         """
         if request.may_be_compressed:
             await self.compress(request)
-        request.start_attempt(trio.current_time())
-        connection = await self.router.route(request)
-        if connection.has_space:
-            await trio.lowlevel.checkpoint()
-        else:
-            await self._wait_for_space(request, connection)
-        request.address, request.is_written = connection.address, True
-        await connection.oneway(request.code, request.fields, request.body)
+        try:
+            request.start_attempt(trio.current_time())
+            connection = await self.router.route(request)
+            if connection.has_space:
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._wait_for_space(request, connection)
+            request.address, request.is_written = connection.address, True
+            await connection.oneway(request.code, request.fields, request.body)
+        except RocketMQError as error:
+            self.counters.send_failed(error, len(request.messages))
+            raise
         self.counters.oneway += len(request.messages)
 
     async def _wait_for_space(self, request: SendRequest, connection: Connection) -> None:
