@@ -130,7 +130,8 @@ class PendingReplies:
         Raises as :meth:`Sender.submit`. If cancelled, the request is not sent.
         """
         request.pending = pending
-        await self._pipeline.enter(request)
+        if not await self._pipeline.enter(request):
+            return
         request.start_attempt(trio.current_time())
         waiting = _Waiting(pending, request, partial(self._expire, pending, request))
         self._waiting[pending.correlation_id] = waiting
@@ -139,8 +140,6 @@ class PendingReplies:
         self._client.heartbeats.expect_replies()
         request.on_done = partial(self._sent, pending, on_sent)
         try:
-            if request.may_be_compressed:
-                await self._sender.compress(request)
             if self._client.routes.get_nowait(request.topic) and self._broker_addresses() <= self._known_to:
                 waiting_for = self._sender.submit(request)
                 if waiting_for is not None:
