@@ -45,7 +45,7 @@ class SendContext:
         seconds: the duration of all attempts, in ``after_send``.
         state: values that a hook keeps between ``before_send`` and ``after_send``, by a key of its choice.
         started: the start of the first attempt, on trio's clock.
-        requests, hooks: internal.
+        requests, hooks: internal. ``hooks`` are those whose ``before_send`` was called.
     """
 
     producer_group: str
@@ -91,8 +91,8 @@ class EndTransactionContext:
         producer_group: the producer group.
         client_id: the id of the client.
         topic: the topic of the message.
-        message_id: the id of the message.
-        transaction_id: the id of the transaction.
+        message_id: the id of the message, which is also ``Transaction.id``.
+        transaction_id: the broker's id of the transaction. None if a check did not contain it.
         transaction_state: ``"commit"``, ``"rollback"`` or ``"unknown"``.
         from_check: whether this answers a broker's check.
         broker_address: the address of the broker.
