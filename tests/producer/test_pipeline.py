@@ -456,6 +456,22 @@ async def test_a_request_that_is_compressed_while_the_producer_closes_is_not_sen
         assert len(cluster.brokers["broker-a"].asked(V2)) == 2
 
 
+async def test_a_message_whose_compression_is_cancelled_is_not_in_flight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
+        slow = SlowCompression(producer, monkeypatch)
+        for submit in (producer.submit, producer.submit_request):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(submit, Message("T", b"large" * 1000))
+                await slow.started.wait()
+                await trio.testing.wait_all_tasks_blocked()
+                assert producer.in_flight == 1
+                nursery.cancel_scope.cancel()
+            assert (producer.in_flight, producer.statistics.in_flight_bytes) == (0, 0)
+        assert not cluster.brokers["broker-a"].asked(V2)
+
+
 async def test_the_timeout_of_a_request_begins_after_its_compression(
     monkeypatch: pytest.MonkeyPatch, jumping_clock: trio.testing.MockClock
 ) -> None:
