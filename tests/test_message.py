@@ -72,6 +72,8 @@ def test_several_keys_are_one_text() -> None:
             {"delay": "10s"},
             r"delay is '10s'; it must be a number of seconds \(delay_level accepts a level's name\)",
         ),
+        ({"delay": 1e300}, "delay is 1e\\+300 seconds; .* must fit 64 bits"),
+        ({"deliver_at_ms": 2**63}, "deliver_at_ms is 9223372036854775808; .* fit 64 bits"),
         ({"delay": math.nan}, "delay is nan seconds; it must be 0 or more"),
         ({"wait_store_ok": "false"}, "wait_store_ok must be a bool, not str"),
         ({"sharding_key": 7}, "sharding_key must be a str, not int"),
@@ -103,6 +105,7 @@ def test_a_message_is_a_value() -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         message.topic = "U"  # type: ignore[misc]  # the test
     assert message == Message("T", b"x")
+    assert len({message, Message("T", b"x"), Message("T", b"x", properties={"a": "b"})}) == 2
     assert attrs.evolve(message, tags="A").tags == "A"
 
 

@@ -11,7 +11,7 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.producer.fault_detector import DETECT_INTERVAL, FaultDetector, answers
+from rocketmq_py.producer.fault_detector import DETECT_INTERVAL, FaultDetector, is_reachable
 from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
 from tests.scripted import ScriptedCluster, ignore, refuse, scripted_cluster, store
 
@@ -113,8 +113,8 @@ async def test_any_answer_counts_as_reachable() -> None:
         connection.respond(request, ResponseCode.NO_PERMISSION)  # type: ignore[attr-defined]
 
     async with scripted_cluster(store, refuse_all) as cluster, client_of(cluster) as client:
-        assert await answers(client, A)
-        assert await answers(client, B)
+        assert await is_reachable(client, A)
+        assert await is_reachable(client, B)
         (asked,) = cluster.brokers[A].asked(RequestCode.GET_MAX_OFFSET)
         assert asked.fields["topic"] == "T"
         assert asked.fields["queueId"] == "0"
@@ -125,17 +125,17 @@ async def test_a_silent_or_stopped_broker_does_not_answer(
 ) -> None:
     async with scripted_cluster(ignore, refuse(0)) as cluster, client_of(cluster) as client:
         began = trio.current_time()
-        assert not await answers(client, A)
+        assert not await is_reachable(client, A)
         assert trio.current_time() - began == pytest.approx(0.2, abs=0.01)
         cluster.brokers[B].stop()
         await trio.sleep(1)
-        assert not await answers(client, B)
+        assert not await is_reachable(client, B)
 
 
 async def test_a_broker_without_an_address_does_not_answer() -> None:
     async with scripted_cluster(store) as cluster:
         async with Client(cluster.address) as client:
-            assert not await answers(client, A), "no topic is in use"
+            assert not await is_reachable(client, A), "no topic is in use"
         async with client_of(cluster) as client:
-            assert not await answers(client, "broker-of-no-route")
+            assert not await is_reachable(client, "broker-of-no-route")
         assert not cluster.brokers[A].asked(RequestCode.GET_MAX_OFFSET)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from typing import Any
 
@@ -13,6 +14,7 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerBusyError, BrokerError, ClosedError, InvalidMessageError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import PendingSend, Producer, ProducerHook, SendContext
+from rocketmq_py.producer.first_attempt import FirstAttempt
 from rocketmq_py.producer.outcome import Acknowledgement, send_result
 from rocketmq_py.producer.send_request import Destination
 from tests.scripted import ignore, refuse, scripted_cluster, store
@@ -74,6 +76,30 @@ async def test_a_send_that_only_waits_for_the_broker_has_no_task() -> None:
         assert (await second.result()).message_id
         assert producer.statistics.sent == 2
         assert producer.statistics.latency.count == 2
+
+
+@pytest.mark.parametrize("size", [5, 5000])
+async def test_a_finished_send_is_not_left_to_the_garbage_collector(size: int) -> None:
+    def ignore_answer(_: object) -> None:
+        pass
+
+    async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
+        await producer.send(MESSAGE)
+        gc.collect()
+        gc.disable()
+        try:
+            attempt = producer._begin_send(Message("T", bytes(size)), ignore_answer, None, None)
+            assert attempt is not None
+            if attempt.is_in_flight:
+                with trio.fail_after(10):
+                    while attempt.is_in_flight:
+                        await trio.sleep(0.01)
+            else:
+                await attempt.rest()
+            del attempt
+            assert not [one for one in gc.get_objects() if isinstance(one, FirstAttempt)]
+        finally:
+            gc.enable()
 
 
 async def test_a_first_attempt_that_fails_is_retried() -> None:

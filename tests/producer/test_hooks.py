@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BatchError, BrokerError, InvalidMessageError, SendForbiddenError
@@ -219,6 +220,58 @@ async def test_hooks_see_a_cancelled_send() -> None:
             with pytest.raises(trio.Cancelled):
                 await producer.send(MESSAGE)
             assert isinstance(hook.contexts[0].error, trio.Cancelled)
+
+
+class Waiting(ProducerHook):
+    """Waits in ``before_send``."""
+
+    def __init__(self) -> None:
+        self.release = trio.Event()
+
+    async def before_send(self, context: SendContext) -> None:
+        await self.release.wait()
+
+
+async def test_a_send_that_is_cancelled_before_it_starts_calls_the_hooks_that_saw_it(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
+        first, last = Notes(), Notes()
+        for hook in (first, Waiting(), last):
+            producer.add_hook(hook)
+        with trio.move_on_after(2):
+            await producer.send(MESSAGE)
+        assert first.calls == ["check", "before", "after"]
+        assert isinstance(first.contexts[0].error, trio.Cancelled)
+        assert first.contexts[0].seconds == pytest.approx(2)
+        assert last.calls == ["check"]
+
+
+async def test_a_cancelled_send_calls_the_hooks_after_one_that_is_cancelled_too(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
+        for hook in (AsyncNotes(), notes := Notes(), last := Waiting()):
+            producer.add_hook(hook)
+        with trio.move_on_after(2) as scope:
+            await producer.send(MESSAGE)
+        assert scope.cancelled_caught
+        assert not last.release.is_set()
+        assert notes.calls == ["check", "before", "after"]
+
+
+async def test_hooks_that_are_added_or_removed_during_a_send_are_called_in_pairs() -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
+        remove = producer.add_hook(removed := Notes())
+        producer.add_hook(waiting := Waiting())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(producer.send, MESSAGE)
+            await trio.testing.wait_all_tasks_blocked()
+            remove()
+            producer.add_hook(added := Notes())
+            waiting.release.set()
+        assert removed.calls == ["check", "before", "after"]
+        assert added.calls == []
 
 
 async def test_a_hook_cannot_change_the_number_of_messages() -> None:

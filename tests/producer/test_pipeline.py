@@ -23,12 +23,14 @@ from rocketmq_py.errors import (
     ConfigurationError,
     Delivery,
     InvalidMessageError,
+    ReplyTimeoutError,
     RequestTimeoutError,
     RocketMQError,
 )
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer import (
     BatchingProducer,
+    PendingReply,
     PendingSend,
     Producer,
     ProducerConfig,
@@ -37,6 +39,7 @@ from rocketmq_py.producer import (
     TransactionState,
 )
 from rocketmq_py.producer.outcome import REPORT_INTERVAL, FailureLog
+from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.scripted import ScriptedCluster, ignore, refuse, scripted_cluster, store
@@ -386,6 +389,109 @@ async def test_a_send_that_waits_for_a_route_is_not_sent_after_its_producer_was_
         assert isinstance(error, ClosedError)
         assert error.delivery is Delivery.NOT_SENT
         assert len(cluster.brokers["broker-a"].asked(V2)) == 1
+
+
+class SlowCompression:
+    """The compression of a producer, which waits for ``release`` as if the body were very large."""
+
+    def __init__(self, producer: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.started = trio.Event()
+        self.release = trio.Event()
+        self._compress = producer._sender.compress
+        monkeypatch.setattr(producer._sender, "compress", self.compress)
+
+    async def compress(self, request: SendRequest) -> None:
+        self.started.set()
+        await self.release.wait()
+        await self._compress(request)
+
+
+async def test_a_message_that_is_compressed_while_the_producer_closes_is_not_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def submit(producer: Producer) -> None:
+        sends.append(await producer.submit(Message("T", b"large" * 1000)))
+
+    sends: list[PendingSend] = []
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
+        async with trio.open_nursery() as nursery:
+            async with Producer(client, close_timeout=0.05) as producer:
+                await producer.send(MESSAGE)
+                slow = SlowCompression(producer, monkeypatch)
+                nursery.start_soon(submit, producer)
+                await slow.started.wait()
+            slow.release.set()
+        error = sends[0].error
+        assert isinstance(error, ClosedError)
+        assert error.delivery is Delivery.NOT_SENT
+        async with Producer(client) as other:
+            await other.send(MESSAGE)  # over the same connection
+        assert len(cluster.brokers["broker-a"].asked(V2)) == 2
+
+
+async def test_a_request_that_is_compressed_while_the_producer_closes_is_not_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def ask(producer: Producer) -> None:
+        requests.append(await producer.submit_request(Message("T", b"large" * 1000)))
+
+    requests: list[PendingReply] = []
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
+        async with trio.open_nursery() as nursery:
+            async with Producer(client, close_timeout=0.05) as producer:
+                requests.append(await producer.submit_request(MESSAGE))
+                while requests[0].sent is None:
+                    await trio.sleep(0.01)
+                slow = SlowCompression(producer, monkeypatch)
+                nursery.start_soon(ask, producer)
+                await slow.started.wait()
+            slow.release.set()
+        errors = [request.error for request in requests]
+        assert [error.delivery for error in errors if isinstance(error, ClosedError)] == [
+            Delivery.UNKNOWN,
+            Delivery.NOT_SENT,
+        ]
+        async with Producer(client) as other:
+            await other.send(MESSAGE)  # over the same connection
+        assert len(cluster.brokers["broker-a"].asked(V2)) == 2
+
+
+async def test_a_message_whose_compression_is_cancelled_is_not_in_flight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
+        slow = SlowCompression(producer, monkeypatch)
+        for submit in (producer.submit, producer.submit_request):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(submit, Message("T", b"large" * 1000))
+                await slow.started.wait()
+                await trio.testing.wait_all_tasks_blocked()
+                assert producer.in_flight == 1
+                nursery.cancel_scope.cancel()
+            assert (producer.in_flight, producer.statistics.in_flight_bytes) == (0, 0)
+        assert not cluster.brokers["broker-a"].asked(V2)
+
+
+async def test_the_timeout_of_a_request_begins_after_its_compression(
+    monkeypatch: pytest.MonkeyPatch, jumping_clock: trio.testing.MockClock
+) -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
+        await producer.send(MESSAGE)
+        slow = SlowCompression(producer, monkeypatch)
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def ask() -> None:
+                started = trio.current_time()
+                with pytest.raises(ReplyTimeoutError) as caught:
+                    await producer.request(Message("T", b"large" * 1000), timeout=1)
+                assert caught.value.delivery is Delivery.UNKNOWN
+                assert trio.current_time() - started == pytest.approx(3, abs=0.1)
+
+            await slow.started.wait()
+            await trio.sleep(2)
+            slow.release.set()
+        assert len(cluster.brokers["broker-a"].asked(V2)) == 2
 
 
 # Unretrieved errors

@@ -18,9 +18,10 @@ from rocketmq_py.errors import (
     InvalidPropertyError,
     ReplyTimeoutError,
     RequestTimeoutError,
+    SendForbiddenError,
 )
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
-from rocketmq_py.producer import PendingReply, Producer, ProducerHook, SendContext
+from rocketmq_py.producer import PendingReply, Producer, ProducerHook, SendContext, SendMode
 from rocketmq_py.properties import decode_properties, encode_properties
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PushReplyMessageRequest
@@ -247,6 +248,10 @@ def received(properties: dict[str, str]) -> ReceivedMessage:
     )  # fmt: skip
 
 
+def answer_send(connection: Connection, request: Command) -> None:
+    connection.respond(request, 0, {"msgId": "0", "queueId": "0", "queueOffset": "0"})
+
+
 ASKED = {"CLUSTER": "c", "CORRELATION_ID": "id-1", "REPLY_TO_CLIENT": "client-1", "TTL": "3000"}
 
 
@@ -260,10 +265,7 @@ ASKED = {"CLUSTER": "c", "CORRELATION_ID": "id-1", "REPLY_TO_CLIENT": "client-1"
 async def test_a_reply_goes_to_the_broker_of_the_request(
     options: dict[str, str], code: int, name: str
 ) -> None:
-    def answer(connection: Connection, request: Command) -> None:
-        connection.respond(request, 0, {"msgId": "0", "queueId": "0", "queueOffset": "0"})
-
-    async with scripted_cluster(answer, answer, topics=["c_REPLY_TOPIC"], queues=1) as cluster:
+    async with scripted_cluster(answer_send, answer_send, topics=["c_REPLY_TOPIC"], queues=1) as cluster:
         async with Producer(cluster.address, **options) as producer:  # type: ignore[arg-type]  # by the test
             await producer.reply(received(ASKED), b"answer", properties={"language": "fr"})
         (request,) = cluster.brokers["broker-b"].asked(code)
@@ -274,12 +276,39 @@ async def test_a_reply_goes_to_the_broker_of_the_request(
         assert {name: properties[name] for name in wanted} == wanted
 
 
-async def test_the_reply_topic_has_no_namespace() -> None:
-    def answer(connection: Connection, request: Command) -> None:
-        connection.respond(request, 0, {"msgId": "0", "queueId": "0", "queueOffset": "0"})
+async def test_hooks_see_a_reply_and_may_replace_it() -> None:
+    class Hook(ProducerHook):
+        def before_send(self, context: SendContext) -> None:
+            contexts.append(context)
+            context.messages[0] = attrs.evolve(context.messages[0], body=b"another")
 
+    contexts: list[SendContext] = []
+    async with scripted_cluster(store, answer_send, topics=["c_REPLY_TOPIC"], queues=1) as cluster:
+        async with Producer(cluster.address) as producer:
+            producer.add_hook(Hook())
+            result = await producer.reply(received(ASKED), b"answer")
+        (request,) = cluster.brokers["broker-b"].asked(RequestCode.SEND_REPLY_MESSAGE_V2)
+    assert request.body == b"another"
+    assert decode_properties(request.fields["i"])["CORRELATION_ID"] == "id-1"
+    assert [(context.mode, context.results) for context in contexts] == [(SendMode.AWAITED, (result,))]
+
+
+async def test_a_hook_can_forbid_a_reply() -> None:
+    class Forbid(ProducerHook):
+        def check_forbidden(self, context: SendContext) -> None:
+            raise PermissionError("not today")
+
+    async with scripted_cluster(store, store, topics=["c_REPLY_TOPIC"]) as cluster:
+        async with Producer(cluster.address) as producer:
+            producer.add_hook(Forbid())
+            with pytest.raises(SendForbiddenError, match="not today"):
+                await producer.reply(received(ASKED), b"answer")
+        assert not cluster.brokers["broker-b"].asked(RequestCode.SEND_REPLY_MESSAGE_V2)
+
+
+async def test_the_reply_topic_has_no_namespace() -> None:
     # No TBW102: topics are not created here.
-    async with scripted_cluster(answer, answer, topics=["c_REPLY_TOPIC"], queues=1) as cluster:
+    async with scripted_cluster(answer_send, answer_send, topics=["c_REPLY_TOPIC"], queues=1) as cluster:
         async with Producer(cluster.address, namespace="tenant") as producer:
             await producer.reply(received(ASKED), b"answer")
         (request,) = cluster.brokers["broker-b"].asked(RequestCode.SEND_REPLY_MESSAGE_V2)

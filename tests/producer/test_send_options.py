@@ -472,6 +472,19 @@ async def test_timed_messages_for_brokers_4_x_go_to_the_relay(monkeypatch: pytes
         wait_in("Relay", Message("T", b"x", delay_level=1), now_ms)
 
 
+@pytest.mark.parametrize("kind", [Producer, BatchingProducer])
+async def test_a_timed_message_with_a_sharding_key_goes_to_the_relay(
+    kind: type[Producer] | type[BatchingProducer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketmq_py.protocol.command.VERSION", 407)
+    async with scripted_cluster(store, topics=["T", "Relay"]) as cluster:
+        async with kind(cluster.address, delay_relay="Relay") as producer:
+            await producer.send(Message("T", b"x", delay=5, sharding_key="k"))
+        (request,) = sends_of(cluster)
+    assert request.fields["b"] == "Relay"
+    assert decode_properties(request.fields["i"])["__SHARDINGKEY"] == "k"
+
+
 async def test_a_timed_send_fails_if_the_versions_of_brokers_are_unknown(
     jumping_clock: trio.testing.MockClock,
 ) -> None:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import BrokerError
-from rocketmq_py.message import Message
+from rocketmq_py.errors import BrokerError, NoQueueError
+from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer import Producer
 from rocketmq_py.producer.statistics import Counters
 from tests.scripted import refuse, scripted_cluster, store
@@ -43,6 +43,16 @@ async def test_a_producer_counts_the_outcomes_of_its_messages() -> None:
         assert (statistics.sent, statistics.failed, statistics.retried, statistics.oneway) == (2, 0, 0, 1)
         assert (statistics.in_flight, statistics.in_flight_bytes, statistics.latency.count) == (0, 0, 2)
         assert statistics.brokers == {}
+
+
+async def test_a_oneway_message_that_cannot_be_sent_counts_as_failed() -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
+        with pytest.raises(NoQueueError):
+            await producer.send_oneway(Message("T", b"x"), queue=MessageQueue("T", "missing", 0))
+        assert (producer.statistics.failed, producer.statistics.oneway) == (1, 0)
+        last_error = producer.health().last_error
+        assert last_error is not None
+        assert "missing" in last_error
 
 
 async def test_failures_retries_and_faulty_brokers_are_counted() -> None:

@@ -16,15 +16,21 @@ from rocketmq_py.producer import (
     TransactionState,
     transaction_checker,
 )
+from rocketmq_py.properties import decode_properties
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection
 from tests.producer.transacting import (
     COMMIT,
     ENDS,
     ON_WIRE,
     ROLLBACK,
+    SENDS,
+    Broker,
     always,
     asked_by_broker,
     stored,
 )
+from tests.scripted import scripted_cluster, store
 
 
 @pytest.mark.parametrize("state", list(TransactionState))
@@ -293,7 +299,117 @@ async def test_a_cancelled_transaction_is_checked() -> None:
         assert gate.asked == [transaction.id]
 
 
-async def test_a_check_is_answered_over_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+async def break_connection(
+    producer: TransactionProducer, broker: Broker, *, stop_broker: bool = False
+) -> None:
+    connection = producer.client.connections.get_nowait(broker.server.address)
+    assert connection is not None
+    if stop_broker:
+        broker.server.stop()
+    else:
+        broker.server.connections.pop(0).close()
+    with trio.fail_after(10):
+        while not connection.is_closed:
+            await trio.sleep(0.01)
+
+
+async def test_a_check_is_answered_over_a_new_connection_if_its_own_has_broken() -> None:
+    gate = Gate()
+    async with asked_by_broker(gate.check) as (producer, broker):
+        broker.ask()
+        await broker.settle()
+        await break_connection(producer, broker)
+        gate.open.set()
+        (end,) = await broker.ends(1)
+        assert end.fields["fromTransactionCheck"] == "true"
+        assert producer.transaction_statistics.committed == 1
+
+
+async def test_the_end_of_a_checked_transaction_is_reported_after_its_connection_has_broken() -> None:
+    async with asked_by_broker(always(ROLLBACK)) as (producer, broker):
+        async with producer.transaction(Message("T", b"body")) as transaction:
+            broker.ask(transaction.id)
+            await broker.settle()
+            await break_connection(producer, broker)
+        assert transaction.end_error is None
+        (end,) = await broker.ends(1)
+        assert end.fields["commitOrRollback"] == ON_WIRE[COMMIT]
+
+
+async def test_a_check_during_the_report_of_its_transaction_is_answered() -> None:
+    reporting, go_on = trio.Event(), trio.Event()
+    gate = Gate()
+
+    class SlowReport(ProducerHook):
+        async def before_end_transaction(self, context: EndTransactionContext) -> None:
+            if not context.from_check:
+                reporting.set()
+                await go_on.wait()
+
+    async def transact(producer: TransactionProducer) -> None:
+        async with producer.transaction(Message("T", b"body")) as transaction:
+            ids.append(transaction.id)
+
+    ids: list[str] = []
+    async with asked_by_broker(gate.check) as (producer, broker):
+        producer.add_hook(SlowReport())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(transact, producer)
+            await reporting.wait()
+            broker.ask(ids[0])
+            await broker.settle()
+            assert gate.asked == ids
+            go_on.set()
+        gate.open.set()
+        _, end = await broker.ends(2)
+        assert end.fields["fromTransactionCheck"] == "true"
+
+
+async def test_a_check_that_runs_when_its_transaction_begins_does_not_end_its_deferral() -> None:
+    # The broker stores the message twice, because the answer to the first attempt is lost.
+    half_messages: list[tuple[Connection, Command]] = []
+
+    def hold_half_messages(connection: Connection, request: Command) -> None:
+        if request.code == SENDS:
+            half_messages.append((connection, request))
+        else:
+            store(connection, request)
+
+    gate = Gate()
+    in_progress, go_on = trio.Event(), trio.Event()
+
+    async def transact(producer: TransactionProducer) -> None:
+        async with producer.transaction(Message("T", b"body")):
+            in_progress.set()
+            await go_on.wait()
+
+    async with (
+        scripted_cluster(hold_half_messages) as cluster,
+        TransactionProducer(cluster.address, group="g", check=gate.check) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(transact, producer)
+        with trio.fail_after(10):
+            while not half_messages:
+                await trio.sleep(0.01)
+        connection, request = half_messages[0]
+        message_id = decode_properties(request.fields["i"])["UNIQ_KEY"]
+        broker = Broker(cluster.brokers["broker-a"])
+        broker.ask(message_id, place=7)
+        await broker.settle()
+        store(connection, request)
+        await in_progress.wait()
+        gate.open.set()
+        await broker.ends(1)
+        broker.ask(message_id, place=8)
+        await broker.ends(1)
+        assert gate.asked == [message_id]
+        go_on.set()
+        _, end = await broker.ends(2)
+        assert end.fields["tranStateTableOffset"] == "8"
+
+
+async def test_a_check_that_cannot_be_answered_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     gate = Gate()
     contexts: list[EndTransactionContext] = []
 
@@ -305,12 +421,7 @@ async def test_a_check_is_answered_over_its_connection(caplog: pytest.LogCapture
         producer.add_hook(Hook())
         broker.ask()
         await broker.settle()
-        connection = producer.client.connections.get_nowait(broker.server.address)
-        assert connection is not None
-        broker.server.connections[0].close()
-        with trio.fail_after(10):
-            while not connection.is_closed:
-                await trio.sleep(0.01)
+        await break_connection(producer, broker, stop_broker=True)
         gate.open.set()
         with trio.fail_after(10):
             while not contexts:

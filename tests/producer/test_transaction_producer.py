@@ -290,17 +290,21 @@ async def test_a_failed_report_is_an_end_error(
     assert f"topic=T transaction={sent.result.message_id} outcome=commit error=cannot connect" in caplog.text
 
 
-async def test_a_report_over_a_full_connection_times_out(jumping_clock: trio.testing.MockClock) -> None:
+async def test_a_report_over_a_full_connection_times_out(
+    jumping_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Full:
-        address = "broker:10911"
-
         async def oneway(self, code: int, fields: dict[str, str]) -> None:
             await trio.sleep_forever()
 
-    full: Any = Full()
+    async def full(address: str) -> Full:
+        return Full()
+
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
+        monkeypatch.setattr(client.connections, "get", full)
         ends = TransactionReporter(client, ProducerConfig(group="g", send_timeout=1.5), Hooks())
-        error = await ends.report(HalfMessage(MESSAGE, "id", "id", "broker-a", 0, 0, full), COMMIT)
+        half = HalfMessage(MESSAGE, "id", "id", "broker-a", 0, 0, check_address="broker:10911")
+        error = await ends.report(half, COMMIT)
     assert isinstance(error, RequestTimeoutError)
     assert str(error) == "no answer from broker:10911 within 1.5 s"
     assert error.delivery is Delivery.NOT_SENT

@@ -100,7 +100,7 @@ def rolled_back_message_shown() -> AbstractContextManager[Any]:
     report = TransactionReporter.report
 
     async def commit(reporter: TransactionReporter, half: Any, state: TransactionState) -> Any:
-        return await report(reporter, half, TransactionState.COMMIT if half.checked_over else state)
+        return await report(reporter, half, TransactionState.COMMIT if half.check_address else state)
 
     return mock.patch.object(TransactionReporter, "report", commit)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import re
 from collections.abc import Iterable, Mapping
@@ -27,6 +26,8 @@ DELAY_LEVEL_NAMES = (
 MAX_DELAY_LEVEL = len(DELAY_LEVEL_NAMES)
 _EMPTY, _ZERO, _NO_DELAY = "", 0, 0.0
 """The default arguments of :class:`Message`, which are compared by identity."""
+_MAX_TIME_MS = 2**63 - 1
+"""Brokers read times and delays as signed 64-bit numbers of milliseconds."""
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -145,7 +146,7 @@ class Message:
     body: bytes
     tags: str = ""
     keys: str = ""
-    properties: Mapping[str, str] = NO_PROPERTIES
+    properties: Mapping[str, str] = attrs.field(default=NO_PROPERTIES, hash=False)  # a dict has no hash
     flag: int = attrs.field(default=0, kw_only=True)
     delay_level: int = attrs.field(default=0, kw_only=True)
     delay: float = attrs.field(default=0.0, kw_only=True)
@@ -343,12 +344,15 @@ class Message:
             raise InvalidMessageError(
                 f"delay is {delay!r}; it must be a number of seconds (delay_level accepts a level's name)"
             )
-        if not 0 <= self.delay < math.inf:
-            raise InvalidMessageError(f"delay is {self.delay} seconds; it must be 0 or more")
-        self._set("deliver_at_ms", _to_int("deliver_at_ms", self.deliver_at_ms))
-        if self.deliver_at_ms < 0:
+        if not 0 <= self.delay * 1000 <= _MAX_TIME_MS:
             raise InvalidMessageError(
-                f"deliver_at_ms is {self.deliver_at_ms}; it must be epoch milliseconds, 0 or more"
+                f"delay is {self.delay} seconds; it must be 0 or more, and its milliseconds must fit 64 bits"
+            )
+        self._set("deliver_at_ms", _to_int("deliver_at_ms", self.deliver_at_ms))
+        if not 0 <= self.deliver_at_ms <= _MAX_TIME_MS:
+            raise InvalidMessageError(
+                f"deliver_at_ms is {self.deliver_at_ms}; it must be epoch milliseconds, 0 or more, that fit "
+                "64 bits"
             )
 
 

@@ -77,7 +77,7 @@ class Accumulator:
         self._open: dict[Hashable, ProducerBatch] = {}
         # Full batches of the queues that have a batch in flight.
         self._queued: dict[MessageQueue, deque[ProducerBatch]] = {}
-        self._none_lingers = True
+        self._none_lingers = True  # send_due has returned None, and no batch was started since
         self.batches: dict[ProducerBatch, None] = {}
         self.in_flight: int = 0
 

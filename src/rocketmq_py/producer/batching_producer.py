@@ -180,7 +180,8 @@ class BatchingProducer(Lifespan):
         size, alone = MAX_MESSAGE_OVERHEAD + len(message.body), False
         if not message.is_bare or size > self._max_bare_size or message.topic[0] == "%":
             size, alone = self._measure(message)
-            queue = destination_of(message, queue)
+            if not message.is_timed or self.producer._delay_relay is None:  # a relay's topic has other queues
+                queue = destination_of(message, queue)
         if queue is not None:
             try:
                 queue = await self._choose(queue, message)

@@ -15,11 +15,15 @@ MAX_DELAY_SECONDS = 366 * 24 * 3600
 """The longest delay: a leap year."""
 
 TARGET = "RELAY_TOPIC"
+"""On messages in the buffer topic: the topic to deliver to."""
 DUE = "RELAY_DUE_MS"
+"""On messages in the buffer topic: the delivery time, epoch milliseconds."""
 MESSAGE_ID = "RELAY_MESSAGE_ID"
 """On messages that a relay delivers: their id in the buffer topic, the same on each redelivery."""
 CANCEL = "RELAY_CANCEL"
+"""On messages in the buffer topic that cancel a delivery: the id of the message to cancel."""
 PROGRESS = "RELAY_PROGRESS"
+"""On messages in which a relay records its progress: an offset and a delivery time."""
 RELAY_PROPERTIES = frozenset({TARGET, DUE, MESSAGE_ID, CANCEL, PROGRESS})
 """The properties that only relays and producers may set."""
 

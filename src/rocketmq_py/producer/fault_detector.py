@@ -74,8 +74,8 @@ class FaultDetector:
             semaphore.release()
 
 
-async def answers(client: Client, broker_name: str, *, timeout: float = DETECT_TIMEOUT) -> bool:
-    """Ask the broker's master for an offset, and return whether it answers.
+async def is_reachable(client: Client, broker_name: str, *, timeout: float = DETECT_TIMEOUT) -> bool:
+    """Ask a broker's master for an offset, and return whether it answers.
 
     Java: the ``ServiceDetector`` of ``DefaultMQProducerImpl``. A refusal counts as an answer here, unlike in
     Java. Otherwise a producer without permission to query offsets would avoid the broker for ever.

@@ -38,9 +38,10 @@ class FirstAttempt:
         self._request = request
         self._on_answer = on_answer
         self._error: RocketMQError | None = None
-        request.on_done, request.on_answer = self._answered, sender.on_answer
-        request.is_retried_by_caller = True
+        request.on_answer = sender.on_answer
         self.is_in_flight: bool = not request.may_be_compressed and sender.write_now(request)
+        if self.is_in_flight:  # otherwise the reference cycle would last until the garbage collector runs
+            request.on_done, request.is_retried_by_caller = self._answered, True
 
     def _answered(self, request: SendRequest, outcome: Outcome) -> None:
         self.is_in_flight = False

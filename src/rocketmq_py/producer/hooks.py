@@ -45,7 +45,7 @@ class SendContext:
         seconds: the duration of all attempts, in ``after_send``.
         state: values that a hook keeps between ``before_send`` and ``after_send``, by a key of its choice.
         started: the start of the first attempt, on trio's clock.
-        requests: internal.
+        requests, hooks: internal. ``hooks`` are those whose ``before_send`` was called.
     """
 
     producer_group: str
@@ -60,6 +60,7 @@ class SendContext:
     state: dict[object, Any] = attrs.Factory(dict)
     started: float = 0.0
     requests: list[SendRequest] = attrs.field(factory=list, repr=False)
+    hooks: list[ProducerHook] = attrs.field(factory=list, repr=False)
 
     @property
     def message_ids(self) -> list[str]:
@@ -90,8 +91,8 @@ class EndTransactionContext:
         producer_group: the producer group.
         client_id: the id of the client.
         topic: the topic of the message.
-        message_id: the id of the message.
-        transaction_id: the id of the transaction.
+        message_id: the id of the message, which is also ``Transaction.id``.
+        transaction_id: the broker's id of the transaction. None if a check did not contain it.
         transaction_state: ``"commit"``, ``"rollback"`` or ``"unknown"``.
         from_check: whether this answers a broker's check.
         broker_address: the address of the broker.
@@ -128,7 +129,11 @@ class ProducerHook:
         return None
 
     def after_send(self, context: SendContext) -> Awaitable[None] | None:
-        """Run after a send, before the caller gets the result. Called once for each ``before_send``."""
+        """Run after a send, before the caller gets the result.
+
+        Called once for each ``before_send``, also if the send was cancelled or the hook was removed
+        meanwhile. Not called for a pipelined send whose producer closes before the outcome is known.
+        """
         return None
 
     def before_end_transaction(self, context: EndTransactionContext) -> Awaitable[None] | None:
@@ -179,21 +184,29 @@ class Hooks:
                     await outcome
             except Exception as error:
                 raise SendForbiddenError(f"{type(hook).__name__} forbids the send: {error}") from error
-        for hook in tuple(self.all):
-            await call_hook(hook.before_send, context, logger, "message")
         context.started = trio.current_time()
         try:
+            for hook in tuple(self.all):
+                context.hooks.append(hook)
+                await call_hook(hook.before_send, context, logger, "message")
+            context.started = trio.current_time()
             yield context
         except BaseException as error:
             await self.after_send(context, error)
             raise
 
     async def after_send(self, context: SendContext, error: BaseException | None = None) -> None:
-        """Call ``after_send`` of all hooks."""
+        """Call ``after_send`` of the hooks whose ``before_send`` was called, also when cancelled."""
         context.seconds = trio.current_time() - context.started
         context.error = error
-        for hook in tuple(self.all):
-            await call_hook(hook.after_send, context, logger, "message")
+        cancelled = None
+        for hook in context.hooks:
+            try:
+                await call_hook(hook.after_send, context, logger, "message")
+            except trio.Cancelled as cancellation:
+                cancelled = cancellation
+        if cancelled is not None:
+            raise cancelled
 
     async def before_end_transaction(self, context: EndTransactionContext) -> None:
         """Call ``before_end_transaction`` of all hooks."""

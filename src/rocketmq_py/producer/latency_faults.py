@@ -166,8 +166,8 @@ _NO_FAULT = _Fault(0.0, -math.inf, True)
 class LatencyFaults:
     """The table of brokers that answered late or failed. Java: ``LatencyFaultToleranceImpl``.
 
-    Healthy brokers have no entry. Java does not distinguish a broker without an entry from one whose time is
-    over either.
+    An entry avoids its broker for a time. When that is over and the broker is reachable, it has no effect.
+    Healthy brokers have no entry.
 
     Args:
         policy: how long to avoid a broker.

@@ -96,10 +96,9 @@ class Pipeline:
 
     async def wait_and_submit(self, request: SendRequest) -> None:
         """Wait for admission and send a request, as :meth:`submit`. Always a cancellation point."""
-        await self.enter(request)
+        if not await self.enter(request):
+            return
         try:
-            if request.may_be_compressed:
-                await self._sender.compress(request)
             waiting = self._sender.submit(request)
         except BaseException:
             self.leave(request)
@@ -114,11 +113,22 @@ class Pipeline:
             self.leave(request)
             raise
 
-    async def enter(self, request: SendRequest) -> None:
-        """Wait for admission. Raises ClosedError. If cancelled, the request is not admitted."""
+    async def enter(self, request: SendRequest) -> bool:
+        """Wait for admission, and compress a large body. Raises ClosedError.
+
+        Returns False if the producer was closed during the compression. Then the request has failed, and must
+        not be sent. If cancelled, the request is not admitted.
+        """
         size = len(request.messages[0].body)  # the request's body may be compressed later
         await self.admission.enter(size)
         self._in_flight[request] = None
+        if request.may_be_compressed:
+            try:
+                await self._sender.compress(request)
+            except BaseException:
+                self.leave(request)
+                raise
+        return request in self._in_flight
 
     def leave(self, request: SendRequest) -> bool:
         """Remove a request, and release its space. Return False if it is not in flight."""

@@ -130,7 +130,8 @@ class PendingReplies:
         Raises as :meth:`Sender.submit`. If cancelled, the request is not sent.
         """
         request.pending = pending
-        await self._pipeline.enter(request)
+        if not await self._pipeline.enter(request):
+            return
         request.start_attempt(trio.current_time())
         waiting = _Waiting(pending, request, partial(self._expire, pending, request))
         self._waiting[pending.correlation_id] = waiting
@@ -139,14 +140,13 @@ class PendingReplies:
         self._client.heartbeats.expect_replies()
         request.on_done = partial(self._sent, pending, on_sent)
         try:
-            if request.may_be_compressed:
-                await self._sender.compress(request)
+            # Any broker of the routes may have to deliver the reply, so all must know this client.
             if self._client.routes.get_nowait(request.topic) and self._broker_addresses() <= self._known_to:
                 waiting_for = self._sender.submit(request)
                 if waiting_for is not None:
                     await waiting_for
             else:
-                start_soon(self._nursery, self._introduce_and_submit, request)
+                start_soon(self._nursery, self._submit_after_heartbeats, request)
         except BaseException:
             self.forget(pending)
             raise
@@ -162,10 +162,10 @@ class PendingReplies:
         brokers = self._client.routes.brokers().values()
         return frozenset([address for by_id in brokers for address in by_id.values()])
 
-    async def _introduce_and_submit(self, request: SendRequest) -> None:
+    async def _submit_after_heartbeats(self, request: SendRequest) -> None:
         request.in_background = True
         try:
-            await self._introduce(request)
+            await self._send_heartbeats(request)
             self._refuse_proxies()
             waiting_for = self._sender.submit(request)
             if waiting_for is not None:
@@ -173,11 +173,10 @@ class PendingReplies:
         except RocketMQError as error:
             request.on_done(request, error)
 
-    async def _introduce(self, request: SendRequest) -> None:
-        """Send a heartbeat to all brokers, because any of them may have to deliver the reply.
+    async def _send_heartbeats(self, request: SendRequest) -> None:
+        """Send a heartbeat to all brokers of the routes, unless they know this client.
 
-        The replying consumer chooses the broker. An unreachable broker costs at most half of the request's
-        time, and only once.
+        An unreachable broker costs at most half of the request's time, and only once.
         """
         with trio.move_on_after(request.remaining / 2), suppress(RocketMQError):
             await self._client.routes.get(request.topic, for_sending=True)
@@ -228,6 +227,7 @@ class PendingReplies:
             pending.succeed(outcome)
 
     def _accept(self, connection: Connection, command: Command) -> bool:
+        """Accept a reply. Return False if it is for another producer of the client."""
         header = PushReplyMessageRequest.from_fields(command.fields)
         reply = reply_message(header, command.body, self._client.now_ms())
         correlation_id = reply.properties.get(CORRELATION_ID, "")
@@ -254,21 +254,19 @@ def reply_to(
     InvalidMessageError if the message is not a request.
     """
     received = request.properties
-    wanted = (
-        CLUSTER,
-        CORRELATION_ID,
-        REPLY_TO_CLIENT,
-        TTL,
-    )
-    missing = [name for name in wanted if not received.get(name)]
+    missing = [name for name in (CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT, TTL) if not received.get(name)]
     if missing:
         raise InvalidMessageError(
             f"cannot reply to message {request.message_id} of topic {request.topic!r}; it is not a request, "
             f"because it lacks the properties {', '.join(missing)}"
         )
     topic = reply_topic(received[CLUSTER])
-    system_properties = {name: received[name] for name in wanted[1:]}
-    system_properties[MESSAGE_TYPE] = REPLY_MESSAGE_TYPE
+    system_properties = {
+        CORRELATION_ID: received[CORRELATION_ID],
+        REPLY_TO_CLIENT: received[REPLY_TO_CLIENT],
+        TTL: received[TTL],
+        MESSAGE_TYPE: REPLY_MESSAGE_TYPE,
+    }
     message = (
         Message(topic, cast("bytes", body), properties=properties)
         if codec is None

@@ -144,7 +144,7 @@ class RequestRouter:
             if _is_too_old(connection, request):
                 if request.is_lite:
                     raise UnsupportedByBrokerError(
-                        f"broker {connection.address} is older than 5.5.0 and has no lite topics: no "
+                        f"broker {connection.address} is older than 5.5.0 and has no lite topics; no "
                         "consumer would receive the message"
                     )
                 raise UnsupportedByBrokerError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rocketmq_py.arguments import check_instance, check_timeout
@@ -125,14 +126,25 @@ class RequestingProducer(BaseProducer):
         check_instance(request, "request", ReceivedMessage)
         message, system_properties, queue = reply_to(request, body, codec, properties)
         self.client.namespace.add_system_topic(message.topic)
-        retries, code = self.config.retries, self._builder.reply_code
-        reply = self._builder.build(
-            message, queue, timeout, retries, code=code, system_properties=system_properties
+        code = self._builder.reply_code
+        build = partial(
+            self._builder.build,
+            queue=queue,
+            timeout=timeout,
+            retries=self.config.retries,
+            code=code,
+            system_properties=system_properties,
         )
         try:
-            return await self._sender.deliver(reply)
+            if not self._hooks.all:
+                return await self._sender.deliver(build(message))
+            async with self._hooks.around(self._context(SendMode.AWAITED, [message])) as context:
+                sent = build(context.messages[0], context=context)
+                context.results = (result := await self._sender.deliver(sent),)
+            return result
         except BrokerError as error:
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                timeout = self.client.config.request_timeout
-                await raise_if_proxy(self.client.connections, error.address, code, timeout=timeout)
+                await raise_if_proxy(
+                    self.client.connections, error.address, code, timeout=self.client.config.request_timeout
+                )
             raise

@@ -22,7 +22,7 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.message import SendResult
 from rocketmq_py.producer.config import ProducerConfig
-from rocketmq_py.producer.fault_detector import FaultDetector, answers
+from rocketmq_py.producer.fault_detector import FaultDetector, is_reachable
 from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
 from rocketmq_py.producer.meter import SendMeter
 from rocketmq_py.producer.outcome import Outcome, send_result
@@ -77,7 +77,7 @@ class Sender:
         if self.faults is not None:
             self._stop_listening = self._client.on_route(self._forget_brokers)
             if self.faults.policy.detect:
-                nursery.start_soon(FaultDetector(self.faults, partial(answers, self._client)).run)
+                nursery.start_soon(FaultDetector(self.faults, partial(is_reachable, self._client)).run)
 
     def abandon(self) -> None:
         """Stop retrying. Outcomes of sends in flight are no longer reported."""
@@ -286,14 +286,18 @@ class Sender:
         """
         if request.may_be_compressed:
             await self.compress(request)
-        request.start_attempt(trio.current_time())
-        connection = await self.router.route(request)
-        if connection.has_space:
-            await trio.lowlevel.checkpoint()
-        else:
-            await self._wait_for_space(request, connection)
-        request.address, request.is_written = connection.address, True
-        await connection.oneway(request.code, request.fields, request.body)
+        try:
+            request.start_attempt(trio.current_time())
+            connection = await self.router.route(request)
+            if connection.has_space:
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._wait_for_space(request, connection)
+            request.address, request.is_written = connection.address, True
+            await connection.oneway(request.code, request.fields, request.body)
+        except RocketMQError as error:
+            self.counters.send_failed(error, len(request.messages))
+            raise
         self.counters.oneway += len(request.messages)
 
     async def _wait_for_space(self, request: SendRequest, connection: Connection) -> None:

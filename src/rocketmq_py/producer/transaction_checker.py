@@ -84,8 +84,10 @@ class TransactionChecker:
         self._check = check
         self._reporter = reporter
         self._limiter = trio.CapacityLimiter(concurrency)
-        # The last check of each transaction that is in progress or being checked. None before a check.
-        self._last_checks: dict[tuple[str, str], HalfMessage | None] = {}
+        # The last check of each transaction. There are two tables, because a check may run while its
+        # transaction begins or ends.
+        self._of_transactions_in_progress: dict[tuple[str, str], HalfMessage | None] = {}
+        self._of_running_checks: dict[tuple[str, str], HalfMessage] = {}
         self._waiting = 0
         self._waiting_bytes = 0
         self._nursery: trio.Nursery | None = None
@@ -109,12 +111,12 @@ class TransactionChecker:
             self._stop_serving = None
 
     def defer_checks(self, half: HalfMessage) -> None:
-        """Do not answer checks of a transaction in progress. Its own end will answer the last one."""
-        self._last_checks.setdefault(half.key, None)
+        """Do not call ``check`` for a transaction in progress. Its end will answer the last check."""
+        self._of_transactions_in_progress[half.key] = None
 
     def take_deferred(self, half: HalfMessage) -> HalfMessage:
         """End :meth:`defer_checks`. Return the half message of the last check, or ``half``. Repeatable."""
-        return self._last_checks.pop(half.key, None) or half
+        return self._of_transactions_in_progress.pop(half.key, None) or half
 
     def _accept(self, connection: Connection, request: Command) -> bool:
         """Accept a check. Return False if it is for another group, so that other producers get it."""
@@ -124,11 +126,13 @@ class TransactionChecker:
         if not messages or messages[0].properties.get(PRODUCER_GROUP) != self._group:
             return False
         message = messages[0]
-        half = HalfMessage.checked(message, header, connection)
-        if half.key in self._last_checks:
-            self._last_checks[half.key] = half
+        half = HalfMessage.checked(message, header, connection.address)
+        if half.key in self._of_transactions_in_progress:
+            self._of_transactions_in_progress[half.key] = half
+        elif half.key in self._of_running_checks:
+            self._of_running_checks[half.key] = half
         elif self._has_space(message) and start_soon(self._nursery, self._answer, half.key, message):
-            self._last_checks[half.key] = half
+            self._of_running_checks[half.key] = half
             self._waiting += 1
             self._waiting_bytes += len(message.body)
         else:
@@ -158,9 +162,7 @@ class TransactionChecker:
         self.checked += 1
         self._waiting -= 1
         self._waiting_bytes -= len(message.body)
-        half = self._last_checks.pop(key, None)
-        if half is not None:
-            await self._reporter.report(half, state)
+        await self._reporter.report(self._of_running_checks.pop(key), state)
 
     async def _state_of(self, message: ReceivedMessage) -> TransactionState:
         try:

@@ -51,13 +51,13 @@ class TransactionProducer(Producer):
     producer then calls ``check``. An error never commits a message.
 
     ``check`` gets the half message as a ReceivedMessage. Its ``message_id`` is the id of the transaction. It
-    should return ROLLBACK for an unknown id: the sender died before its work, or an attempt without an answer
-    has left the half message behind. A check may arrive for a transaction that has just ended. There are none
-    for transactions in progress in this producer. Every producer of the group must be able to answer, so the
-    group must contain no others.
+    should return ROLLBACK for an unknown id. In that case the sender died before its work, or a broker has
+    stored the half message without the sender getting the answer. ``check`` may be called for a transaction
+    that has just ended. It is not called for transactions in progress in this producer. All producers of the
+    group must be able to answer checks, so the group must contain no producers of another kind.
 
-    As after any retried send, a consumer may get a message twice. Messages that are sent in other ways than
-    :meth:`send_in_transaction` and :meth:`transaction` are delivered at once.
+    As after any retried send, a consumer may get a message twice. :meth:`send_in_transaction` and
+    :meth:`transaction` send in a transaction. The other methods send messages that are delivered at once.
 
     Leaving the context waits for transactions in progress, for half of ``close_timeout``. Transactions that
     do not end in time remain unknown. Java: ``TransactionMQProducer``.
@@ -128,11 +128,12 @@ class TransactionProducer(Producer):
             queue: the queue, or a selector; see Producer.
             timeout: seconds for storing the half message. None for the setting ``send_timeout``.
             check_immunity: seconds, rounded up to whole ones, during which the broker does not check. None
-                for the broker's setting (transactionTimeOut, 6 s). Brokers 5.x ignore a later report and
-                check (CHECK_IMMUNITY_TIME_IN_SECONDS).
+                for the broker's setting (transactionTimeOut, 6 s). After that time, a broker 5.x ignores the
+                report and checks (CHECK_IMMUNITY_TIME_IN_SECONDS).
 
         Raises:
-            ConfigurationError: ``local_work`` does not accept a message and an id. Nothing was sent.
+            ConfigurationError: ``local_work`` does not accept a message and an id, or ``check_immunity`` is
+                not a number. Nothing was sent.
             InvalidMessageError: no broker would accept the message in a transaction.
             RocketMQError: as :meth:`send`, if the half message could not be stored. ``local_work`` was not
                 called.

@@ -16,7 +16,6 @@ from rocketmq_py.producer.hooks import EndTransactionContext, Hooks
 from rocketmq_py.producer.transaction_values import HalfMessage, TransactionState
 from rocketmq_py.protocol.headers import EndTransactionRequest
 from rocketmq_py.protocol.stored_message import TRANSACTION_COMMIT_FLAG, TRANSACTION_ROLLBACK_FLAG
-from rocketmq_py.remoting import Connection
 
 logger: Final = logging.getLogger("rocketmq_py.producer")
 
@@ -81,26 +80,20 @@ class TransactionReporter:
             commit_or_rollback=_ON_WIRE[state],
             msg_id=half.message_id,
             transaction_id=half.transaction_id,
-            from_transaction_check=half.checked_over is not None,
+            from_transaction_check=half.check_address is not None,
             broker_name=half.broker_name or None,
         )
         fields = self._client.namespace.wrap(header).to_fields()
         timeout = self._config.send_timeout
-        with trio.move_on_after(timeout) as scope:
-            connection = half.checked_over or await self._connect(half.broker_name)
-            await connection.oneway(header.code, fields)
-        if scope.cancelled_caught:
-            raise RequestTimeoutError(self._address(half), timeout, Delivery.NOT_SENT)
-
-    async def _connect(self, broker_name: str) -> Connection:
         if not self._client.is_open:
             raise ClosedError("the client was closed before the transaction ended")
-        return await self._client.connections.get(self._client.routes.broker_address(broker_name))
-
-    def _address(self, half: HalfMessage) -> str:
-        if half.checked_over is not None:
-            return half.checked_over.address
-        return self._client.routes.master_address_nowait(half.broker_name) or ""
+        # The broker's name may be unknown: the checks of brokers 4.x do not contain it.
+        address = half.check_address or self._client.routes.broker_address(half.broker_name)
+        with trio.move_on_after(timeout) as scope:
+            connection = await self._client.connections.get(address)
+            await connection.oneway(header.code, fields)
+        if scope.cancelled_caught:
+            raise RequestTimeoutError(address, timeout, Delivery.NOT_SENT)
 
     def _context(self, half: HalfMessage, state: TransactionState) -> EndTransactionContext:
         return EndTransactionContext(
@@ -110,7 +103,9 @@ class TransactionReporter:
             message_id=half.message_id,
             transaction_id=half.transaction_id,
             transaction_state=state.value,
-            from_check=half.checked_over is not None,
-            broker_address=self._address(half),
+            from_check=half.check_address is not None,
+            broker_address=half.check_address
+            or self._client.routes.master_address_nowait(half.broker_name)
+            or "",
             message=half.message,
         )

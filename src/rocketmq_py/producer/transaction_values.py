@@ -11,7 +11,6 @@ from rocketmq_py.errors import ConfigurationError, ProtocolError, RocketMQError
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.protocol.headers import CheckTransactionStateRequest
 from rocketmq_py.protocol.message_id import OffsetMessageId
-from rocketmq_py.remoting import Connection
 
 
 class TransactionState(enum.Enum):
@@ -36,7 +35,7 @@ class HalfMessage:
         broker_name: the broker.
         queue_offset: the offset in the broker's queue of half messages (on the wire: tranStateTableOffset).
         commit_log_offset: the position in the broker's commit log, in bytes.
-        checked_over: the connection over which the broker checked. None if it did not.
+        check_address: the address of the broker that checked. None if none did.
     """
 
     message: Message | ReceivedMessage
@@ -45,7 +44,7 @@ class HalfMessage:
     broker_name: str
     queue_offset: int
     commit_log_offset: int
-    checked_over: Connection | None = None
+    check_address: str | None = None
 
     @classmethod
     def sent(cls, message: Message, result: SendResult) -> Self:
@@ -69,9 +68,7 @@ class HalfMessage:
         )
 
     @classmethod
-    def checked(
-        cls, message: ReceivedMessage, header: CheckTransactionStateRequest, connection: Connection
-    ) -> Self:
+    def checked(cls, message: ReceivedMessage, header: CheckTransactionStateRequest, address: str) -> Self:
         """Return the half message of a check. The broker stores a new copy of it for each check."""
         return cls(
             message,
@@ -80,7 +77,7 @@ class HalfMessage:
             message.broker_name,
             header.tran_state_table_offset,
             header.commit_log_offset,
-            connection,
+            address,
         )
 
     @property

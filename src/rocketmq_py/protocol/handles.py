@@ -205,10 +205,10 @@ def _parse_table(
     for entry in text.split(";") if text else ():
         try:
             kind, key, value = entry.split(_SEPARATOR)
-            place = TopicKind(kind), read_key(key)
-            if place in table:
+            typed_key = TopicKind(kind), read_key(key)
+            if typed_key in table:
                 raise ValueError(f"{key} occurs twice")
-            table[place] = read_value(value)
+            table[typed_key] = read_value(value)
         except ValueError as error:
             raise unreadable(f"{shortened(repr(text))} in the answer to a pop", error) from error
     return table
@@ -219,7 +219,7 @@ def _read_offsets(text: str) -> tuple[int, ...]:
 
 
 def _read_counted(text: str) -> tuple[int, int | None]:
-    """Return a queue, and an offset if the text has one: ``3`` or ``qo3%120``."""
+    """Return a queue id, and an offset if the text has one: ``3`` or ``qo3%120``."""
     if not text.startswith("qo"):
         return int(text), None
     queue_id, _, offset = text[2:].partition("%")

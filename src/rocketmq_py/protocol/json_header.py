@@ -92,11 +92,11 @@ def template(
         return None
     header = header.replace(b"%", b"%%")
     # No text can contain these byte sequences: JSON escapes the quotation marks and the NUL of a text.
-    openings = {b'"\\u0000%b"' % key.encode(): value for key, value in open_fields.items()}
-    for opening, value in (openings | {b'"opaque":0,': b'"opaque":%d,'}).items():
-        if header.count(opening) != 1:
+    markers = {b'"\\u0000%b"' % key.encode(): value for key, value in open_fields.items()}
+    for marker, placeholder in (markers | {b'"opaque":0,': b'"opaque":%d,'}).items():
+        if header.count(marker) != 1:
             return None
-        header = header.replace(opening, value)
+        header = header.replace(marker, placeholder)
     return header if len(header) <= _MAX_TEMPLATE_SIZE else None
 
 
