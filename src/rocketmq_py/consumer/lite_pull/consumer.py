@@ -111,7 +111,7 @@ class LitePullConsumer(GroupConsumer):
             raise ConfigurationError(
                 "cannot subscribe: this consumer uses assign(). Use another consumer to subscribe"
             )
-        if self.is_open and self._session.has_started:  # else it joins when it starts
+        if self._session.is_running:  # otherwise it joins when it starts
             self._session.join()
 
     def _before_assigning(self) -> None:

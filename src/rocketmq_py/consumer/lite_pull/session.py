@@ -125,6 +125,7 @@ class LitePullSession:
                     await self._stopping.wait()
                 nursery.cancel_scope.cancel()
         finally:
+            self._stopping.set()
             forget_routes()
             # There are no handlers to drain, so the commits get the drain share of the time too.
             await self._membership.leave(
@@ -133,9 +134,9 @@ class LitePullSession:
             ended.set()
 
     @property
-    def has_started(self) -> bool:
-        """Whether :meth:`run` was called and has joined the group if a topic was subscribed."""
-        return self._ended is not None
+    def is_running(self) -> bool:
+        """Whether :meth:`run` has joined the group, if a topic was subscribed, and does not end yet."""
+        return self._ended is not None and not self._stopping.is_set()
 
     @property
     def is_member(self) -> bool:
