@@ -10,6 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import Route
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import ConsumeFrom, PopConsumer, PoppedMessage
 from rocketmq_py.errors import (
@@ -469,6 +470,30 @@ async def test_closing_ends_a_receive() -> None:
             await consumer.receive()
         with pytest.raises(ClosedError):
             await consumer.ack()
+
+
+async def test_closing_during_a_route_lookup_ends_a_receive(
+    jumping_clock: trio.testing.MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pop_brokers() as (cluster, _), Client(cluster.address) as client:
+        consumer = consumer_of(client)
+        await consumer.start(nursery)
+        look_up = client.routes.get
+
+        async def look_up_slowly(topic: str) -> Route:
+            await trio.sleep(1)
+            return await look_up(topic)
+
+        monkeypatch.setattr(client.routes, "get", look_up_slowly)
+
+        async def wait() -> None:
+            with pytest.raises(ClosedError):
+                await consumer.receive(wait=60)
+
+        async with trio.open_nursery() as waiting:
+            waiting.start_soon(wait)
+            await trio.sleep(0.5)
+            await consumer.aclose()
 
 
 async def test_consumer_registers_and_unregisters_its_group() -> None:

@@ -147,7 +147,7 @@ class LitePullConsumer(GroupConsumer):
             NoQueueError: a topic does not have one of the queues.
             NameServerError, BrokerError, ConnectError, ConnectionLostError, RequestTimeoutError: the route
                 lookup or the check of the SQL filter failed.
-            ClosedError: the consumer is not open.
+            ClosedError: the consumer is not open, or was closed during the call.
 
         When cancelled, part of the assignment may have changed.
         """
@@ -166,6 +166,7 @@ class LitePullConsumer(GroupConsumer):
         self._before_assigning()  # another task may have subscribed in the meantime
         self._is_manually_assigned = True
         await self._queues.replace(wanted, subscriptions)
+        self._check_open()
 
     @property
     def assignment(self) -> list[MessageQueue]:

@@ -133,6 +133,7 @@ class PopReceiver:
         retry_log = self._renewal_logs.of(message.receipt.broker_name)
         lease = Lease(self._requests, message, invisible, retry_log)
         await lease.renew()
+        self._check_open()
         self._nursery.start_soon(lease.run)
         try:
             yield
@@ -151,6 +152,7 @@ class PopReceiver:
         if messages := self._pending_pops.take(topics, count):
             return messages
         targets = await self._targets.of(topics)
+        self._check_open()
         errors: list[RocketMQError] = []
         for target in targets:
             left = max(deadline - trio.current_time(), 0.0)
