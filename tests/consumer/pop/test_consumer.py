@@ -12,7 +12,7 @@ from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client import Route
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer import ConsumeFrom, PopConsumer, PoppedMessage
+from rocketmq_py.consumer import ConsumeContext, ConsumeFrom, ConsumerHook, PopConsumer, PoppedMessage
 from rocketmq_py.errors import (
     BrokerError,
     ClosedError,
@@ -454,6 +454,24 @@ async def test_concurrent_receives_get_different_messages() -> None:
             assert found == [1]
             broker.put(message(2))
         assert found == [1, 2]
+
+
+async def test_a_receive_cancelled_in_a_hook_leaves_its_messages_to_the_next_one(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    class Slow(ConsumerHook):
+        async def before_consume(self, context: ConsumeContext) -> None:
+            await trio.sleep(10)
+
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        remove_hook = consumer.add_hook(Slow())
+        broker.put(message(0), message(1), message(2))
+        with trio.move_on_after(1):
+            await consumer.receive(max_messages=3)
+            pytest.fail("not reached")
+        remove_hook()
+        assert numbers(await consumer.receive(max_messages=2, wait=0)) == [0, 1]
+        assert numbers(await consumer.receive(wait=0)) == [2]
 
 
 async def test_closing_ends_a_receive() -> None:
