@@ -88,7 +88,7 @@ class LitePullConsumer(GroupConsumer):
             self.client,
             self.config,
             self._subscriptions,
-            opened_at_ms=now_ms(),
+            created_ms=now_ms(),
             hooks=self._hooks,
             listener=assignment_listener,
             counters=self._counters,
