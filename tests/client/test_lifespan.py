@@ -163,6 +163,23 @@ async def test_it_cannot_be_opened_twice() -> None:
             pytest.fail("not reached")
 
 
+async def test_two_tasks_cannot_open_it_at_once(nursery: trio.Nursery) -> None:
+    sample = Sample()
+    errors: list[str] = []
+
+    async def open_it() -> None:
+        try:
+            await sample.start(nursery)
+        except ClosedError as error:
+            errors.append(str(error))
+
+    async with trio.open_nursery() as opening:
+        opening.start_soon(open_it)
+        opening.start_soon(open_it)
+    assert errors == ["this Sample was opened before; make a new one"]
+    assert sample.events == ["open"]
+
+
 async def test_it_is_closed_after_the_block() -> None:
     async with Sample() as sample:
         sample.use()

@@ -43,6 +43,7 @@ class Lifespan(OnlyAsyncWith):
     def __init__(self) -> None:
         self._nursery: trio.Nursery | None = None
         self._own_nursery: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._was_started = False
         self._ended = trio.Event()
         self._has_opened = False  # stays True after closing
         self._thread: int | None = None  # the thread of the trio.run, while it is open
@@ -81,8 +82,9 @@ class Lifespan(OnlyAsyncWith):
     async def start(self, nursery: trio.Nursery) -> None:
         """Open it, with its background tasks in ``nursery``, until :meth:`aclose`."""
         check_inside_trio(type(self).__name__)
-        if self._nursery is not None:
+        if self._was_started:
             raise ClosedError(f"this {type(self).__name__} was opened before; make a new one")
+        self._was_started = True
         await nursery.start(self._run)
 
     @trio.lowlevel.enable_ki_protection
@@ -140,7 +142,7 @@ class Lifespan(OnlyAsyncWith):
         name = type(self).__name__
         if self._has_opened or self._ended.is_set():
             return ClosedError(f"this {name} is closed")
-        if self._nursery is not None:
+        if self._was_started:
             return ClosedError(f"this {name} is still being opened by another task; wait for that task")
         return ClosedError(f"this {name} is not open: use it inside `async with {name}(...)`")
 

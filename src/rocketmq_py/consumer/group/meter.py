@@ -62,10 +62,8 @@ class ConsumeMeter:
         """
         if not count:
             return
-        if suspended is None or count == 1:
-            last_started = ended - (ended - started) / count
-        else:
-            last_started = suspended
+        mean = (ended - started) / count
+        last_started = ended - mean if suspended is None or count == 1 else suspended
         self.called(last_started - started, count - 1)
         self.called(ended - last_started, 1, outcome)
 
