@@ -271,7 +271,7 @@ class GroupConsumer(BaseConsumer):
         return [] if self._subscriptions.topics else ["no topic is subscribed"]
 
     def _before_subscribing(self) -> None:
-        """Raise an error if the consumer cannot subscribe now."""
+        """Prepare for a new subscription. Raise an error if the consumer cannot subscribe now."""
 
     def _subscription_changed(self, topic: str) -> None:
         """Apply a changed or removed subscription."""
