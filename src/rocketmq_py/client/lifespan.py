@@ -161,7 +161,7 @@ class Lifespan(OnlyAsyncWith):
                     self._has_opened = True
                     self._thread = threading.get_ident()
                     task_status.started()
-                await trio.sleep_forever()
+                    await trio.sleep_forever()
             if not self._has_opened:
                 raise ClosedError(f"this {type(self).__name__} was closed while it was being opened")
         finally:
