@@ -342,6 +342,7 @@ def test_messages_are_held_whatever_the_calling_thread_does() -> None:
         with pytest.raises(KeyboardInterrupt), consumer.holding(message):
             raise KeyboardInterrupt
         assert consumer.statistics.topics["T"].handled == 1
+    assert consumer.statistics.topics["T"].handled == 1, "after closing, too"
     broker.stop()
 
 

@@ -143,9 +143,9 @@ async def test_cancelling_the_callers_nursery_ends_it_without_a_graceful_close()
     async with trio.open_nursery() as nursery:
         await sample.start(nursery)
         nursery.cancel_scope.cancel()
-    assert sample.events == ["open", "background ended", "abandoned"]
     await sample.aclose()
     assert not sample.is_open
+    assert sample.events == ["open", "background ended", "abandoned"]
 
 
 async def test_it_cannot_be_opened_twice() -> None:
@@ -163,11 +163,81 @@ async def test_it_cannot_be_opened_twice() -> None:
             pytest.fail("not reached")
 
 
+async def test_two_tasks_cannot_open_it_at_once(nursery: trio.Nursery) -> None:
+    sample = Sample()
+    errors: list[str] = []
+
+    async def open_it() -> None:
+        try:
+            await sample.start(nursery)
+        except ClosedError as error:
+            errors.append(str(error))
+
+    async with trio.open_nursery() as opening:
+        opening.start_soon(open_it)
+        opening.start_soon(open_it)
+    assert errors == ["this Sample was opened before; make a new one"]
+    assert sample.events == ["open"]
+
+
 async def test_it_is_closed_after_the_block() -> None:
     async with Sample() as sample:
         sample.use()
     with pytest.raises(ClosedError, match="this Sample is closed"):
         sample.use()
+
+
+class SlowToOpen(Sample):
+    async def _open(self) -> None:
+        await trio.sleep(1)
+        await super()._open()
+
+
+async def test_methods_raise_while_another_task_opens_it(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    sample = SlowToOpen()
+    nursery.start_soon(sample.start, nursery)
+    await trio.sleep(0.5)
+    assert not sample.is_open
+    with pytest.raises(ClosedError, match="this SlowToOpen is still being opened by another task"):
+        sample.use()
+    await trio.sleep(1)
+    sample.use()
+    await sample.aclose()
+
+
+@pytest.mark.parametrize("shielded", [False, True])
+async def test_closing_while_another_task_opens_it_fails_the_opening(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, shielded: bool
+) -> None:
+    class Opening(SlowToOpen):
+        async def _open(self) -> None:
+            with trio.CancelScope(shield=shielded):
+                await super()._open()
+
+    sample = Opening()
+
+    async def open_it() -> None:
+        with pytest.raises(ClosedError, match="this Opening was closed while it was being opened"):
+            async with sample:
+                pytest.fail("not reached")
+
+    nursery.start_soon(open_it)
+    await trio.sleep(0.5)
+    await sample.aclose()
+    assert "closed gracefully" not in sample.events
+    assert sample.events[-1] == "abandoned"
+    with pytest.raises(ClosedError, match="this Opening is closed"):
+        sample.use()
+
+
+async def test_closing_after_failed_opening_does_nothing(nursery: trio.Nursery) -> None:
+    sample = Sample(ConfigurationError("no"))
+    with pytest.raises(ConfigurationError, match="no"):
+        await sample.start(nursery)
+    await sample.aclose()
+    assert sample.events == ["abandoned"]
 
 
 def test_opening_without_trio_raises_a_helpful_error() -> None:

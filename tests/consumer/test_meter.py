@@ -42,6 +42,13 @@ def test_calls_of_a_turn_share_its_time_except_a_suspended_last_one() -> None:
     assert failed.sum == pytest.approx(1)
 
 
+def test_a_single_call_is_timed_from_its_start_although_it_suspended_later() -> None:
+    meter = ConsumeMeter("T", lambda: 0)
+    meter.called_in_sequence(1, 0.0, 2.0, 5.0, "")
+    ((_, _, calls),) = meter.calls.snapshots()
+    assert (calls.count, calls.sum) == (1, 5)
+
+
 async def test_metering_begins_for_topics_that_are_counted_already() -> None:
     counters = ConsumerCounters()
     before = counters.of("before")

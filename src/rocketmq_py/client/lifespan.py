@@ -43,9 +43,10 @@ class Lifespan(OnlyAsyncWith):
     def __init__(self) -> None:
         self._nursery: trio.Nursery | None = None
         self._own_nursery: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._was_started = False
         self._ended = trio.Event()
-        self._closing = False
-        self._thread: int | None = None  # the thread of the trio.run that it is open in
+        self._has_opened = False  # stays True after closing
+        self._thread: int | None = None  # the thread of the trio.run, while it is open
 
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Self:
@@ -81,22 +82,29 @@ class Lifespan(OnlyAsyncWith):
     async def start(self, nursery: trio.Nursery) -> None:
         """Open it, with its background tasks in ``nursery``, until :meth:`aclose`."""
         check_inside_trio(type(self).__name__)
-        if self._nursery is not None:
+        if self._was_started:
             raise ClosedError(f"this {type(self).__name__} was opened before; make a new one")
+        self._was_started = True
         await nursery.start(self._run)
 
     @trio.lowlevel.enable_ki_protection
     async def aclose(self) -> None:
-        """Close gracefully within ``close_timeout`` seconds, then cancel the background tasks. Repeatable."""
-        if self._nursery is None:
+        """Close gracefully within ``close_timeout`` seconds, then cancel the background tasks. Repeatable.
+
+        If another task is still opening it, cancels that, and the other task gets a ClosedError. Does nothing
+        before opening, and after opening has failed.
+        """
+        nursery = self._nursery
+        if nursery is None:
             return
-        if self._thread is not None:
-            self._check_open()
+        if self.is_open:
+            self._check_open()  # raises in another thread
         try:
-            if not self._closing:
-                self._closing = True
+            if self.is_open:
                 self._thread = None
-                await self._close_within_timeout(self._nursery)
+                await self._close_within_timeout(nursery)
+            elif not self._has_opened:
+                nursery.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True):
                 await self._ended.wait()
@@ -110,7 +118,7 @@ class Lifespan(OnlyAsyncWith):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has been opened and does not close yet."""
+        """Whether opening has succeeded and closing has not begun."""
         return self._thread is not None
 
     def _check_open(self) -> None:
@@ -125,15 +133,17 @@ class Lifespan(OnlyAsyncWith):
 
     @property
     def nursery(self) -> trio.Nursery:
-        """The nursery of its background tasks. Raises ClosedError unless it is open."""
+        """The nursery of its background tasks. Raises ClosedError before opening and after closing."""
         if self._nursery is None or self._ended.is_set():
             raise self._not_open()
         return self._nursery
 
     def _not_open(self) -> ClosedError:
         name = type(self).__name__
-        if self._nursery is not None:
+        if self._has_opened or self._ended.is_set():
             return ClosedError(f"this {name} is closed")
+        if self._was_started:
+            return ClosedError(f"this {name} is still being opened by another task; wait for that task")
         return ClosedError(f"this {name} is not open: use it inside `async with {name}(...)`")
 
     def _other_thread(self) -> OutsideTrioError:
@@ -146,10 +156,14 @@ class Lifespan(OnlyAsyncWith):
         try:
             async with open_nursery() as nursery:
                 self._nursery = nursery
-                self._thread = threading.get_ident()
                 await self._open()
-                task_status.started()
-                await trio.sleep_forever()
+                if not nursery.cancel_scope.cancel_called:
+                    self._has_opened = True
+                    self._thread = threading.get_ident()
+                    task_status.started()
+                    await trio.sleep_forever()
+            if not self._has_opened:
+                raise ClosedError(f"this {type(self).__name__} was closed while it was being opened")
         finally:
             self._thread = None
             self._ended.set()

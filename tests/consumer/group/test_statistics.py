@@ -231,6 +231,16 @@ async def test_a_lite_pull_consumer_reports_its_progress(client: Client, fill: F
         assert list(lag) == consumer.assignment
 
 
+async def test_statistics_can_be_read_after_closing_in_another_thread(client: Client, fill: Fill) -> None:
+    await fill("T", 3)
+    async with lite_pull_consumer_of(client) as consumer:
+        await consumer.assign(await consumer.queues("T"))
+        polled = len(await consumer.poll())
+    statistics = await trio.to_thread.run_sync(lambda: consumer.statistics)
+    assert (statistics.pulled, statistics.handled) == (3, polled)
+    assert [queue.committed for queue in statistics.queues.values()] == [polled]
+
+
 async def test_a_pop_consumer_counts_its_messages() -> None:
     async with pop_brokers() as (cluster, [broker]), pop_consumer_of(cluster.address) as consumer:
         broker.put(message(0), message(1), message(2))

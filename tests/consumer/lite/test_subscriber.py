@@ -9,9 +9,11 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client, LiteConsumer, LiteStart
+from rocketmq_py.client import Route
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import (
     BrokerError,
+    ClosedError,
     ConfigurationError,
     LiteQuotaError,
     RequestTimeoutError,
@@ -102,6 +104,31 @@ async def test_a_renewal_waits_for_the_route_of_the_parent_topic(caplog: pytest.
             await trio.sleep(11)
     assert "renewal of lite topics failed, retrying" in caplog.text
     assert broker.changes == []
+
+
+async def test_closing_during_a_subscription_leaves_no_lite_topics_on_brokers(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with lite_brokers() as (cluster, [broker]), Client(cluster.address) as client:
+        consumer = consumer_of(client)
+        await consumer.start(nursery)
+        look_up = client.routes.get
+
+        async def look_up_slowly(topic: str) -> Route:
+            await trio.sleep(1)
+            return await look_up(topic)
+
+        monkeypatch.setattr(client.routes, "get", look_up_slowly)
+
+        async def subscribe() -> None:
+            with pytest.raises(ClosedError):
+                await consumer.subscribe_lite("s1")
+
+        async with trio.open_nursery() as subscribing:
+            subscribing.start_soon(subscribe)
+            await trio.sleep(0.5)
+            await consumer.aclose()
+        assert broker.changes == []
 
 
 async def test_a_new_connection_gets_the_subscription_before_a_pop() -> None:

@@ -365,6 +365,27 @@ async def test_poll_returns_no_message_of_queues_that_are_being_revoked(client: 
 # Assigned queues
 
 
+async def test_assign_raises_closed_error_if_the_consumer_is_closed_meanwhile(
+    client: Client, fill: Fill, nursery: trio.Nursery
+) -> None:
+    class Slow(AssignmentListener):
+        async def on_assigned(self, queues: list[MessageQueue]) -> None:
+            await trio.sleep(10)
+
+    await fill("T", 3)
+    consumer = consumer_of(client, assignment_listener=Slow())
+    await consumer.start(nursery)
+
+    async def assign() -> None:
+        with pytest.raises(ClosedError):
+            await consumer.assign([QUEUE])
+
+    async with trio.open_nursery() as assigning:
+        assigning.start_soon(assign)
+        await trio.sleep(1)
+        await consumer.aclose()
+
+
 async def test_assigned_queues_are_read_without_joining_the_group(client: Client, fill: Fill) -> None:
     await fill("T", 20, queues=2)
     async with consumer_of(client) as consumer:

@@ -10,8 +10,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import Route
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer import ConsumeFrom, PopConsumer, PoppedMessage
+from rocketmq_py.consumer import ConsumeContext, ConsumeFrom, ConsumerHook, PopConsumer, PoppedMessage
 from rocketmq_py.errors import (
     BrokerError,
     ClosedError,
@@ -455,6 +456,24 @@ async def test_concurrent_receives_get_different_messages() -> None:
         assert found == [1, 2]
 
 
+async def test_a_receive_cancelled_in_a_hook_leaves_its_messages_to_the_next_one(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    class Slow(ConsumerHook):
+        async def before_consume(self, context: ConsumeContext) -> None:
+            await trio.sleep(10)
+
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        remove_hook = consumer.add_hook(Slow())
+        broker.put(message(0), message(1), message(2))
+        with trio.move_on_after(1):
+            await consumer.receive(max_messages=3)
+            pytest.fail("not reached")
+        remove_hook()
+        assert numbers(await consumer.receive(max_messages=2, wait=0)) == [0, 1]
+        assert numbers(await consumer.receive(wait=0)) == [2]
+
+
 async def test_closing_ends_a_receive() -> None:
     async with pop_brokers() as (cluster, _), trio.open_nursery() as nursery:
         async with consumer_of(cluster.address) as consumer:
@@ -469,6 +488,30 @@ async def test_closing_ends_a_receive() -> None:
             await consumer.receive()
         with pytest.raises(ClosedError):
             await consumer.ack()
+
+
+async def test_closing_during_a_route_lookup_ends_a_receive(
+    jumping_clock: trio.testing.MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pop_brokers() as (cluster, _), Client(cluster.address) as client:
+        consumer = consumer_of(client)
+        await consumer.start(nursery)
+        look_up = client.routes.get
+
+        async def look_up_slowly(topic: str) -> Route:
+            await trio.sleep(1)
+            return await look_up(topic)
+
+        monkeypatch.setattr(client.routes, "get", look_up_slowly)
+
+        async def wait() -> None:
+            with pytest.raises(ClosedError):
+                await consumer.receive(wait=60)
+
+        async with trio.open_nursery() as waiting:
+            waiting.start_soon(wait)
+            await trio.sleep(0.5)
+            await consumer.aclose()
 
 
 async def test_consumer_registers_and_unregisters_its_group() -> None:

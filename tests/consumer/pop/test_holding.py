@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.consumer import PopConsumer, PoppedMessage
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError
@@ -101,6 +102,27 @@ async def test_a_renewal_in_flight_ends_before_the_acknowledgement(scene: Scene)
         assert broker.answered == 1
     assert broker.answered == 2
     assert broker.log == [RENEW] * 2 + [ACK]
+
+
+async def test_a_consumer_that_is_closed_during_the_first_renewal_raises_closed_error(
+    jumping_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    async with pop_brokers() as (cluster, [broker]), Client(cluster.address) as client:
+        consumer = consumer_of(client)
+        await consumer.start(nursery)
+        broker.put(message(0))
+        [popped] = await consumer.receive()
+        broker.delays = {RequestCode.CHANGE_MESSAGE_INVISIBLETIME: 1.0}
+
+        async def hold() -> None:
+            with pytest.raises(ClosedError):
+                async with consumer.holding(popped):
+                    pytest.fail("not reached")
+
+        async with trio.open_nursery() as holding:
+            holding.start_soon(hold)
+            await trio.sleep(0.5)
+            await consumer.aclose()
 
 
 async def test_a_closed_consumer_ends_the_renewals(scene: Scene) -> None:

@@ -146,6 +146,26 @@ async def test_refused_sql_filter_is_an_error(client: Client, fill: Fill) -> Non
             await pulled(reader, OffsetRange(QUEUE, 0, 1), sql="a = = 1")
 
 
+async def test_closing_a_stream_ends_a_waiting_iteration_with_an_error(
+    client: Client, fill: Fill, nursery: trio.Nursery
+) -> None:
+    await fill("T", 1)
+    async with Reader(client) as reader:
+        results = reader.pull([OffsetRange(QUEUE, 0, 2)])  # waits for a second message
+        await results.start(nursery)
+        assert bodies_of([await anext(results)]) == [b"0"]
+
+        async def wait() -> None:
+            with pytest.raises(ClosedError):
+                await anext(results)
+
+        with trio.fail_after(100):
+            async with trio.open_nursery() as waiting:
+                waiting.start_soon(wait)
+                await trio.testing.wait_all_tasks_blocked()
+                await results.aclose()
+
+
 async def test_invalid_arguments_and_a_closed_reader_are_rejected(client: Client) -> None:
     for start, end in ((-1, 3), (3, 2)):
         with pytest.raises(ConfigurationError, match=f"T/broker-a/0, {start} to {end}"):

@@ -239,6 +239,36 @@ async def test_topic_without_a_readable_queue_is_an_error(
             pytest.fail("not reached")
 
 
+async def test_closing_a_stream_ends_a_waiting_iteration_with_an_error(
+    reader: Reader, fill: Fill, nursery: trio.Nursery
+) -> None:
+    await fill("T", 1)
+    messages = reader.open("T")
+    await messages.start(nursery)
+
+    async def wait() -> None:
+        with pytest.raises(ClosedError):
+            await anext(messages)
+
+    async with trio.open_nursery() as waiting:
+        waiting.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        await messages.aclose()
+
+
+async def test_closing_the_reader_ends_the_iteration_over_its_open_stream(
+    address: str, fill: Fill, nursery: trio.Nursery
+) -> None:
+    await fill("T", 1)
+    reader = Reader(address)
+    await reader.start(nursery)
+    async with reader.open("T", start=StartPosition.BEGINNING) as messages:
+        assert await some_of(messages, 1) == [0]
+        await reader.aclose()
+        with trio.fail_after(100), pytest.raises(ClosedError, match="the client is closed"):
+            await anext(messages)
+
+
 def test_invalid_start_position_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="value is -1; it must be 0 or more"):
         StartPosition.last(-1)

@@ -80,6 +80,7 @@ class BaseConsumer(Member):
         timeout = getattr(config, "consume_timeout", math.inf)
         self._hooks = ConsumerHooks(group, client.client_id, client.now_ms, timeout=timeout)
         self._counters = ConsumerCounters()
+        self._final_statistics: ConsumerStatistics | None = None
         self._tracing: TraceDispatcher | None = None
         if trace := config.trace:
             self._tracing = TraceDispatcher(client, group, TRACE_TOPIC if trace is True else trace)
@@ -95,7 +96,12 @@ class BaseConsumer(Member):
 
     @property
     def statistics(self) -> ConsumerStatistics:
-        """A snapshot of the consumer's counters and of its progress in each queue."""
+        """A snapshot of the consumer's counters and of its progress in each queue.
+
+        After the consumer was closed, the last snapshot. It can be read outside of ``trio.run``, too.
+        """
+        if self._final_statistics is not None:
+            return self._final_statistics
         queues = self._consumer_queues()
         return ConsumerStatistics(
             topics={topic: TopicStatistics.of(*values) for topic, values in self._counters.topics().items()},
@@ -147,6 +153,10 @@ class BaseConsumer(Member):
             with trio.move_on_after(self.close_timeout * FLUSH_SHARE):
                 await self._tracing.flush()
         await super()._close()
+
+    def _abandon(self) -> None:
+        self._final_statistics = self.statistics
+        super()._abandon()
 
 
 class GroupConsumer(BaseConsumer):
@@ -261,7 +271,7 @@ class GroupConsumer(BaseConsumer):
         return [] if self._subscriptions.topics else ["no topic is subscribed"]
 
     def _before_subscribing(self) -> None:
-        """Raise an error if the consumer cannot subscribe now."""
+        """Prepare for a new subscription. Raise an error if the consumer cannot subscribe now."""
 
     def _subscription_changed(self, topic: str) -> None:
         """Apply a changed or removed subscription."""

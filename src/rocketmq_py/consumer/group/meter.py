@@ -47,20 +47,23 @@ class ConsumeMeter:
             self.calls.of(self._topic, outcome).record_many(seconds / count, count)
 
     def called_in_sequence(
-        self, count: int, started: float, last_started: float | None, ended: float, outcome: str
+        self, count: int, started: float, suspended: float | None, ended: float, outcome: str
     ) -> None:
         """Record calls that a worker made one after the other. Only the last may have failed or suspended.
+
+        The times between the calls are unknown. If the last one suspended, it is taken to have started then,
+        because the others were short. Otherwise each took the same time.
 
         Args:
             count: the number of calls.
             started, ended: the start of the first call and the end of the last, on trio's clock.
-            last_started: when the last call suspended first. None if it did not suspend.
+            suspended: when the last call first suspended. None if it did not.
             outcome: the outcome of the last call.
         """
         if not count:
             return
-        if last_started is None:
-            last_started = ended - (ended - started) / count
+        mean = (ended - started) / count
+        last_started = ended - mean if suspended is None or count == 1 else suspended
         self.called(last_started - started, count - 1)
         self.called(ended - last_started, 1, outcome)
 

@@ -47,7 +47,11 @@ class BaseLiteConsumer(BaseConsumer):
             config.parent, ALL, version_ms=self.client.now_ms()
         )
         self._subscriber = LiteSubscriber(
-            self.client, self._group, config.parent, renew_interval=config.renew_interval
+            self.client,
+            self._group,
+            config.parent,
+            renew_interval=config.renew_interval,
+            check_open=self._check_open,
         )
         self._requests = LiteRequests(self.client, self._group, self._subscriber)
         self._membership = Membership(

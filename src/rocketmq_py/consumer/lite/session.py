@@ -81,8 +81,8 @@ class LiteSession:
             requests, config.group, max_reconsume_times=config.max_reconsume_times
         )
         self._loops: LoopTable[PopLoop[LiteTopicQueues]] = LoopTable()
-        # The messages of each broker. They stay when the broker leaves the route, because they are still
-        # handled, and the broker may come back.
+        # The messages of each broker. They are kept when the broker leaves the route: handlers still process
+        # them, and the broker may come back.
         self._queues: dict[MessageQueue, LiteTopicQueues] = {}
         self._pop_logs = RetryLogs(logger, "pop", "broker", group=config.group)
         self._renew_logs = RetryLogs(logger, "renewal of invisible messages", "broker", group=config.group)

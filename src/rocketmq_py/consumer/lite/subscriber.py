@@ -44,16 +44,26 @@ class LiteSubscriber:
         group: the consumer group.
         parent: the parent topic.
         renew_interval: seconds between two renewals.
+        check_open: raises ClosedError if the consumer is not open.
 
     Attributes:
         lite_topics: the lite topics.
     """
 
-    def __init__(self, client: Client, group: str, parent: str, *, renew_interval: float) -> None:
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        parent: str,
+        *,
+        renew_interval: float,
+        check_open: Callable[[], None],
+    ) -> None:
         self._client = client
         self._group = group
         self._parent = parent
         self._renew_interval = renew_interval
+        self._check_open = check_open
         self._renew_logs = RetryLogs(logger, "renewal of lite topics", "broker", group=group)
         # The connections over which lite topics were sent, with the names of their brokers. A new connection
         # may lead to a broker that has restarted.
@@ -193,6 +203,7 @@ class LiteSubscriber:
     ) -> None:
         async with self._locks[broker_name]:
             connection = await self._connect(broker_name)
+            self._check_open()  # no broker may get lite topics after leave()
             await self._ensure_current_locked(broker_name, connection)
             self._current[connection] = broker_name
             await self._send(connection, action, lite_topics, start)

@@ -90,8 +90,9 @@ class LiteTopicQueue(ProcessQueue):
 class LiteTopicQueues:
     """The popped messages of a broker, in one LiteTopicQueue for each lite topic.
 
-    A pop loop fills it. A new pop of a lite topic means that the broker no longer waits for the messages of
-    the previous one, so it replaces them.
+    A pop loop fills it. Brokers deliver no more messages of a lite topic until the delivered ones are
+    acknowledged or visible again. So if a pop returns more of them, the earlier ones are out of date, and are
+    replaced.
 
     Args:
         queue: the parent topic on a broker, with ALL_QUEUES as its queue id.

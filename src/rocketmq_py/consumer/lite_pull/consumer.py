@@ -88,7 +88,7 @@ class LitePullConsumer(GroupConsumer):
             self.client,
             self.config,
             self._subscriptions,
-            opened_at_ms=now_ms(),
+            created_ms=now_ms(),
             hooks=self._hooks,
             listener=assignment_listener,
             counters=self._counters,
@@ -111,7 +111,7 @@ class LitePullConsumer(GroupConsumer):
             raise ConfigurationError(
                 "cannot subscribe: this consumer uses assign(). Use another consumer to subscribe"
             )
-        if self.is_open and self._session.has_started:  # else it joins when it starts
+        if self._session.is_running:  # otherwise it joins when it starts
             self._session.join()
 
     def _before_assigning(self) -> None:
@@ -147,7 +147,7 @@ class LitePullConsumer(GroupConsumer):
             NoQueueError: a topic does not have one of the queues.
             NameServerError, BrokerError, ConnectError, ConnectionLostError, RequestTimeoutError: the route
                 lookup or the check of the SQL filter failed.
-            ClosedError: the consumer is not open.
+            ClosedError: the consumer is not open, or was closed during the call.
 
         When cancelled, part of the assignment may have changed.
         """
@@ -166,6 +166,7 @@ class LitePullConsumer(GroupConsumer):
         self._before_assigning()  # another task may have subscribed in the meantime
         self._is_manually_assigned = True
         await self._queues.replace(wanted, subscriptions)
+        self._check_open()
 
     @property
     def assignment(self) -> list[MessageQueue]:

@@ -29,7 +29,8 @@ class LitePullSession:
         client: sends the requests.
         config: the consumer's settings.
         subscriptions: the current subscriptions by topic.
-        opened_at_ms: the time, epoch milliseconds. ConsumeFrom.TIMESTAMP begins at an earlier one by default.
+        created_ms: the time when the consumer was created, epoch milliseconds. The default of
+            ``consume_timestamp_ms`` is half an hour earlier.
         hooks: called around polled messages.
         listener: called when queues are assigned or revoked.
         counters: the consumer's counters.
@@ -45,7 +46,7 @@ class LitePullSession:
         config: LitePullConsumerConfig,
         subscriptions: Subscriptions,
         *,
-        opened_at_ms: int,
+        created_ms: int,
         hooks: ConsumerHooks,
         listener: AssignmentListener | None,
         counters: ConsumerCounters,
@@ -55,7 +56,7 @@ class LitePullSession:
         self._subscriptions = subscriptions
         timestamp_ms = config.consume_timestamp_ms
         if timestamp_ms is None:
-            timestamp_ms = opened_at_ms - DEFAULT_TIMESTAMP_AGE_MS
+            timestamp_ms = created_ms - DEFAULT_TIMESTAMP_AGE_MS
         self.queues: Assignment = Assignment(
             client,
             config,
@@ -125,6 +126,7 @@ class LitePullSession:
                     await self._stopping.wait()
                 nursery.cancel_scope.cancel()
         finally:
+            self._stopping.set()
             forget_routes()
             # There are no handlers to drain, so the commits get the drain share of the time too.
             await self._membership.leave(
@@ -133,9 +135,9 @@ class LitePullSession:
             ended.set()
 
     @property
-    def has_started(self) -> bool:
-        """Whether :meth:`run` was called and has joined the group if a topic was subscribed."""
-        return self._ended is not None
+    def is_running(self) -> bool:
+        """Whether :meth:`run` has joined the group, if a topic was subscribed, and does not end yet."""
+        return self._ended is not None and not self._stopping.is_set()
 
     @property
     def is_member(self) -> bool:

@@ -226,5 +226,5 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
         self.nursery.start_soon(self._membership.keep_comparing_subscriptions)
 
     def _subscription_changed(self, _: str) -> None:
-        if self._membership.joined.is_set() and self.is_open:
+        if self._membership.joined.is_set():
             self.client.heartbeats.request_round()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
 import attrs
@@ -41,7 +41,14 @@ class PendingPop:
 
 
 @attrs.frozen
-class _BufferedMessage:
+class BufferedMessage:
+    """A popped message that no caller has received yet.
+
+    Attributes:
+        message: the message.
+        until: the time on trio's clock after which it is not returned any more.
+    """
+
     message: PoppedMessage
     until: float
 
@@ -59,23 +66,28 @@ class PendingPops:
     def __init__(self, pop: Pop) -> None:
         self._pop = pop
         self._pending: list[PendingPop] = []
-        self._buffered: deque[_BufferedMessage] = deque()
+        self._buffered: deque[BufferedMessage] = deque()
         self._changed = trio.lowlevel.ParkingLot()
 
-    def take(self, topics: Collection[str], count: int) -> list[PoppedMessage]:
-        """Return up to ``count`` buffered messages of these topics with enough invisible time left."""
-        messages: list[PoppedMessage] = []
-        remaining: deque[_BufferedMessage] = deque()
+    def take(self, topics: Collection[str], count: int) -> list[BufferedMessage]:
+        """Take up to ``count`` buffered messages of these topics with enough invisible time left."""
+        messages: list[BufferedMessage] = []
+        remaining: deque[BufferedMessage] = deque()
         now = trio.current_time()
         for buffered in self._buffered:
             if buffered.until < now:
                 continue  # the broker redelivers it
             if buffered.message.topic in topics and len(messages) < count:
-                messages.append(buffered.message)
+                messages.append(buffered)
             else:
                 remaining.append(buffered)
         self._buffered = remaining
         return messages
+
+    def put_back(self, messages: Sequence[BufferedMessage]) -> None:
+        """Put taken messages back in front of the others, for the next :meth:`take`."""
+        self._buffered.extendleft(reversed(messages))
+        self._changed.unpark_all()
 
     async def wait(
         self, nursery: trio.Nursery, broker_name: str, spec: PopSpec, *, hold: float, topics: Collection[str]
@@ -124,7 +136,7 @@ class PendingPops:
         try:
             messages = await self._pop(pending.broker_name, pending.spec, hold)
             until = trio.current_time() + pending.spec.invisible * LATEST_SHARE
-            self._buffered += [_BufferedMessage(message, until) for message in messages]
+            self._buffered += [BufferedMessage(message, until) for message in messages]
         except RocketMQError as error:
             pending.error = error
             if not pending.is_awaited:

@@ -21,7 +21,7 @@ from rocketmq_py.consumer.group.operator_requests import OperatorRequests
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pop.lease import Lease
 from rocketmq_py.consumer.pop.messages import ClassifiedMessages, PoppedMessage, classify, count_popped
-from rocketmq_py.consumer.pop.pending_pops import PendingPops
+from rocketmq_py.consumer.pop.pending_pops import BufferedMessage, PendingPops
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.consumer.pop.targets import SHARED_HOLD_SECONDS, PopTargets
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS
@@ -87,20 +87,37 @@ class PopReceiver:
         """
         deadline = started + wait
         now = started
-        hold = 0.0
+        # In the first round, a broker without messages must not delay the messages of another one.
+        shared_hold = 0.0
         while True:
             round_started = now
-            messages = await self._pop_from_each(specs, count, deadline=deadline, hold=hold)
+            buffered = await self._pop_from_each(specs, count, deadline=deadline, shared_hold=shared_hold)
             now = trio.current_time()
-            if messages and self._hooks.all:
-                queues = [message.queue for message in messages]
-                return await self._hooks.call_for_received(messages, queues, now - started)
-            if messages or deadline - now < LAST_MOMENT_SECONDS:
-                return messages
-            if hold:  # pause, in case the broker does not hold pops but answers at once
+            if buffered or deadline - now < LAST_MOMENT_SECONDS:
+                return await self._deliver(buffered, now - started)
+            if shared_hold:  # pause, in case the broker does not hold pops but answers at once
                 await trio.sleep_until(round_started + RETRY_DELAYS[PullState.STALLED])
                 now = trio.current_time()
-            hold = SHARED_HOLD_SECONDS
+            shared_hold = SHARED_HOLD_SECONDS
+
+    async def _deliver(self, buffered: Sequence[BufferedMessage], seconds: float) -> list[PoppedMessage]:
+        """Call the hooks for messages that were just taken, and return the messages for the user.
+
+        When cancelled, the messages are put back for the next call.
+
+        Args:
+            buffered: the messages.
+            seconds: how long the call has waited for them.
+        """
+        messages = [each.message for each in buffered]
+        if not messages or not self._hooks.all:
+            return messages
+        queues = [message.queue for message in messages]
+        try:
+            return await self._hooks.call_for_received(messages, queues, seconds)
+        except BaseException:
+            self._pending_pops.put_back(buffered)
+            raise
 
     async def acknowledge(self, messages: Sequence[PoppedMessage]) -> None:
         """Acknowledge messages, with one call for each broker. Raises the error of the first failed call."""
@@ -133,6 +150,7 @@ class PopReceiver:
         retry_log = self._renewal_logs.of(message.receipt.broker_name)
         lease = Lease(self._requests, message, invisible, retry_log)
         await lease.renew()
+        self._check_open()
         self._nursery.start_soon(lease.run)
         try:
             yield
@@ -143,19 +161,27 @@ class PopReceiver:
         await self.acknowledge([lease.message])
 
     async def _pop_from_each(
-        self, specs: Mapping[str, PopSpec], count: int, *, deadline: float, hold: float
-    ) -> list[PoppedMessage]:
-        """Pop from each broker of the topics once, until messages arrive."""
+        self, specs: Mapping[str, PopSpec], count: int, *, deadline: float, shared_hold: float
+    ) -> list[BufferedMessage]:
+        """Pop from each broker of the topics once, until messages arrive.
+
+        Args:
+            specs: the parameters of the pops of each topic.
+            count: the maximum number of messages.
+            deadline: the time on trio's clock until which a single broker may hold the pop.
+            shared_hold: seconds that each of several brokers may hold its pop.
+        """
         topics = specs.keys()
         await trio.lowlevel.checkpoint()
         if messages := self._pending_pops.take(topics, count):
             return messages
         targets = await self._targets.of(topics)
+        self._check_open()
         errors: list[RocketMQError] = []
         for target in targets:
             left = max(deadline - trio.current_time(), 0.0)
             if len(targets) > 1:
-                left = min(hold, left)
+                left = min(shared_hold, left)
             try:
                 await self._pending_pops.wait(
                     self._nursery, target.broker_name, specs[target.topic], hold=left, topics=topics

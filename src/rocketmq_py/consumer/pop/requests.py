@@ -48,7 +48,7 @@ HELD_ANSWER_SECONDS = 10.0
 BROKERS_OWN_TIME = 0
 """The born time of pops. The broker uses its own clock instead of comparing it with this machine's."""
 
-_NOTHING = {ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL, ResponseCode.PULL_NOT_FOUND}
+_NO_MESSAGES = {ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL, ResponseCode.PULL_NOT_FOUND}
 
 
 @attrs.frozen
@@ -212,7 +212,7 @@ class PopRequests:
         """Return whether the answer to a pop has messages. Back off if the broker holds too many pops."""
         if answer.code == ResponseCode.POLLING_FULL:
             await trio.sleep(min(hold, FULL_SECONDS))
-        if answer.code in _NOTHING:
+        if answer.code in _NO_MESSAGES:
             return False
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(answer.code, answer.remark, connection.address)

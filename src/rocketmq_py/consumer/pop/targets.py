@@ -1,4 +1,4 @@
-"""The brokers that a pop consumer asks, and in which order."""
+"""The brokers from which a consumer receives popped messages, in round-robin order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PopTargets:
         self._retries: dict[PopTarget, PullRetry] = {}
 
     async def of(self, topics: Iterable[str]) -> list[PopTarget]:
-        """Return the targets of topics. Each call starts with the next target.
+        """Return the targets of topics, rotated by one target more than in the previous call.
 
         A static topic, and one that has no route or no readable queue, is logged and skipped.
 

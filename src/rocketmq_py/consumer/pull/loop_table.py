@@ -7,6 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 import trio
 
+from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.message import MessageQueue
 
 
@@ -86,6 +87,6 @@ class LoopTable(Generic[_Loop]):
 
 
 def start_loops(loops: Iterable[QueueLoop], nursery: trio.Nursery) -> None:
-    """Run loops in a nursery."""
+    """Run loops in a nursery, unless it has ended because the consumer was closed."""
     for loop in loops:
-        nursery.start_soon(loop.run)
+        start_soon(nursery, loop.run)

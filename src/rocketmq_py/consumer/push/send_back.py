@@ -158,6 +158,7 @@ class SendBack:
             system_flag = COMPRESSED_FLAG | CompressionType.ZLIB << COMPRESSION_TYPE_SHIFT
         failures, limit = message.reconsume_times + 1, self._max_reconsume_times
         if delay_level == DEAD_LETTER:
+            # Brokers make a dead letter of a copy with more failures than its limit.
             limit = min(limit, MAX_FAILURES - 1)
             delay_level, failures = 0, limit + 1
         elif not delay_level:

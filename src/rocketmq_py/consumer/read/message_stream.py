@@ -129,7 +129,7 @@ class MessageStream(MessageIterator, Lifespan):
             BrokerError: a broker refused a pull with an error that is not retriable.
             NameServerError, ConnectError, ConnectionLostError, RequestTimeoutError, NoQueueError: with
                 ``stop_at_end``, a queue could not be pulled for a minute.
-            ClosedError: the stream is not open.
+            ClosedError: the stream is not open, or its client was closed.
 
         After an error of a queue, the other queues are still read, but not this one. Open another stream to
         continue with it. When cancelled, no message is lost.
@@ -138,6 +138,7 @@ class MessageStream(MessageIterator, Lifespan):
         try:
             item = await self._receive.receive()
         except trio.EndOfChannel:
+            self._check_open()  # closing the stream ends its channel, too
             return ()
         if isinstance(item, RocketMQError):
             raise item
@@ -244,7 +245,7 @@ class MessageStream(MessageIterator, Lifespan):
                 requested, pulled_at = self._next_offsets[queue], trio.current_time()
                 pulled = await puller.pull(requested, self._subscription)
             except RocketMQError as error:
-                if isinstance(error, BrokerError) and not error.retriable:
+                if isinstance(error, BrokerError | ClosedError) and not error.retriable:
                     raise
                 state = retry.failed(error)
             else:

@@ -104,8 +104,7 @@ class PullResultStream(Lifespan):
                 could not be pulled for ``patience`` seconds.
             ClosedError: the stream is not open.
         """
-        self._check_open()
-        results = await self._buffer.take(1)
+        results = await self._take(1)
         if not results:
             raise StopAsyncIteration
         return results[0]
@@ -117,8 +116,14 @@ class PullResultStream(Lifespan):
         ``max_buffered_bytes``. They count as buffered until the next call. Raises the errors of
         :meth:`__anext__`. When cancelled, no result is lost.
         """
+        return await self._take(None, self._batch_bytes)
+
+    async def _take(self, max_results: int | None, min_size: int = 0) -> list[PullResult]:
         self._check_open()
-        return await self._buffer.take(None, self._batch_bytes)
+        results = await self._buffer.take(max_results, min_size)
+        if not results:
+            self._check_open()  # closing the stream ends the buffer, too
+        return results
 
     def _not_open(self) -> ClosedError:
         return ClosedError("this PullResultStream is not open: use it inside `async with reader.pull(...)`")
@@ -134,6 +139,9 @@ class PullResultStream(Lifespan):
             self._buffer.end()
         for _ in range(self._worker_count):
             self.nursery.start_soon(self._work)
+
+    def _abandon(self) -> None:
+        self._buffer.end()
 
     async def _check(self, subscription: SubscriptionData) -> None:
         try:
