@@ -247,8 +247,8 @@ def reset(
 ) -> None:
     """Reset the offsets of a group in one topic, or in all topics that it consumes.
 
-    Brokers of 5.x reset any offset while members run. Brokers of 4.x pass the reset on to running members,
-    which only supports earliest, latest and @MS. Stop the members for any other target.
+    While members run, brokers before 5.2 only support earliest, latest and @MS, unless they have
+    useServerSideResetOffset. Stop the members for any other target.
     """
     to = _reset_to(target, as_group, file, topic)
     if not dry_run:
