@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import trio
 
-from rocketmq_py import Client, Message
+from rocketmq_py import Client, Message, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.cli.cluster_access import Access
 from rocketmq_py.cli.file_names import compile_name
 from rocketmq_py.cli.option_values import Offset, Position, parse_offset
-from rocketmq_py.cli.tail_loop import report_lag
+from rocketmq_py.cli.runner import CommandError
+from rocketmq_py.cli.tail_loop import Tail, report_lag
+from rocketmq_py.testing import World, simulate
 from tests.cli.command import Ended
 from tests.cli.conftest import Invoke
 
@@ -114,6 +117,52 @@ def test_a_group_runs_a_command_for_each_message(
 
 
 @pytest.mark.usefixtures("jumping_clock")
+class SinkThatFailsOnce:
+    """Fails for the first message. Records the bodies of the others."""
+
+    def __init__(self, _: trio.Nursery) -> None:
+        self.failed = False
+        self.printed: list[bytes] = []
+
+    async def put(self, message: ReceivedMessage, parts: Sequence[bytes]) -> None:
+        if not self.failed:
+            self.failed = True
+            raise CommandError("the command failed")
+        self.printed += parts
+
+    put_now = put
+
+    async def flush(self) -> None:
+        pass
+
+
+def test_a_group_stops_after_count_messages_if_some_are_redelivered() -> None:
+    sinks: list[SinkThatFailsOnce] = []
+
+    def open_sink(nursery: trio.Nursery) -> SinkThatFailsOnce:
+        sinks.append(SinkThatFailsOnce(nursery))
+        return sinks[-1]
+
+    async def program(world: World) -> None:
+        async with Client(world.name_server_address) as client, client.producer("senders") as producer:
+            for body in (b"1", b"2"):
+                await producer.send(Message("Orders", body))
+        job = Tail(
+            Access(name_servers=world.name_server_address),
+            ("Orders",),
+            "*",
+            Offset(Position.BEGINNING),
+            lambda message: [message.body],
+            count=2,
+            sink=open_sink,
+        )
+        await job.as_member("shell")
+
+    simulate(program, seed=1, topics={"Orders": 1})
+    (sink,) = sinks
+    assert sorted(sink.printed) == [b"1", b"2"]
+
+
 async def test_the_lag_of_a_group_is_reported_periodically(capsys: pytest.CaptureFixture[str]) -> None:
     async with EmbeddedBroker() as broker:
         await prepare(broker.name_server_address)
