@@ -76,7 +76,7 @@ class _EscapingBuffer(io.BufferedIOBase):
 
     def write(self, data: ReadableBuffer) -> int:
         written = bytes(data)
-        _write_all(self._raw, _escaped(written, self._encoding))
+        write_all(self._raw, _escaped(written, self._encoding))
         return len(written)
 
     def writable(self) -> bool:
@@ -118,7 +118,7 @@ def write_parts(stream: TextIO | None, parts: Iterable[str | bytes]) -> None:
         ]
     else:
         pieces = [_encoded(part, encoding) for part in parts]
-    _write_all(_raw_of(stream), b"".join(pieces))
+    write_all(_raw_of(stream), b"".join(pieces))
 
 
 def print_out(text: str, *, end: str = "\n") -> None:
@@ -194,7 +194,7 @@ def _raw_of(stream: TextIO) -> Any:
     return getattr(buffer, "raw", buffer)
 
 
-def _write_all(raw: Any, data: bytes) -> None:
+def write_all(raw: Any, data: bytes) -> None:
     """Write all bytes, also where another program has made the terminal or pipe non-blocking."""
     view = memoryview(data)
     while view:
