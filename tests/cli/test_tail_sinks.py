@@ -117,16 +117,16 @@ def test_a_group_runs_a_command_for_each_message(
 
 
 @pytest.mark.usefixtures("jumping_clock")
-class SinkThatFailsOnce:
-    """Fails for the first message. Records the bodies of the others."""
+class ListSink:
+    """Records the bodies of messages, after ``failures`` calls that fail."""
 
-    def __init__(self, _: trio.Nursery) -> None:
-        self.failed = False
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
         self.printed: list[bytes] = []
 
-    async def put(self, message: ReceivedMessage, parts: Sequence[bytes]) -> None:
-        if not self.failed:
-            self.failed = True
+    async def put(self, _: ReceivedMessage, parts: Sequence[bytes]) -> None:
+        if self.failures:
+            self.failures -= 1
             raise CommandError("the command failed")
         self.printed += parts
 
@@ -136,31 +136,51 @@ class SinkThatFailsOnce:
         pass
 
 
-def test_a_group_stops_after_count_messages_if_some_are_redelivered() -> None:
-    sinks: list[SinkThatFailsOnce] = []
+def tail_to(sink: ListSink, world: World, position: Position, *, count: int) -> Tail:
+    """Return the job that prints ``count`` messages of Orders to ``sink``."""
+    return Tail(
+        Access(name_servers=world.name_server_address),
+        ("Orders",),
+        "*",
+        Offset(position),
+        lambda message: [message.body],
+        count,
+        sink=lambda _: sink,
+    )
 
-    def open_sink(nursery: trio.Nursery) -> SinkThatFailsOnce:
-        sinks.append(SinkThatFailsOnce(nursery))
-        return sinks[-1]
+
+def test_a_group_stops_after_count_messages_if_some_are_redelivered() -> None:
+    sink = ListSink(failures=1)
 
     async def program(world: World) -> None:
         async with Client(world.name_server_address) as client, client.producer("senders") as producer:
             for body in (b"1", b"2"):
                 await producer.send(Message("Orders", body))
-        job = Tail(
-            Access(name_servers=world.name_server_address),
-            ("Orders",),
-            "*",
-            Offset(Position.BEGINNING),
-            lambda message: [message.body],
-            count=2,
-            sink=open_sink,
-        )
-        await job.as_member("shell")
+        await tail_to(sink, world, Position.BEGINNING, count=2).as_member("shell")
 
     simulate(program, seed=1, topics={"Orders": 1})
-    (sink,) = sinks
     assert sorted(sink.printed) == [b"1", b"2"]
+
+
+def test_a_group_starts_at_the_end_while_a_broker_is_down() -> None:
+    sink = ListSink()
+
+    async def program(world: World) -> None:
+        async with (
+            Client(world.name_server_address) as client,
+            client.producer("senders") as producer,
+            trio.open_nursery() as nursery,
+        ):
+            queues = (await client.routes.get("Orders")).write_queues
+            (queue,) = (queue for queue in queues if queue.broker_name == "broker-a")
+            world.partition(world.name_server_address, "broker-b")
+            await world.crash("broker-b")
+            nursery.start_soon(tail_to(sink, world, Position.END, count=1).as_member, "shell")
+            await trio.sleep(60)
+            await producer.send(Message("Orders", b"1"), queue=queue)
+
+    simulate(program, seed=1, brokers=2, topics={"Orders": 1})
+    assert sink.printed == [b"1"]
 
 
 async def test_the_lag_of_a_group_is_reported_periodically(capsys: pytest.CaptureFixture[str]) -> None:

@@ -183,7 +183,10 @@ class Tail:
     async def _warn_of_start_at_end(self, reader: Reader, group: str, topic: str) -> None:
         if self.offset.position is not Position.END:
             return
-        committed = await reader.committed(group, await reader.offsets(topic))
+        try:
+            committed = await reader.committed(group, await reader.offsets(topic))
+        except RocketMQError:
+            return  # the consumer reads from the other brokers, and logs the error of this one
         if all(offset is None for offset in committed.values()):
             complain(
                 f"group {group!r} is new to topic {topic!r} and starts at its end, or at the first message "
