@@ -70,7 +70,7 @@ def _all_topics(context: click.Context) -> list[str]:
     topics: list[str] = []
 
     async def query() -> None:
-        access = access_of(context.params)
+        access = access_of(context)
         with trio.move_on_after(TIMEOUT):
             async with Client(access.name_servers, **access.client_options()) as client:
                 names = filter(client.namespace.has_topic, await client.name_servers.topics())
