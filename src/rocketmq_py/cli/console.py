@@ -10,6 +10,7 @@ unchanged.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import re
 import select
@@ -108,7 +109,7 @@ def write_parts(stream: TextIO | None, parts: Iterable[str | bytes]) -> None:
     Raises OSError if the stream is closed or fails.
     """
     if stream is None:
-        raise OSError("standard output is closed")
+        raise OSError(errno.EBADF, "standard output is closed")
     stream.flush()
     encoding = stream.encoding
     if isinstance(stream, TerminalStream):

@@ -213,16 +213,16 @@ class FileSink:
                 if name not in self._open:
                     while len(self._open) >= self._max_open:
                         await self._close_oldest()
-                    self._open[name] = self._opened(name)
+                    self._open[name] = await self._opened(name)
                 self._open.move_to_end(name)
                 return self._open[name].writer
         self._open.move_to_end(name)
         return self._open[name].writer
 
-    def _opened(self, name: str) -> _OpenFile:
+    async def _opened(self, name: str) -> _OpenFile:
         try:
-            Path(name).parent.mkdir(parents=True, exist_ok=True)
-            file = open(name, "ab", buffering=0)  # noqa: SIM115  # closed when its task ends
+            # In a thread, because opening a named pipe waits for its reader.
+            file = await trio.to_thread.run_sync(_open_to_append, name, abandon_on_cancel=True)
         except OSError as error:
             raise CommandError(f"cannot write {name}: {error.strerror or error}") from error
         writer = BufferedWriter(lambda parts: write_all(file, b"".join(parts)), name)
@@ -238,6 +238,11 @@ class FileSink:
             del self._open[name]
             opened.writing.cancel()
             opened.file.close()  # at once, so that the limit of open files holds
+
+
+def _open_to_append(name: str) -> FileIO:
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    return open(name, "ab", buffering=0)
 
 
 async def _write_and_close(opened: _OpenFile) -> None:
