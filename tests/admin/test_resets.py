@@ -1,14 +1,21 @@
-"""Resets of a group in all its topics, when some requests fail."""
+"""Resets of a group: on several brokers of which some fail, and on brokers that notify the members."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
 import pytest
+import trio
 
-from rocketmq_py import Admin, Client, Message
-from rocketmq_py.codes import RequestCode
-from rocketmq_py.errors import BrokerBusyError, SomeBrokersFailedError, TopicNotFoundError
+from rocketmq_py import Admin, Client, ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py.admin import ResetTo
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import (
+    BrokerBusyError,
+    SomeBrokersFailedError,
+    TopicNotFoundError,
+    UnsupportedByBrokerError,
+)
 from rocketmq_py.protocol.headers import DeleteTopicInNameServerRequest
 from rocketmq_py.testing import World, simulate
 
@@ -95,3 +102,67 @@ def test_a_single_failure_is_raised_if_nothing_was_reset() -> None:
             await admin.offsets.skip(GROUP)
 
     run_with_group(work)
+
+
+DENIED = "User:alice has no permission to access Cluster:DefaultCluster from 10.0.0.1, no matched policies."
+
+
+def test_a_user_who_may_not_read_the_configuration_of_brokers_resets_a_group() -> None:
+    async def work(admin: Admin, world: World) -> None:
+        world.fail(RequestCode.GET_BROKER_CONFIG, code=ResponseCode.NO_PERMISSION, remark=DENIED)
+        await admin.offsets.skip(GROUP, "Orders")
+        assert reset_queues(world) == {("Orders", "broker-a"), ("Orders", "broker-b")}
+
+    run_with_group(work)
+
+
+def run_with_notifying_broker(work: Callable[[Client, Admin], Awaitable[None]]) -> None:
+    """Run ``work`` with a broker as of 5.1: it notifies members of a reset. Orders has three messages."""
+
+    async def program(world: World) -> None:
+        async with Client(world.name_server_address) as client, client.admin() as admin:
+            async with client.producer("shop") as producer:
+                await producer.send_batch([Message("Orders", b"x")] * 3)
+            await work(client, admin)
+
+    simulate(program, seed=1, topics={"Orders": 1}, use_server_side_reset_offset=False)
+
+
+async def until_consumed(admin: Admin) -> None:
+    while not (described := await admin.groups.describe(GROUP)).topics or described.lag:
+        await trio.sleep(1)
+
+
+def test_members_consume_again_after_a_reset_to_earliest_on_a_broker_that_notifies_them() -> None:
+    async def work(client: Client, admin: Admin) -> None:
+        handled = 0
+
+        async def handle(_: ReceivedMessage) -> None:
+            nonlocal handled
+            handled += 1
+
+        async with (
+            client.push_consumer(GROUP, consume_from=ConsumeFrom.FIRST) as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            consumer.subscribe("Orders")
+            nursery.start_soon(consumer.run, handle)
+            await until_consumed(admin)
+            await admin.offsets.reset(GROUP, "Orders", "earliest")
+            await trio.sleep(60)
+            assert handled == 6
+            with pytest.raises(UnsupportedByBrokerError, match="to earliest, latest or a time"):
+                await admin.offsets.reset(GROUP, "Orders", ResetTo.offset(1))
+            nursery.cancel_scope.cancel()
+
+    run_with_notifying_broker(work)
+
+
+def test_a_group_without_members_is_reset_on_a_broker_that_notifies_them() -> None:
+    async def work(_: Client, admin: Admin) -> None:
+        await admin.groups.create(GROUP)
+        await admin.offsets.reset(GROUP, "Orders", ResetTo.offset(1))
+        (topic,) = (await admin.groups.describe(GROUP)).topics
+        assert [queue.consumer_offset for queue in topic.queues] == [1]
+
+    run_with_notifying_broker(work)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import click
@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from rocketmq_py.address import split_address
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli import main
-from rocketmq_py.cli.cluster_access import Access, access_of, access_options
+from rocketmq_py.cli.cluster_access import Access, access_options
 from tests.cli.command import run_cli
 from tests.remoting.socks_server import socks_server
 
@@ -27,6 +27,20 @@ async def guarded() -> AsyncIterator[str]:
     """The name server of a broker that accepts only signed requests."""
     async with EmbeddedBroker(access_keys={"alice": SECRET}) as broker:
         yield broker.name_server_address
+
+
+def access_with(*arguments: str, env: Mapping[str, str] = {}) -> Access:
+    """Return the access that a command receives for a command line and environment variables."""
+    received: list[Access] = []
+
+    @click.command
+    @access_options
+    def command(access: Access) -> None:
+        received.append(access)
+
+    ended = CliRunner().invoke(command, arguments, env=env)
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    return received[0]
 
 
 @pytest.fixture
@@ -104,7 +118,7 @@ def test_secrets_of_a_named_cluster_may_be_in_files(tmp_path: Path, monkeypatch:
         f"security_token = '@{tmp_path}/token'\nproxy = '@{tmp_path}/proxy'\n"
     )
     monkeypatch.setenv("ROCKETMQ_CONFIG", str(file))
-    access = access_of({"cluster_name": "prod"})
+    access = access_with("-C", "prod")
     assert (access.secret_key, access.security_token, access.proxy) == (
         "the-secret",
         "the-token",
@@ -223,13 +237,6 @@ def test_options_environment_and_configuration_set_all_of_the_access(tmp_path: P
         "cert": str(file), "key": str(file), "proxy": f"@{proxy}", "namespace": "tenant",
     }  # fmt: skip
     addresses, flags = "a:1;b:2", ("tls", "insecure")
-    received: list[Access] = []
-
-    @click.command
-    @access_options
-    def command(access: Access) -> None:
-        received.append(access)
-
     arguments: list[str] = []
     env = {"ROCKETMQ_CONFIG": str(tmp_path / "config.toml")}
     if source == "options":
@@ -244,9 +251,37 @@ def test_options_environment_and_configuration_set_all_of_the_access(tmp_path: P
         set_up = CliRunner().invoke(main, ["config", "set", "prod", *settings], env=env)
         assert (set_up.exit_code, set_up.stderr) == (0, "")
         arguments = ["-C", "prod"]
-    ended = CliRunner().invoke(command, arguments, env=env)
-    assert (ended.exit_code, ended.stderr) == (0, "")
-    (access,) = received
-    assert access == Access(
+    assert access_with(*arguments, env=env) == Access(
         **{**texts, "secret_key": SECRET, "proxy": PROXY}, name_servers=addresses, tls=True, insecure=True
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "address", "namespace"),
+    [
+        (["-C", "test"], "test:1", "of-environment"),
+        (["-C", "test", "-n", "option:1", "--namespace", "of-option"], "option:1", "of-option"),
+        ([], "environment:1", "of-environment"),
+    ],
+    ids=str,
+)
+def test_a_cluster_of_the_command_line_takes_precedence_over_the_environment(
+    tmp_path: Path, arguments: list[str], address: str, namespace: str
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("current = 'test'\n[clusters.test]\nname_servers = 'test:1'\n")
+    env = {
+        "ROCKETMQ_CONFIG": str(file),
+        "NAMESRV_ADDR": "environment:1",
+        "ROCKETMQ_NAMESPACE": "of-environment",
+    }
+    access = access_with(*arguments, env=env)
+    assert (access.name_servers, access.namespace) == (address, namespace)
+
+
+def test_a_private_key_without_its_certificate_is_a_usage_error(env: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "a.pem"
+    file.write_text("a private key")
+    ended = CliRunner().invoke(main, ["topic", "list", "--key", str(file)], env=env)
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr == "rocketmq-py: --cert is missing: a private key needs its certificate\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 import trio
@@ -41,6 +42,28 @@ async def test_shells_complete_commands_topics_and_groups(address: str, shell: s
         )
         assert (ended.code, ended.err) == (0, "")
         assert wanted in ended.out.decode().replace(",", "\n").split()
+
+
+async def test_completion_prints_no_warning_of_a_secret_that_others_may_read(
+    address: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(
+        f"current = 'a'\n[clusters.a]\nname_servers = '{address}'\naccess_key = 'k'\nsecret_key = 's'\n"
+    )
+    file.chmod(0o644)
+    async with Client(address) as client, client.admin() as admin:
+        await admin.topics.create("Orders", queues=1)
+    ended = await run_cli(
+        env={
+            "_ROCKETMQ_PY_COMPLETE": "bash_complete",
+            "COMP_WORDS": "rocketmq-py topic describe Ord",
+            "COMP_CWORD": "3",
+            "ROCKETMQ_CONFIG": str(file),
+        }
+    )
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == b"plain,Orders\n"
 
 
 async def test_invalid_names_are_not_completed() -> None:

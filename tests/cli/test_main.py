@@ -146,6 +146,17 @@ def test_a_full_disk_is_one_line(arguments: list[str], unbuffered: str) -> None:
     assert ended.stderr == "rocketmq-py: cannot write the output: No space left on device\n"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="closes standard output with a POSIX shell")
+@pytest.mark.parametrize("arguments", [["config", "list"], ["completion", "bash"]], ids=" ".join)
+def test_a_closed_standard_output_is_one_line(arguments: list[str]) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, *arguments],
+        stderr=subprocess.PIPE, text=True, check=False, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stderr == "rocketmq-py: cannot write the output: standard output is closed\n"
+
+
 STARTING = """
 import os, signal, sys, threading
 

@@ -1,11 +1,27 @@
 from __future__ import annotations
 
+import errno
+import io
 import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import IO
 
+import click
 import pytest
 
 from rocketmq_py.cli.cluster_access import DEFAULT_ADDRESS
-from rocketmq_py.cli.option_values import Offset, Position, check_addresses, parse_offset, parse_property
+from rocketmq_py.cli.option_values import (
+    InputFile,
+    Offset,
+    Position,
+    check_addresses,
+    parse_offset,
+    parse_property,
+    read_file,
+    read_offsets,
+)
 from rocketmq_py.client.config import DEFAULT_ADDRESS as CLIENT_DEFAULT
 from rocketmq_py.consumer import StartPosition
 
@@ -64,3 +80,22 @@ def test_name_servers_are_addresses_or_a_url() -> None:
 
 def test_the_default_address_equals_the_clients() -> None:
     assert DEFAULT_ADDRESS == CLIENT_DEFAULT
+
+
+def test_a_closed_standard_input_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(click.BadParameter, match="standard input is closed"):
+        InputFile().convert("-", None, None)
+
+
+def test_a_file_that_cannot_be_read_is_a_usage_error_with_its_name() -> None:
+    class Unreadable(io.BytesIO):
+        name = "offsets.jsonl"
+
+        def read(self, _: int | None = -1) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+    reads: tuple[Callable[[IO[bytes]], object], ...] = (read_file, partial(read_offsets, topic="T"))
+    for read in reads:
+        with pytest.raises(click.UsageError, match=r"cannot read offsets\.jsonl: Input/output error"):
+            read(Unreadable())

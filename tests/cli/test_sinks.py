@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 
 from rocketmq_py.cli.runner import CommandError
-from rocketmq_py.cli.sinks import MAX_BUFFERED, BufferedWriter, OutputClosedError
+from rocketmq_py.cli.sinks import MAX_BUFFERED, BufferedWriter, FileSink, OutputClosedError
+from tests.cli.test_message_formats import received
 
 
 class SlowReader:
@@ -91,6 +96,46 @@ async def test_a_failed_write_ends_the_writer(fault: OSError, error: type[Except
     await writer.write([b"a"])
     with pytest.raises(error):
         await writer.run()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the size of files")
+async def test_a_message_that_does_not_fit_a_file_is_an_error(tmp_path: Path) -> None:
+    import resource
+
+    limit = 64 * 1024
+    file = tmp_path / "messages"
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with pytest.RaisesGroup(pytest.RaisesExc(CommandError, match=f"cannot write {file}: File too large")):
+        async with trio.open_nursery() as nursery:
+            sink = FileSink(lambda _: str(file), nursery)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
+            try:
+                await sink.put_now(received(), [b"x" * (limit + 1)])
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, old)
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes in folders")
+async def test_a_named_pipe_without_a_reader_does_not_block_other_tasks(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    other_tasks_run = threading.Event()
+
+    def read() -> tuple[bool, bytes]:
+        in_time = other_tasks_run.wait(10)
+        with pipe.open("rb") as reader:
+            return in_time, reader.read(5)
+
+    sink = FileSink(lambda _: str(pipe), nursery)
+    with ThreadPoolExecutor(1) as executor:
+        reading = executor.submit(read)
+        nursery.start_soon(sink.put_now, received(), [b"hello"])
+        await trio.testing.wait_all_tasks_blocked()
+        other_tasks_run.set()
+        assert await trio.to_thread.run_sync(reading.result) == (True, b"hello")
 
 
 async def test_raise_closed_waits_for_the_write_in_progress() -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import trio
 
-from rocketmq_py import Client, Message
+from rocketmq_py import Client, Message, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.cli.cluster_access import Access
 from rocketmq_py.cli.file_names import compile_name
 from rocketmq_py.cli.option_values import Offset, Position, parse_offset
-from rocketmq_py.cli.tail_loop import report_lag
+from rocketmq_py.cli.runner import CommandError
+from rocketmq_py.cli.tail_loop import Tail, report_lag
+from rocketmq_py.testing import World, simulate
 from tests.cli.command import Ended
 from tests.cli.conftest import Invoke
 
@@ -114,6 +117,72 @@ def test_a_group_runs_a_command_for_each_message(
 
 
 @pytest.mark.usefixtures("jumping_clock")
+class ListSink:
+    """Records the bodies of messages, after ``failures`` calls that fail."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.printed: list[bytes] = []
+
+    async def put(self, _: ReceivedMessage, parts: Sequence[bytes]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise CommandError("the command failed")
+        self.printed += parts
+
+    put_now = put
+
+    async def flush(self) -> None:
+        pass
+
+
+def tail_to(sink: ListSink, world: World, position: Position, *, count: int) -> Tail:
+    """Return the job that prints ``count`` messages of Orders to ``sink``."""
+    return Tail(
+        Access(name_servers=world.name_server_address),
+        ("Orders",),
+        "*",
+        Offset(position),
+        lambda message: [message.body],
+        count,
+        sink=lambda _: sink,
+    )
+
+
+def test_a_group_stops_after_count_messages_if_some_are_redelivered() -> None:
+    sink = ListSink(failures=1)
+
+    async def program(world: World) -> None:
+        async with Client(world.name_server_address) as client, client.producer("senders") as producer:
+            for body in (b"1", b"2"):
+                await producer.send(Message("Orders", body))
+        await tail_to(sink, world, Position.BEGINNING, count=2).as_member("shell")
+
+    simulate(program, seed=1, topics={"Orders": 1})
+    assert sorted(sink.printed) == [b"1", b"2"]
+
+
+def test_a_group_starts_at_the_end_while_a_broker_is_down() -> None:
+    sink = ListSink()
+
+    async def program(world: World) -> None:
+        async with (
+            Client(world.name_server_address) as client,
+            client.producer("senders") as producer,
+            trio.open_nursery() as nursery,
+        ):
+            queues = (await client.routes.get("Orders")).write_queues
+            (queue,) = (queue for queue in queues if queue.broker_name == "broker-a")
+            world.partition(world.name_server_address, "broker-b")
+            await world.crash("broker-b")
+            nursery.start_soon(tail_to(sink, world, Position.END, count=1).as_member, "shell")
+            await trio.sleep(60)
+            await producer.send(Message("Orders", b"1"), queue=queue)
+
+    simulate(program, seed=1, brokers=2, topics={"Orders": 1})
+    assert sink.printed == [b"1"]
+
+
 async def test_the_lag_of_a_group_is_reported_periodically(capsys: pytest.CaptureFixture[str]) -> None:
     async with EmbeddedBroker() as broker:
         await prepare(broker.name_server_address)

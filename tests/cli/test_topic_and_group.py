@@ -12,9 +12,10 @@ import trio
 from click.testing import CliRunner
 
 from rocketmq_py import Client, Message
+from rocketmq_py.admin import Brokers
 from rocketmq_py.cli import main
 from tests.cli.command import run_cli
-from tests.cli.conftest import StartCli
+from tests.cli.conftest import Invoke, StartCli
 
 
 async def run_json(address: str, *arguments: str) -> object:
@@ -207,3 +208,24 @@ def test_invalid_lines_of_an_offsets_file_are_usage_errors(tmp_path: Path, text:
     result = CliRunner().invoke(main, ["group", "reset", "g", "--topic", "T", "--file", str(file), "--yes"])
     assert result.exit_code == 2
     assert "line 3 of the offsets" in result.stderr
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_broker_config_does_not_show_passwords(
+    invoke: Invoke, threaded_broker: str, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    async def settings(*_: object) -> dict[str, str]:
+        credentials = '{"accessKey": "inner", "secretKey": "hunter2"}'
+        user = '{"username": "admin", "password": "hunter2"}'
+        return {
+            "initAuthenticationUser": user,
+            "innerClientAuthenticationCredentials": credentials,
+            "brokerId": "0",
+        }
+
+    monkeypatch.setattr(Brokers, "settings", settings)
+    ended = invoke("broker", "config", "broker-a", "-o", form, "-n", threaded_broker)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.count(b"(not shown)") == 2
+    assert b"brokerId" in ended.out
+    assert b"hunter2" not in ended.out

@@ -53,6 +53,13 @@ def test_check_lag_compares_with_limits(
     assert (ended.code, ended.out.decode(), ended.err) == (code, f"{line}\n", "")
 
 
+def test_nagios_does_not_take_the_name_of_a_group_for_metrics(invoke: Invoke, threaded_broker: str) -> None:
+    ended = invoke("check", "lag", "team|billing", "-n", threaded_broker)
+    assert ended.code == 3
+    assert ended.out.startswith(b"UNKNOWN - team/billing: group 'team/billing' does not exist")
+    assert b"|" not in ended.out
+
+
 def test_check_lag_prints_prometheus_metrics_and_json(invoke: Invoke, threaded_broker: str) -> None:
     trio.run(make_lag_of_60, threaded_broker)
     check = ("check", "lag", "billing", "--critical", "5", "-n", threaded_broker)

@@ -147,9 +147,9 @@ class _RegisteredBroker:
 class Brokers(Operations):
     """``admin.brokers``. The argument ``broker`` is the name of a master, or the address of any broker.
 
-    All methods raise NameServerError if no name server answers. Those for one broker raise ConfigurationError
-    if name servers do not know it or its master, and BrokerError, ConnectError and others as any request
-    does.
+    All methods raise NameServerError if no name server answers. Methods with ``broker`` raise
+    ConfigurationError if name servers do not know the broker, and BrokerError, ConnectError,
+    ConnectionLostError or RequestTimeoutError if a request to it fails.
     """
 
     async def list(self) -> BrokerListing:

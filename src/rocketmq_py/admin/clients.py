@@ -15,7 +15,7 @@ from rocketmq_py.arguments import check_flag, check_not_blank
 from rocketmq_py.codes import version_name
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.protocol.bodies import BrokerData, ConsumerRunningInfo, ConsumeStatus, ProducerTable
+from rocketmq_py.protocol.bodies import ConsumerRunningInfo, ConsumeStatus, ProducerTable
 from rocketmq_py.protocol.headers import GetAllProducerInfoRequest
 
 
@@ -157,13 +157,22 @@ class ClientDescription:
 
 @attrs.define
 class _ClientRecord:
-    """A client, as put together from the responses of all brokers."""
+    """A client, as put together from the responses of all brokers.
+
+    Attributes:
+        address: the client's address as a broker sees it.
+        language: such as JAVA.
+        version: the ordinal of the protocol version.
+        producer_groups: the client's producer groups.
+        consumer_groups: the address of a broker that has the client as a member, by consumer group.
+        brokers: the names of the brokers that the client is connected to.
+    """
 
     address: str
     language: str
     version: int
     producer_groups: set[str] = attrs.field(factory=set)
-    consumer_groups: set[str] = attrs.field(factory=set)
+    consumer_groups: dict[str, str] = attrs.field(factory=dict)
     brokers: set[str] = attrs.field(factory=set)
 
 
@@ -196,16 +205,16 @@ class Clients(Operations):
         """
         check_not_blank(client_id, "client_id")
         check_flag(stack, "stack")
-        listing, brokers = await self._list()
+        listing, records = await self._list()
         client = next((one for one in listing.clients if one.client_id == client_id), None)
         if client is None:
             require_all(PartialResults({}, listing.failures), f"looking for client {client_id!r}")
             known = ", ".join(one.client_id for one in listing.clients[:10]) or "none"
             raise ConfigurationError(f"client {client_id!r} is not online; clients online: {known}")
-        address = any_address(brokers[client.brokers[0]])
+        addresses = records[client_id].consumer_groups
 
         async def query(group: str) -> MemberDescription:
-            info = await running_info(self._client, address, group, client_id, stack=stack)
+            info = await running_info(self._client, addresses[group], group, client_id, stack=stack)
             return self._member(group, info)
 
         members = await query_each(client.consumer_groups, query)
@@ -215,7 +224,7 @@ class Clients(Operations):
             failures={**listing.failures, **members.failures},
         )
 
-    async def _list(self) -> tuple[ClientListing, Mapping[str, BrokerData]]:
+    async def _list(self) -> tuple[ClientListing, Mapping[str, _ClientRecord]]:
         brokers = await self._select_brokers()
         records: dict[str, _ClientRecord] = {}
         groups = await query_each(
@@ -242,7 +251,7 @@ class Clients(Operations):
             )
             for client_id, record in sorted(records.items())
         ]
-        return ClientListing(clients=tuple(clients), failures=failures), brokers
+        return ClientListing(clients=tuple(clients), failures=failures), records
 
     async def _add_producers(
         self, name: str, address: str, records: dict[str, _ClientRecord]
@@ -273,7 +282,7 @@ class Clients(Operations):
                     normal_address(connection.client_addr), connection.language, connection.version
                 ),
             )
-            record.consumer_groups.add(group)
+            record.consumer_groups.setdefault(group, address)
             record.brokers.add(name)
 
     def _member(self, group: str, info: ConsumerRunningInfo) -> MemberDescription:

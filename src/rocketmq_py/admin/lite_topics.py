@@ -50,8 +50,9 @@ Value = TypeVar("Value")
 class LiteTopics(Operations):
     """Describes lite topics, and offers their waiting messages again. Requires brokers from 5.5.0 on.
 
-    Every method raises UnsupportedByBrokerError if there is no newer broker, and NameServerError if no name
-    server answered. The other errors of brokers are in ``failures`` or, if there is only one broker, raised.
+    All methods raise NameServerError if no name server answers. Brokers that fail are in ``failures``. If
+    none of several brokers answers, SomeBrokersFailedError is raised. A single broker's own error is raised,
+    such as UnsupportedByBrokerError from a broker before 5.5.0.
     """
 
     async def brokers(self) -> LiteBrokers:
@@ -101,7 +102,7 @@ class LiteTopics(Operations):
         )
 
     async def describe(self, parent: str, lite_topic: str) -> LiteTopic:
-        """Return the offsets and the subscribers of a lite topic. A lite topic without messages has none.
+        """Return the offsets and the subscribers of a lite topic. Without messages, its offsets are 0.
 
         Raises the errors of :meth:`describe_parent`.
         """
@@ -139,7 +140,7 @@ class LiteTopics(Operations):
                 last_pop_ms=_time(info.last_access_time),
             )
             for name, info in results.values.items()
-            if info.lite_topic_count >= 0
+            if info.lite_topic_count >= 0  # -1 if the client has no subscription on this broker
         }
         return LiteSubscriptionDescription(client_id=client_id, brokers=found, failures=results.failures)
 
@@ -192,10 +193,10 @@ class LiteTopics(Operations):
         )
 
     async def offer_again(self, group: str, client_id: str | None = None) -> tuple[str, ...]:
-        """Have brokers offer all waiting messages of a group to its clients again.
+        """Make brokers offer all waiting messages of a group to its clients again.
 
-        Brokers do this by themselves. It helps if messages of a subscribed lite topic are not delivered.
-        Java: ``triggerLiteDispatch``.
+        Brokers offer new messages without it. Use it if messages of a subscribed lite topic are not
+        delivered. Java: ``triggerLiteDispatch``.
 
         Args:
             group: the group.
@@ -207,7 +208,8 @@ class LiteTopics(Operations):
         Raises:
             ConfigurationError: an argument is not valid.
             BrokerError: the group is not bound to a parent topic.
-            SomeBrokersFailedError: it failed on some of several brokers.
+            SomeBrokersFailedError: the request failed on some of several brokers. With a single one its own
+                error is raised.
         """
         optional(check_not_blank, client_id, "client_id")
         header = TriggerLiteDispatchRequest(group=check_group(group), client_id=client_id)
@@ -225,7 +227,7 @@ class LiteTopics(Operations):
     async def _query(
         self, brokers: Mapping[str, BrokerData], header: Request, decode: Callable[[bytes], Value]
     ) -> PartialResults[str, Value]:
-        """Ask each broker. Raise the error if there is only one broker, or if all have failed alike."""
+        """Send a request to each broker. If none of them answers, raise as ``require_all`` does."""
 
         async def query(name: str) -> Value:
             return decode((await self._call(brokers[name], header)).body)

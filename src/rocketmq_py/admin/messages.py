@@ -64,9 +64,9 @@ MAX_TRACES = 64
 class Messages(Operations):
     """``admin.messages``: finds messages, and shows their tracks and traces.
 
-    All methods raise NameServerError if no name server answers, and BrokerError, ConnectError and others as
-    any request does. A cancellation has no effect on the cluster, except that cancelling
-    :meth:`consume_directly` does not stop the handler.
+    All methods raise NameServerError if no name server answers. If a request to a broker fails, they raise
+    BrokerError, ConnectError, ConnectionLostError or RequestTimeoutError. A method that returns ``failures``
+    puts the error there instead. Cancelling :meth:`consume_directly` does not stop the handler.
     """
 
     async def get(self, message_id: str, *, topic: str | None = None) -> ReceivedMessage | None:

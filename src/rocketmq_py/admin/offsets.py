@@ -21,6 +21,7 @@ from rocketmq_py.arguments import check_flag, check_instance, check_integer, opt
 from rocketmq_py.codes import ResponseCode, version_name
 from rocketmq_py.consumer.read.offset_queries import check_offsets
 from rocketmq_py.errors import (
+    AccessDeniedError,
     BrokerError,
     ConfigurationError,
     GroupNotFoundError,
@@ -29,8 +30,9 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX, check_group, check_topic
-from rocketmq_py.protocol.bodies import BrokerData, TopicOffset, TopicStats
+from rocketmq_py.protocol.bodies import BrokerData, TopicOffset, TopicStats, read_properties
 from rocketmq_py.protocol.headers import (
+    GetBrokerConfigRequest,
     GetTopicStatsInfoRequest,
     InvokeBrokerToResetOffsetRequest,
     OffsetAnswer,
@@ -142,8 +144,8 @@ class Offsets(Operations):
 
         Java: ``resetOffsetByTimestamp``, ``resetOffsetByQueueId``.
 
-        Brokers of 5.x reset any offset while members run. Brokers of 4.x pass the reset on to running
-        members, which only supports earliest, latest and a time.
+        While members run, brokers support a reset to earliest, latest or a time. Brokers with
+        useServerSideResetOffset, the default from 5.2 on, support any reset.
 
         Args:
             group: the group.
@@ -156,9 +158,10 @@ class Offsets(Operations):
 
         Raises:
             TopicNotFoundError: the topic does not exist.
-            GroupNotFoundError: a broker of 5.x does not know the group: create it first. Or ``topic`` is None
-                and the group has no offsets.
-            UnsupportedByBrokerError: a broker of 4.x does not support this reset while members run.
+            GroupNotFoundError: a broker with useServerSideResetOffset does not know the group: create it
+                first. Or ``topic`` is None and the group has no offsets.
+            UnsupportedByBrokerError: a broker without useServerSideResetOffset does not support this reset
+                while members run.
             SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
                 error is raised. If ``topic`` is None, a broker that failed for one topic counts as failed,
                 and ``failures`` also has the topics without a route, by name.
@@ -328,7 +331,7 @@ class Offsets(Operations):
             return plan
         client, address = self._client, master_address(broker)
         version = await broker_version(client, address)
-        if version >= VERSION_5_0:
+        if version >= VERSION_5_0 and await self._resets_by_itself(address):
             await self._reset_queues(group, topic, address, plan)
         elif await group_connections(client, address, group) is None:
             await self._commit(group, topic, address, plan)
@@ -344,15 +347,27 @@ class Offsets(Operations):
             )
         return plan
 
+    async def _resets_by_itself(self, address: str) -> bool:
+        """Return whether a broker of 5.x resets offsets by itself (useServerSideResetOffset).
+
+        Other brokers ignore the queue and the offset of a request. They send their members an offset for each
+        queue of the topic, according to the request's timestamp.
+        """
+        try:
+            answer = await call_broker(self._client, address, GetBrokerConfigRequest())
+        except AccessDeniedError:
+            return True  # only brokers from 5.3 on deny this request, and they have it by default
+        return read_properties(answer.body).get("useServerSideResetOffset") == "true"
+
     async def _reset_queues(
         self, group: str, topic: str, address: str, plan: tuple[OffsetReset, ...]
     ) -> None:
-        """Reset each queue on a broker of 5.x."""
+        """Reset each queue on a broker that resets offsets by itself."""
         for reset in plan:
             header = InvokeBrokerToResetOffsetRequest(
                 group=group,
                 topic=topic,
-                timestamp=LATEST_MS,
+                timestamp=0,  # a required field that brokers do not read here
                 is_force=True,
                 queue_id=reset.queue.queue_id,
                 offset=reset.after,

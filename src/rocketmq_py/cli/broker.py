@@ -8,6 +8,7 @@ import click
 
 from rocketmq_py.cli.admin_runner import confirm, run_admin
 from rocketmq_py.cli.cluster_access import Access, access_options
+from rocketmq_py.cli.config import HIDDEN
 from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.option_values import checked, not_empty, parse_property
 from rocketmq_py.cli.options import yes_option
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from rocketmq_py.admin import Admin, BrokerStatus
     from rocketmq_py.errors import RocketMQError
 
+SECRET_SETTINGS = ("initAuthenticationUser", "innerClientAuthenticationCredentials")
+"""Settings with a password that brokers from 5.3 on return if their configuration file has them."""
 broker_argument: Final = click.argument("name", metavar="BROKER", callback=checked(not_empty))
 
 
@@ -152,7 +155,7 @@ def config(
 ) -> None:
     """Show the settings of a broker, or change the given ones.
 
-    Some settings take effect only when the broker restarts.
+    Some settings take effect only when the broker restarts. Passwords are not shown.
     """
     changes = dict(settings)
     if changes:
@@ -162,7 +165,7 @@ def config(
         if changes:
             await admin.brokers.alter(name, changes)
         current = await admin.brokers.settings(name)
-        shown = {key: current[key] for key in changes} if changes else dict(current)
+        shown = {key: HIDDEN if key in SECRET_SETTINGS else current[key] for key in (changes or current)}
         print_result(output, shown, [Table([Column("NAME"), Column("VALUE")], list(shown.items()))])
 
     run_admin(access, work)

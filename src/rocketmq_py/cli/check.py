@@ -99,6 +99,12 @@ def run_check(
     sys.exit(state)
 
 
+def _print_for_nagios(state: State, text: str, metrics: str = "") -> None:
+    """Print a line for Nagios, where ``|`` separates the text from the metrics."""
+    safe_text = text.replace("|", "/")  # names of groups and topics may contain |
+    print_out(f"{state.name} - {safe_text}{f' | {metrics}' if metrics else ''}")
+
+
 def _one_line(error: object) -> str:
     return " ".join(str(error).split())
 
@@ -126,7 +132,7 @@ def lag(
         elif output == "prometheus":
             complain(reason)
         else:
-            print_out(f"{State.UNKNOWN.name} - {group}: {reason}")
+            _print_for_nagios(State.UNKNOWN, f"{group}: {reason}")
 
     async def work(admin: Admin) -> State:
         described = await admin.groups.describe(group)
@@ -145,7 +151,7 @@ def lag(
         else:
             text = _lag_text(lags, members, topic, incomplete)
             limits = ";".join("" if limit is None else str(limit) for limit in (warn, critical))
-            print_out(f"{state.name} - {group}: {text} | lag={sum(lags.values())};{limits};0")
+            _print_for_nagios(state, f"{group}: {text}", f"lag={sum(lags.values())};{limits};0")
         return state
 
     run_check(access, work, print_unknown)
@@ -192,7 +198,7 @@ def health(access: Access, output: str) -> None:
         elif output == "prometheus":
             complain(reason)
         else:
-            print_out(f"{State.UNKNOWN.name} - {reason}")
+            _print_for_nagios(State.UNKNOWN, reason)
 
     async def work(admin: Admin) -> State:
         servers, reason = await _find_servers(admin)
@@ -211,7 +217,7 @@ def health(access: Access, output: str) -> None:
             counts = [(role, *_up_and_total(servers, role)) for role in ROLES]
             text = " and ".join(f"{up} of {total} {role}s answer" for role, up, total in counts)
             metrics = " ".join(f"{role.replace(' ', '_')}s={up};;;0;{total}" for role, up, total in counts)
-            print_out(f"{state.name} - {'; '.join([text, *reasons])} | {metrics}")
+            _print_for_nagios(state, "; ".join([text, *reasons]), metrics)
         return state
 
     run_check(access, work, print_unknown)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import click
+from click.core import ParameterSource
 
 from rocketmq_py.cli.clusters import SECRET_SETTINGS, Clusters, ClustersError
 from rocketmq_py.cli.option_values import check_addresses, checked, not_empty, read_secret
@@ -74,6 +75,8 @@ class Access:
         return options
 
 
+_PARAMETERS = {field.name: field.name for field in attrs.fields(Access)} | {"key": "private_key"}
+"""The parameters of a command by the attributes of :class:`Access` that they set."""
 _FILE = click.Path(exists=True, dir_okay=False)
 _OPTIONS = (
     click.option(
@@ -124,7 +127,7 @@ _OPTIONS = (
         show_envvar=True, help="Namespace of topics and groups.",
     ),
 )  # fmt: skip
-"""Options that are not given are None. The named cluster then provides their values."""
+"""Options that are not given are None. The named cluster then provides their values: see access_of()."""
 
 
 def access_options(function: Function) -> Function:
@@ -140,24 +143,59 @@ def access_options_without_key(function: Function) -> Function:
     return _with_options(function, "--tls-key")
 
 
-def access_of(options: Mapping[str, Any]) -> Access:
-    """Return the access for the parsed options of a command line, which may be incomplete.
+def access_of(context: click.Context) -> Access:
+    """Return the access that the options of a command select. Its command line may be incomplete.
+
+    An option takes precedence over the named cluster. An environment variable does so too, unless ``-C`` is
+    on the command line.
 
     Raises click.UsageError if they are invalid.
     """
-    values = {field.name: options.get(field.name) for field in attrs.fields(Access) if field.name != "key"}
-    return _resolved(options.get("cluster_name"), {**values, "key": options.get("private_key")})
+    given = {
+        name: context.params[param]
+        for name, param in _PARAMETERS.items()
+        if context.params.get(param) is not None
+    }
+    settings = _settings_of(context.params.get("cluster_name"), or_default="name_servers" not in given)
+    if context.get_parameter_source("cluster_name") is ParameterSource.COMMANDLINE:
+        for name in settings.keys() & given.keys():
+            if context.get_parameter_source(_PARAMETERS[name]) is ParameterSource.ENVIRONMENT:
+                del given[name]
+    access = Access(**{**settings, **given})
+    if bool(access.access_key) != bool(access.secret_key):
+        missing = "--secret-key" if access.access_key else "--access-key"
+        raise click.UsageError(f"{missing} is missing: access and secret key belong together")
+    if access.key and not access.cert:
+        raise click.UsageError("--cert is missing: a private key needs its certificate")
+    return access
+
+
+def _settings_of(cluster_name: str | None, *, or_default: bool) -> dict[str, Any]:
+    """Return the settings of the named cluster, or of the default cluster if there is one."""
+    try:
+        clusters = Clusters.load()
+        name = cluster_name or (clusters.current if or_default else None)
+        settings = {} if name is None else clusters.settings_of(name)
+    except ClustersError as error:
+        raise click.UsageError(str(error)) from None
+    for secret in settings.keys() & SECRET_SETTINGS:
+        try:
+            settings[secret] = read_secret(str(settings[secret]))
+        except ValueError as error:
+            raise click.UsageError(f"cluster {name}: {error}") from None
+    return settings
 
 
 def _with_options(function: Function, *key_names: str) -> Function:
     @functools.wraps(function)
-    def command(*args: Any, private_key: str | None, cluster_name: str | None, **options: Any) -> Any:
-        values = {
-            field.name: options.pop(field.name) for field in attrs.fields(Access) if field.name != "key"
+    def command(*args: Any, **options: Any) -> Any:
+        access = access_of(click.get_current_context())
+        others = {
+            name: value
+            for name, value in options.items()
+            if name != "cluster_name" and name not in _PARAMETERS.values()
         }
-        values["key"] = private_key
-        access = _resolved(cluster_name, values)
-        return function(*args, access=access, **options)
+        return function(*args, access=access, **others)
 
     wrapped: Any = command
     key_option = click.option(
@@ -167,24 +205,3 @@ def _with_options(function: Function, *key_names: str) -> Function:
     for option in (key_option, *reversed(_OPTIONS)):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[no-any-return]
-
-
-def _resolved(cluster_name: str | None, values: dict[str, Any]) -> Access:
-    """Combine options and the settings of the named cluster. Options take precedence."""
-    given = {name: value for name, value in values.items() if value is not None}
-    try:
-        clusters = Clusters.load()
-        name = cluster_name or (None if "name_servers" in given else clusters.current)
-        settings = {} if name is None else clusters.settings_of(name)
-    except ClustersError as error:
-        raise click.UsageError(str(error)) from None
-    for secret in settings.keys() & SECRET_SETTINGS:
-        try:
-            settings[secret] = read_secret(str(settings[secret]))
-        except ValueError as error:
-            raise click.UsageError(f"cluster {name}: {error}") from None
-    access = Access(**{**settings, **given})
-    if bool(access.access_key) != bool(access.secret_key):
-        missing = "--secret-key" if access.access_key else "--access-key"
-        raise click.UsageError(f"{missing} is missing: access and secret key belong together")
-    return access

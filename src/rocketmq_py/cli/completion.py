@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
+from io import StringIO
 
 import click
 from click.shell_completion import get_completion_class
@@ -70,12 +71,13 @@ def _all_topics(context: click.Context) -> list[str]:
     topics: list[str] = []
 
     async def query() -> None:
-        access = access_of(context.params)
+        access = access_of(context)
         with trio.move_on_after(TIMEOUT):
             async with Client(access.name_servers, **access.client_options()) as client:
                 names = filter(client.namespace.has_topic, await client.name_servers.topics())
                 topics.extend(sorted(map(client.namespace.unwrap_topic, names)))
 
-    with suppress(RocketMQError, click.ClickException):
+    # Text on standard error would appear in the middle of the command line that the user types.
+    with redirect_stderr(StringIO()), suppress(RocketMQError, click.ClickException):
         trio.run(query)
     return topics

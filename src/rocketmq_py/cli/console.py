@@ -10,6 +10,7 @@ unchanged.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import re
 import select
@@ -76,7 +77,7 @@ class _EscapingBuffer(io.BufferedIOBase):
 
     def write(self, data: ReadableBuffer) -> int:
         written = bytes(data)
-        _write_all(self._raw, _escaped(written, self._encoding))
+        write_all(self._raw, _escaped(written, self._encoding))
         return len(written)
 
     def writable(self) -> bool:
@@ -108,7 +109,7 @@ def write_parts(stream: TextIO | None, parts: Iterable[str | bytes]) -> None:
     Raises OSError if the stream is closed or fails.
     """
     if stream is None:
-        raise OSError("standard output is closed")
+        raise OSError(errno.EBADF, "standard output is closed")
     stream.flush()
     encoding = stream.encoding
     if isinstance(stream, TerminalStream):
@@ -118,7 +119,7 @@ def write_parts(stream: TextIO | None, parts: Iterable[str | bytes]) -> None:
         ]
     else:
         pieces = [_encoded(part, encoding) for part in parts]
-    _write_all(_raw_of(stream), b"".join(pieces))
+    write_all(_raw_of(stream), b"".join(pieces))
 
 
 def print_out(text: str, *, end: str = "\n") -> None:
@@ -194,7 +195,7 @@ def _raw_of(stream: TextIO) -> Any:
     return getattr(buffer, "raw", buffer)
 
 
-def _write_all(raw: Any, data: bytes) -> None:
+def write_all(raw: Any, data: bytes) -> None:
     """Write all bytes, also where another program has made the terminal or pipe non-blocking."""
     view = memoryview(data)
     while view:

@@ -11,7 +11,7 @@ from rocketmq_py.cli.admin_runner import confirm, partial_result, run_admin
 from rocketmq_py.cli.cluster_access import Access, access_options
 from rocketmq_py.cli.completion import complete_groups, complete_topics
 from rocketmq_py.cli.group_tables import group_tables, group_value
-from rocketmq_py.cli.option_values import ResetTarget, checked, parse_reset_target, read_offsets
+from rocketmq_py.cli.option_values import InputFile, ResetTarget, checked, parse_reset_target, read_offsets
 from rocketmq_py.cli.options import (
     attributes_option,
     broker_option,
@@ -226,7 +226,7 @@ def delete(access: Access, output: OutputFormat, group: str, dead_letters: bool,
     "--as-group", metavar="GROUP", callback=checked(check_group), help="Use the offsets of this group."
 )
 @click.option(
-    "--file", "file", metavar="FILE", type=click.File("rb"),
+    "--file", "file", metavar="FILE", type=InputFile(),
     help='Use the offsets in FILE (- for stdin), lines such as '
     '{"broker": "broker-a", "queue": 0, "offset": 7}.',
 )  # fmt: skip
@@ -247,8 +247,8 @@ def reset(
 ) -> None:
     """Reset the offsets of a group in one topic, or in all topics that it consumes.
 
-    Brokers of 5.x reset any offset while members run. Brokers of 4.x pass the reset on to running members,
-    which only supports earliest, latest and @MS. Stop the members for any other target.
+    While members run, brokers before 5.2 only support earliest, latest and @MS, unless they have
+    useServerSideResetOffset. Stop the members for any other target.
     """
     to = _reset_to(target, as_group, file, topic)
     if not dry_run:

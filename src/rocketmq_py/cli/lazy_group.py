@@ -59,7 +59,8 @@ class OneLineErrors(click.Group):
             if error.errno not in _OUTPUT_ERRORS:
                 raise
             # Otherwise the interpreter would fail again at exit, when it flushes the buffer.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if sys.stdout is not None:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if not isinstance(error, BrokenPipeError):
                 complain(f"cannot write the output: {error.strerror}")
             sys.exit(1)

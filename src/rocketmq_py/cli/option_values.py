@@ -67,6 +67,28 @@ def read_secret(text: str) -> str:
     return secret
 
 
+class InputFile(click.File):
+    """The type of an option that names a file to read, or ``-`` for standard input."""
+
+    def __init__(self) -> None:
+        super().__init__("rb")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Open the file. See ``click.File.convert``, which ends with RuntimeError if stdin is closed."""
+        try:
+            return super().convert(value, param, ctx)
+        except RuntimeError:
+            self.fail("standard input is closed", param, ctx)
+
+
+def read_file(file: IO[bytes]) -> bytes:
+    """Return the content of an :class:`InputFile`. Raises click.UsageError if it cannot be read."""
+    try:
+        return file.read()
+    except OSError as error:
+        raise click.UsageError(f"cannot read {file.name}: {error.strerror or error}") from None
+
+
 def parse_property(text: str) -> tuple[str, str]:
     """Return the name and value of ``NAME=VALUE``."""
     name, separator, value = text.partition("=")
@@ -258,7 +280,7 @@ def parse_reset_target(text: str) -> ResetTarget:
 def read_offsets(file: IO[bytes], topic: str) -> dict[MessageQueue, int]:
     """Return the offsets in a file of JSON lines. Other fields of a line are ignored.
 
-    Raises click.UsageError, with the line's number, for a line that is invalid.
+    Raises click.UsageError if it cannot be read, or for a line that is invalid.
     """
     import msgspec
 
@@ -269,7 +291,7 @@ def read_offsets(file: IO[bytes], topic: str) -> dict[MessageQueue, int]:
         "Line", [("broker", str), ("queue", not_negative), ("offset", not_negative)]
     )
     offsets = {}
-    for number, text in enumerate(file, 1):
+    for number, text in enumerate(read_file(file).split(b"\n"), 1):
         if text.strip():
             try:
                 line: Any = msgspec.json.decode(text, type=line_type)

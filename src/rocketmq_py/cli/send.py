@@ -12,7 +12,15 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from rocketmq_py.cli.cluster_access import Access, access_options_without_key
-from rocketmq_py.cli.option_values import checked, parse_duration, parse_property, parse_queue, parse_time
+from rocketmq_py.cli.option_values import (
+    InputFile,
+    checked,
+    parse_duration,
+    parse_property,
+    parse_queue,
+    parse_time,
+    read_file,
+)
 from rocketmq_py.cli.options import topic_option
 from rocketmq_py.names import check_topic
 
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
     "-f",
     "file",
     metavar="FILE",
-    type=click.File("rb"),
+    type=InputFile(),
     help="Send the content of FILE as one message (- for stdin).",
 )
 @click.option("--tag", metavar="TAG", default="", help="Tag of the messages.")
@@ -202,7 +210,7 @@ def send(
         lite_topic=lite_topic,
         sharding_key=sharding_key,
     )
-    single_body = os.fsencode(body) if body is not None else file.read() if file is not None else None
+    single_body = os.fsencode(body) if body is not None else read_file(file) if file is not None else None
     try:
         fields.message(single_body if single_body is not None else b"?")
     except InvalidMessageError as error:

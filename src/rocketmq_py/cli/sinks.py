@@ -14,7 +14,7 @@ from typing import Protocol
 import attrs
 import trio
 
-from rocketmq_py.cli.console import write_parts
+from rocketmq_py.cli.console import write_all, write_parts
 from rocketmq_py.cli.file_names import variable_escaper
 from rocketmq_py.cli.runner import CommandError
 from rocketmq_py.message import ReceivedMessage
@@ -36,10 +36,12 @@ class BufferedWriter:
 
     Args:
         write: writes all parts, and may block. BrokenPipeError means that the output is closed.
+        name: the output, for errors.
     """
 
-    def __init__(self, write: Callable[[Sequence[bytes]], object]) -> None:
+    def __init__(self, write: Callable[[Sequence[bytes]], object], name: str = "the output") -> None:
         self._write = write
+        self._name = name
         self._buffer: list[bytes] = []
         self._size = 0
         self._accepted = 0
@@ -62,7 +64,7 @@ class BufferedWriter:
             except BrokenPipeError:
                 raise OutputClosedError from None
             except OSError as error:
-                raise CommandError(f"cannot write the output: {error.strerror or error}") from error
+                raise CommandError(f"cannot write {self._name}: {error.strerror or error}") from error
             self._written = accepted
             self._progress.unpark_all()
 
@@ -211,21 +213,20 @@ class FileSink:
                 if name not in self._open:
                     while len(self._open) >= self._max_open:
                         await self._close_oldest()
-                    self._open[name] = self._opened(name)
+                    self._open[name] = await self._opened(name)
                 self._open.move_to_end(name)
                 return self._open[name].writer
         self._open.move_to_end(name)
         return self._open[name].writer
 
-    def _opened(self, name: str) -> _OpenFile:
+    async def _opened(self, name: str) -> _OpenFile:
         try:
-            Path(name).parent.mkdir(parents=True, exist_ok=True)
-            file = open(name, "ab", buffering=0)  # noqa: SIM115  # closed when its task ends
+            # In a thread, because opening a named pipe waits for its reader.
+            file = await trio.to_thread.run_sync(_open_to_append, name, abandon_on_cancel=True)
         except OSError as error:
             raise CommandError(f"cannot write {name}: {error.strerror or error}") from error
-        opened = _OpenFile(
-            BufferedWriter(lambda parts: file.write(b"".join(parts))), file, trio.CancelScope()
-        )
+        writer = BufferedWriter(lambda parts: write_all(file, b"".join(parts)), name)
+        opened = _OpenFile(writer, file, trio.CancelScope())
         self._nursery.start_soon(_write_and_close, opened)
         return opened
 
@@ -237,6 +238,11 @@ class FileSink:
             del self._open[name]
             opened.writing.cancel()
             opened.file.close()  # at once, so that the limit of open files holds
+
+
+def _open_to_append(name: str) -> FileIO:
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    return open(name, "ab", buffering=0)
 
 
 async def _write_and_close(opened: _OpenFile) -> None:

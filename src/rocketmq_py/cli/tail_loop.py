@@ -87,9 +87,7 @@ class Tail:
                         if not left:
                             break
                     elif self._is_wanted(message):
-                        await quota.take()
-                        await sink.put(message, self._rendered(message))
-                        quota.printed()
+                        await self._print(message, sink.put, quota)
 
         async def read_matching(sink: Sink, reader: Reader, nursery: trio.Nursery, name: str) -> None:
             topics, is_new = await self._find(reader, name)
@@ -123,9 +121,7 @@ class Tail:
         async def consume(sink: Sink) -> None:
             async def handle(message: ReceivedMessage) -> None:
                 if self._is_wanted(message):
-                    await quota.take()
-                    await sink.put_now(message, self._rendered(message))
-                    quota.printed()
+                    await self._print(message, sink.put_now, quota)
 
             async with (
                 Client(self.access.name_servers, **self.access.client_options()) as client,
@@ -187,7 +183,10 @@ class Tail:
     async def _warn_of_start_at_end(self, reader: Reader, group: str, topic: str) -> None:
         if self.offset.position is not Position.END:
             return
-        committed = await reader.committed(group, await reader.offsets(topic))
+        try:
+            committed = await reader.committed(group, await reader.offsets(topic))
+        except RocketMQError:
+            return  # the consumer reads from the other brokers, and logs the error of this one
         if all(offset is None for offset in committed.values()):
             complain(
                 f"group {group!r} is new to topic {topic!r} and starts at its end, or at the first message "
@@ -196,6 +195,20 @@ class Tail:
 
     def _is_wanted(self, message: ReceivedMessage) -> bool:
         return self.pattern is None or self.pattern.search(message.body) is not None
+
+    async def _print(
+        self,
+        message: ReceivedMessage,
+        put: Callable[[ReceivedMessage, Sequence[bytes]], Awaitable[None]],
+        quota: _Quota,
+    ) -> None:
+        await quota.take()
+        try:
+            await put(message, self._rendered(message))
+        except BaseException:
+            quota.give_back()
+            raise
+        quota.printed()
 
     def _rendered(self, message: ReceivedMessage) -> Sequence[bytes]:
         if message.corruption is not None:
@@ -212,19 +225,21 @@ class _Quota:
 
     def __init__(self, count: int | None) -> None:
         self.exhausted: trio.CancelScope = trio.CancelScope()
-        self._left_to_take = count
+        self._left_to_take = None if count is None else trio.Semaphore(count)
         self._left_to_print = count
 
     async def take(self) -> None:
-        """Return if another message may be printed. Otherwise wait to be cancelled.
+        """Wait until another message may be printed, or until cancelled if all of them are.
 
         A group's message whose handler is cancelled here is delivered again.
         """
-        if self._left_to_take is None:
-            return
-        if not self._left_to_take:
-            await trio.sleep_forever()
-        self._left_to_take -= 1
+        if self._left_to_take is not None:
+            await self._left_to_take.acquire()
+
+    def give_back(self) -> None:
+        """Let another message be printed in place of one that failed."""
+        if self._left_to_take is not None:
+            self._left_to_take.release()
 
     def printed(self) -> None:
         """Count a printed message."""
