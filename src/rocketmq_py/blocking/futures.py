@@ -57,7 +57,7 @@ class ThreadFuture(Future[Result]):
     _outcome: Any = None  # None while it is pending; a result, a _Failed, or _CANCELLED
     _wakes: deque[Callable[[], object]] | None = None  # wakes up the threads that wait
     _callbacks: deque[Callable[[Future[Result]], object]] | None = None
-    has_base_state = False
+    has_base_state: bool = False
     _is_base_done = False  # the base class has the outcome, too
 
     def __init__(self, thread: TrioThread, callback_runner: CallbackRunner) -> None:
