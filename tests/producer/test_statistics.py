@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import attrs
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,6 +69,8 @@ async def test_failures_retries_and_faulty_brokers_are_counted() -> None:
         assert (statistics.sent, statistics.failed, statistics.retried) == (8, 0, 1)
         assert list(statistics.brokers) == ["broker-a"]
         assert 590 < statistics.brokers["broker-a"].unavailable_for <= 600
+    after_closing = await trio.to_thread.run_sync(lambda: producer.statistics)
+    assert after_closing == attrs.evolve(statistics, brokers={})
 
     answer = refuse(ResponseCode.MESSAGE_ILLEGAL)
     async with scripted_cluster(answer) as cluster, Producer(cluster.address) as producer:

@@ -86,7 +86,7 @@ class BaseProducer(Member):
             in_flight=len(self._pipeline),
             in_flight_bytes=self._pipeline.admission.bytes,
             latency=counters.latency(),
-            brokers={} if faults is None else faults.states(),
+            brokers=faults.states() if faults is not None and self.is_open else {},
         )
 
     def _enable_metering(self) -> SendMeter:
