@@ -57,8 +57,8 @@ class ProducerStatistics:
         in_flight: pipelined sends in flight, and requests that wait for replies.
         in_flight_bytes: the bytes of their bodies.
         latency: the latencies of successful attempts.
-        brokers: the entries of the latency-fault table by broker name. Empty if the strategy is off, and after
-            closing.
+        brokers: the entries of the latency-fault table by broker name. Empty if the strategy is off, and
+            after closing.
     """
 
     sent: int

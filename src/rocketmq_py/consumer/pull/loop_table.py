@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, KeysView, Set
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 import trio
 
-from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.message import MessageQueue
 
 
@@ -88,5 +88,6 @@ class LoopTable(Generic[_Loop]):
 
 def start_loops(loops: Iterable[QueueLoop], nursery: trio.Nursery) -> None:
     """Run loops in a nursery, unless it has ended because the consumer was closed."""
-    for loop in loops:
-        start_soon(nursery, loop.run)
+    with suppress(RuntimeError):  # the nursery is closed to new arrivals
+        for loop in loops:
+            nursery.start_soon(loop.run)
