@@ -12,6 +12,7 @@ from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import NameServerError, NoQueueError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import BrokerData, QueueData, TopicRoute
+from rocketmq_py.protocol.command import Command
 from tests.scripted import ScriptedCluster, ignore, scripted_cluster, store
 
 ROUTE_QUESTIONS = RequestCode.GET_ROUTEINFO_BY_TOPIC
@@ -238,3 +239,16 @@ async def test_the_zone_is_sent_with_requests_for_routes() -> None:
         with_zone, without = [request.fields for request in cluster.name_server.asked(ROUTE_QUESTIONS)]
     assert (with_zone["__ZONE_NAME"], with_zone["__ZONE_MODE"]) == ("zone-1", "true")
     assert not {"__ZONE_NAME", "__ZONE_MODE"} & without.keys()
+
+
+async def test_a_refresh_in_flight_is_no_failure_when_the_client_closes(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_cluster(store) as cluster:
+        async with Client(cluster.address, route_refresh_interval=5, request_timeout=60) as client:
+            await client.routes.get("T")
+            requests: list[Command] = []
+            cluster.name_server.answer = lambda _, request: requests.append(request)
+            await trio.sleep(6)
+            assert [request.code for request in requests] == [RequestCode.GET_ROUTEINFO_BY_TOPIC]
+        assert not caplog.records
