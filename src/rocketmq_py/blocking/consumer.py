@@ -40,7 +40,7 @@ from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.calls import ThreadCall
 from rocketmq_py.handoff.hosted import ForwardingListener, Target
-from rocketmq_py.handoff.undelivered_messages import Fetch, Undelivered, call_after_put_back
+from rocketmq_py.handoff.undelivered_messages import Fetch, Undelivered, UndeliveredPolls
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         target = consumer.LitePullConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
-        self._undelivered: Undelivered[ReceivedMessage] = Undelivered(self._check_open)
+        self._undelivered: UndeliveredPolls = UndeliveredPolls(target, self._check_open)
         super().__init__(target, parent)
 
     @property
@@ -289,25 +289,19 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When interrupted, no message
         is lost: the next poll returns it.
         """
-        return self._fetch(self._undelivered, partial(self._poll, max_messages, timeout))
-
-    async def _poll(self, max_messages: int, timeout: float | None) -> list[ReceivedMessage]:
-        taken = self._undelivered.take(max_messages)
-        return taken or await self._target.poll(max_messages=max_messages, timeout=timeout)
+        undelivered = self._undelivered
+        return self._fetch(undelivered, partial(undelivered.poll, max_messages, timeout))
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ReceivedMessage:
-        (message,) = self._fetch(self._undelivered, self._next_message)
+        (message,) = self._fetch(self._undelivered, self._undelivered.next_message)
         return message
-
-    async def _next_message(self) -> list[ReceivedMessage]:
-        return self._undelivered.take(1) or [await anext(self._target)]
 
     def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
         method: Callable[[], Awaitable[Result]] = partial(function, *args, **kwargs)
-        result: Result = super()._call(call_after_put_back, self._undelivered, self._target, method)
+        result: Result = super()._call(self._undelivered.call, method)
         return result
 
     def _has_undelivered(self) -> bool:

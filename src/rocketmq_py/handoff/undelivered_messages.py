@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 class Undelivered(Generic[Item]):
     """Messages that were fetched for calls that were interrupted. The next calls return them.
 
-    For a LitePullConsumer, the next call first puts them back into the trio consumer.
+    Those of a LitePullConsumer are :class:`UndeliveredPolls`.
 
     Any number of calls may fetch at the same time. Each has a :class:`Fetch` of its own.
 
@@ -97,33 +97,43 @@ class Fetch(Generic[Item]):
         self._undelivered.fetches.pop(self, None)
 
 
-async def call_after_put_back(
-    undelivered: Undelivered[ReceivedMessage],
-    consumer: LitePullConsumer,
-    function: Callable[[], Awaitable[Result]],
-) -> Result:
-    """Put undelivered messages back into a lite pull consumer, and call its method (in the trio thread).
+class UndeliveredPolls(Undelivered[ReceivedMessage]):
+    """The messages of interrupted polls of a LitePullConsumer. The next poll returns them.
 
-    For the trio consumer, a poll has returned them. So ``commit`` and ``assign`` would acknowledge them, and
-    ``seek``, ``pause`` and ``unsubscribe`` would not concern them.
+    All methods run in the trio thread.
+
+    Args:
+        consumer: the trio consumer.
+        check_open: see :class:`Undelivered`.
     """
-    if undelivered.items:
-        _put_back(undelivered, consumer)
-    return await function()
 
+    def __init__(self, consumer: LitePullConsumer, check_open: Callable[[], None]) -> None:
+        super().__init__(check_open)
+        self._consumer = consumer
 
-def _put_back(undelivered: Undelivered[ReceivedMessage], consumer: LitePullConsumer) -> None:
-    """Put messages back into the buffer, but not those that another call has acknowledged meanwhile."""
-    positions = {(message.queue, message.queue_offset) for message in list(undelivered.items)}
-    buffer = consumer._queues.buffer
-    polled, buffer._polled = buffer._polled, []
-    for process_queue, messages in polled:
-        returned = {(process_queue.queue, message.queue_offset) for message in messages}
-        if returned.isdisjoint(positions):
-            buffer._polled.append((process_queue, messages))
-            continue
-        process_queue.requeue_first(messages)
-        buffer.add(process_queue)
-        for message in list(undelivered.items):
+    async def poll(self, max_messages: int, timeout: float | None) -> list[ReceivedMessage]:
+        """Return undelivered messages, or those of a poll."""
+        taken = self.take(max_messages)
+        return taken or await self._consumer.poll(max_messages=max_messages, timeout=timeout)
+
+    async def next_message(self) -> list[ReceivedMessage]:
+        """Return an undelivered message, or the next one of the consumer, in a list."""
+        return self.take(1) or [await anext(self._consumer)]
+
+    async def call(self, function: Callable[[], Awaitable[Result]]) -> Result:
+        """Put undelivered messages back into the trio consumer, and call one of its methods.
+
+        For the trio consumer, a poll has returned them. So ``commit`` and ``assign`` would acknowledge them,
+        and ``seek``, ``pause`` and ``unsubscribe`` would not concern them.
+        """
+        if self.items:
+            self._put_back()
+        return await function()
+
+    def _put_back(self) -> None:
+        """Put messages back into the buffer, but not those that another call has acknowledged meanwhile."""
+        positions = {(message.queue, message.queue_offset) for message in list(self.items)}
+        returned = self._consumer._queues.buffer.put_back(positions)
+        for message in list(self.items):
             if (message.queue, message.queue_offset) in returned:
-                undelivered.items.remove(message)
+                self.items.remove(message)

@@ -219,6 +219,20 @@ async def test_queues_are_polled_round_robin(client: Client, fill: Fill) -> None
     assert queue_ids in ([0, 1, 0, 1], [1, 0, 1, 0])
 
 
+async def test_polled_messages_that_are_put_back_are_polled_again(client: Client, fill: Fill) -> None:
+    await fill("T", 4, queues=2)
+    async with consumer_of(client) as consumer:
+        consumer.subscribe("T")
+        assert sorted(await poll_all(consumer, 4)) == [0, 1, 2, 3]
+        returned = consumer._queues.buffer.put_back([(QUEUE, 1)])
+        assert (QUEUE, 1) in returned
+        assert {queue for queue, _ in returned} == {QUEUE}
+        again = [(message.queue, message.queue_offset) for message in await consumer.poll()]
+        assert set(again) == returned
+        await consumer.commit()
+        assert await committed(client, queue=OTHER) == 2, "the messages that were not put back"
+
+
 async def test_poll_waits_until_its_timeout(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:

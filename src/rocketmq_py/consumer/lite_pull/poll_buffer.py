@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
 import trio
 
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 Batch: TypeAlias = tuple[ProcessQueue, Sequence[ReceivedMessage]]
 """Messages taken from one ProcessQueue."""
+Position: TypeAlias = tuple[MessageQueue, int]
+"""The queue and the offset of a message."""
 
 
 class PollBuffer:
@@ -110,11 +112,31 @@ class PollBuffer:
                 messages = await self._hooks.call_for_received(messages, queues, seconds)
             except BaseException:
                 for process_queue, batch in batches:
-                    process_queue.requeue_first(batch)
-                    self.add(process_queue)
+                    self._requeue(process_queue, batch)
                 raise
         self._polled += batches
         return messages
+
+    def put_back(self, positions: Collection[Position]) -> set[Position]:
+        """Put polled messages back, which the user has not got. Another poll returns them.
+
+        Messages of the same queue that one poll has taken with them are put back, too. Returns the positions
+        of all that were put back. Those that were acknowledged meanwhile are missing.
+        """
+        returned: set[Position] = set()
+        polled, self._polled = self._polled, []
+        for process_queue, messages in polled:
+            taken = {(process_queue.queue, message.queue_offset) for message in messages}
+            if taken.isdisjoint(positions):
+                self._polled.append((process_queue, messages))
+            else:
+                self._requeue(process_queue, messages)
+                returned |= taken
+        return returned
+
+    def _requeue(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+        process_queue.requeue_first(messages)
+        self.add(process_queue)
 
     def acknowledge(self) -> bool:
         """Acknowledge all polled messages. Returns whether there were any."""
