@@ -163,7 +163,6 @@ class Client(Lifespan):
         self.nursery.start_soon(self.heartbeats.run)
 
     async def _close(self) -> None:
-        self.routes.is_closing = True
         await self.connections.aclose()
 
     def add_rpc_hook(self, hook: RpcHook) -> Callable[[], None]:

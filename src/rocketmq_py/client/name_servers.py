@@ -177,6 +177,11 @@ class NameServers:
         return None
 
     @property
+    def is_closed(self) -> bool:
+        """Whether the client closes. Its requests in flight fail, which is no failure of the servers."""
+        return self._connections.is_closed
+
+    @property
     def has_answer(self) -> bool:
         """Whether a name server has answered the last request to it."""
         return any(self._errors.get(address, "") is None for address in self._addresses)

@@ -123,7 +123,6 @@ class Routes:
 
     Attributes:
         version: incremented with each change of a route or of a broker's addresses.
-        is_closing: whether the client closes. A refresh in flight fails then, which is not logged.
     """
 
     def __init__(
@@ -135,7 +134,6 @@ class Routes:
         on_change: Callable[[Route], None],
     ) -> None:
         self._name_servers = name_servers
-        self.is_closing: bool = False
         self._default_topic_queues = default_topic_queues
         self._refresh_interval = refresh_interval
         self._on_change = on_change
@@ -274,7 +272,7 @@ class Routes:
             async with self._locks.setdefault(topic, trio.Lock()):
                 await self.refresh(topic, for_sending=self._routes[topic].is_default)
         except NameServerError as error:
-            if self.is_closing:
+            if self._name_servers.is_closed:
                 return
             # The old routes remain in use. Sends must not fail because the name servers are down.
             topics = ",".join(sorted(filter(_is_user_topic, self._routes)))

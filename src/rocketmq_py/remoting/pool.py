@@ -62,6 +62,7 @@ class ConnectionPool:
         on_open: called with each new connection. It must neither block nor raise.
 
     Attributes:
+        is_closed: whether it opens no more connections.
         host_names: for each address that was found by looking up a host name, that name. TLS certificates
             are verified for it. For other addresses they are verified for the host of the address.
     """
@@ -101,7 +102,7 @@ class ConnectionPool:
         self._connections: dict[str, Connection] = {}
         self._dials: dict[str, PendingConnection] = {}
         self._failures: dict[str, _Failures] = {}
-        self._closed = False
+        self.is_closed: bool = False
         self.host_names: Mapping[str, str] = {}
         nursery.start_soon(self._deadlines.run)
 
@@ -143,7 +144,7 @@ class ConnectionPool:
         Both accept requests at once (:meth:`Channel.submit`) and send them in order, so that senders to other
         addresses do not have to wait. Raises as :meth:`get`, for failures that are known already.
         """
-        if self._closed:
+        if self.is_closed:
             raise ClosedError("the client is closed")
         connection = self.get_nowait(address)
         if connection is not None:
@@ -223,7 +224,7 @@ class ConnectionPool:
 
     async def aclose(self) -> None:
         """Close all connections, after at most a second for writing their buffers. No new ones are opened."""
-        self._closed = True
+        self.is_closed = True
         async with open_nursery() as nursery:
             for connection in self._connections.values():
                 nursery.start_soon(connection.aclose)
