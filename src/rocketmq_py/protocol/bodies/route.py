@@ -110,10 +110,7 @@ class TopicRoute(Body, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         count = sum([max(queues.read_queue_nums, queues.write_queue_nums, 0) for queues in self.queue_datas])
         count = max(count, sum([count for _, count in self.ordered_queues()]))
-        by_scope: dict[str, int] = {}
-        for mapping in (self.queue_mappings or {}).values():
-            by_scope[mapping.scope] = max(mapping.total_queues, by_scope.get(mapping.scope, 0))
-        count = max(count, sum(by_scope.values()))
+        count = max(count, sum(self._logical_counts().values()))
         if count > MAX_QUEUES:
             raise ValueError(f"a topic of {count} queues; at most {MAX_QUEUES} are allowed")
 
@@ -134,17 +131,26 @@ class TopicRoute(Body, frozen=True, kw_only=True):
         The index in a list is the number of the logical queue. None means that no broker of the route has the
         queue at the moment. Empty for other topics.
         """
-        mappings = sorted((self.queue_mappings or {}).values(), key=lambda mapping: mapping.epoch)
         brokers: dict[str, list[str | None]] = {
-            scope: [None] * max([one.total_queues for one in mappings if one.scope == scope])
-            for scope in dict.fromkeys([mapping.scope for mapping in mappings])
+            scope: [None] * count for scope, count in self._logical_counts().items()
         }
-        for mapping in mappings:  # the newest last
+        for mapping in self._mappings():
             of_scope = brokers[mapping.scope]
             for number in mapping.current_ids:
                 if 0 <= number < len(of_scope):
                     of_scope[number] = mapping.broker_name
         return brokers
+
+    def _logical_counts(self) -> dict[str, int]:
+        """Return the number of logical queues by scope."""
+        counts: dict[str, int] = {}
+        for mapping in self._mappings():
+            counts[mapping.scope] = max(mapping.total_queues, counts.get(mapping.scope, 0))
+        return counts
+
+    def _mappings(self) -> list[TopicQueueMapping]:
+        """Return the mappings of all brokers, the newest last."""
+        return sorted((self.queue_mappings or {}).values(), key=lambda mapping: mapping.epoch)
 
 
 class ClusterInfo(Body, frozen=True, kw_only=True):
