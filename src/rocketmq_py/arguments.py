@@ -132,6 +132,14 @@ def check_above_zero(value: object, name: str) -> float:
     return number
 
 
+def check_not_negative(value: object, name: str) -> float:
+    """Return ``value`` if it is 0 or a number above it."""
+    number = check_number(value, name)
+    if not number >= 0:
+        raise ConfigurationError(f"{name} is {value!r}; it must be 0 or more")
+    return number
+
+
 def check_timeout(timeout: Any, name: str = "timeout") -> None:
     """Accept None, 0, a positive number of seconds and ``math.inf``.
 

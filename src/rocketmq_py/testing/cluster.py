@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, Unpack, get_args
 
 import trio
 
-from rocketmq_py.arguments import check_above_zero, check_integer, check_number, optional
+from rocketmq_py.arguments import check_above_zero, check_integer, check_not_negative, optional
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.testing.base_cluster import BaseCluster
@@ -129,8 +129,7 @@ class Cluster(BaseCluster):
             server: affect this broker or name server only.
             client: affect this client only.
         """
-        if not check_number(latency, "latency") >= 0:
-            raise ConfigurationError(f"latency is {latency}; it must be 0 or more")
+        check_not_negative(latency, "latency")
         check_above_zero(bytes_per_second, "bytes_per_second")
         target = self._target(server, client)
         fault = NetworkFault(target, self._end_fault, latency=latency, bytes_per_second=bytes_per_second)

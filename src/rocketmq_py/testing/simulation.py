@@ -12,7 +12,7 @@ import attrs
 import trio
 import trio.testing
 
-from rocketmq_py.arguments import check_number
+from rocketmq_py.arguments import check_not_negative
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.callables import check_callable
 from rocketmq_py.errors import ConfigurationError
@@ -211,8 +211,7 @@ def simulate(
     """
     check_callable(program, "program", "world")
     _check_network(latency, split)
-    if not check_number(timeout, "timeout") >= 0:
-        raise ConfigurationError(f"timeout is {timeout}; it must be 0 or more")
+    check_not_negative(timeout, "timeout")
     events = EventTrace(keep_lines=trace)
     broker_config = attrs.evolve(config or BrokerConfig(), **settings)
     clock = trio.testing.MockClock(autojump_threshold=0)
