@@ -97,10 +97,11 @@ class Lifespan(OnlyAsyncWith):
         nursery = self._nursery
         if nursery is None:
             return
-        if self.is_open:
+        was_open = self.is_open
+        if was_open:
             self._check_open()  # raises in another thread
         try:
-            if self.is_open:
+            if was_open:
                 self._thread = None
                 await self._close_within_timeout(nursery)
             elif not self._has_opened:
